@@ -16,6 +16,7 @@ from rayad.actors.lead.layouts import RescaleReport
 from rayad.actors.lead.saved_inputs import SavedEpochs as SavedEpochs
 from rayad.actors.status.job_status import JobStatus as JobStatus
 from rayad.actors.status.journal import JobEvent as JobEvent
+from rayad.actors.status.laid_out import laid_out
 from rayad.actors.status.silent import THE_COORDINATOR as THE_COORDINATOR
 from rayad.actors.status.silent import Silent as Silent
 from rayad.actors.status.table import as_html
@@ -29,6 +30,9 @@ from rayad.dataflow.records.wrong_calls import explains_calls
 from rayad.dataflow.source import Source
 from rayad.progress import ConfigError, DataflowError, RayadError, Timestamp, arguments, show
 from rayad.snapshots.attempts import SnapshotStatistics
+
+SHOWN_ROWS = 20
+"""The records of a result that are shown, at most."""
 
 _log = logging.getLogger(__name__)
 
@@ -78,6 +82,17 @@ class Result(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         return f"Result({', '.join(sorted(self._values))})"
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the first records of each."""
+        return "".join(laid_out(value, SHOWN_ROWS).as_html(name) for name, value in self._values.items())
+
+    def show(self, name: str | None = None, *, rows: int = SHOWN_ROWS) -> None:
+        """Print the first ``rows`` records of a result, or of each, as a table: on a terminal and in a notebook."""
+        rows = arguments.whole(rows, "show: rows", least=1)
+        found = dict(self._values) if name is None else {name: self[name]}
+        for each, value in found.items():
+            laid_out(value, rows).show(each)
 
 
 @dataclass(frozen=True, slots=True)

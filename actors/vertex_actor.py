@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import ray
 
 from rayad.actors.cluster.actor_class import PULSE, actor_title, remote_class
 from rayad.actors.cluster.joining import own_address
+from rayad.actors.host.isolated import isolated
 from rayad.actors.host.replica_host import ReplicaHost
 from rayad.actors.lead.failure import Failure, failure_of
 from rayad.actors.plane.plane import Address
@@ -50,11 +52,12 @@ class VertexActor:
         layout: Layout | None = None,
         is_newcomer: bool = False,
         changed: RunConfig | None = None,
+        ended: int = 0,
     ) -> Address | Failure:
         """Build the replica, from the beginning or from its part of a snapshot, and open its plane; again for each incarnation.
 
         ``host``: where to listen, None: at the address of its node; ``layout``: of the job now; ``is_newcomer``: it comes into a running
-        job; ``changed``: the configuration now.
+        job; ``changed``: the configuration now; ``ended``: how often processes of this vertex have ended in a row.
         """
         try:
             plan, stage, replica, config = self._arguments
@@ -64,6 +67,9 @@ class VertexActor:
                 assert self._host is not None
                 self._host.discard()  # another actor did not start
             options: dict[str, Any] = {"incarnation": incarnation, "store": store, "part": part, "incarnations": incarnations}
+            if ended:
+                joins = {"RAY_ADDRESS": str(ray.get_runtime_context().gcs_address)}  # a function that uses Ray finds this cluster
+                options["isolated"] = partial(isolated, self._who, ended, joins)
             self._host = ReplicaHost(plan, stage, replica, changed or config, **self._identity, **options)
             self._has_run = False
             self._host.rescale.is_newcomer = is_newcomer
@@ -88,6 +94,11 @@ class VertexActor:
     def ping(self) -> Pulse:
         """Answer, if the process lives, with what its event loop is busy with."""
         return Pulse(self._host.activity() if self._host is not None else None, self._node)
+
+    def acquit(self) -> None:
+        """Functions in processes of their own may return, as soon as the loop comes to it."""
+        if self._host is not None:
+            self._host.acquit()
 
     def idle(self) -> None:
         """Answer when no long call is running: not a control call."""
@@ -145,6 +156,6 @@ class VertexActor:
 
 def remote_vertex() -> Any:
     """The Ray class of vertex actors."""
-    groups = {PULSE: ("ping", "abandon", "stop", "has_stopped"), "looks": ("look", "reading")}
+    groups = {PULSE: ("ping", "abandon", "stop", "has_stopped", "acquit"), "looks": ("look", "reading")}
     groups |= {"control": ("roll_back", "change", "change_within", "await_change")}
     return remote_class(VertexActor, {PULSE: 2, "looks": 2, "control": 4}, groups)

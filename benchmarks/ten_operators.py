@@ -3,6 +3,8 @@
 A filter, two new columns, a new name, two more filters, a projection and so on, then a sum for each key. Polars and DuckDB reorder and
 merge the steps and drop columns that nobody reads; Rayad runs each as it was written, one batch after the other, and would go on if more
 came. The small size shows what leaving columns costs: the same ten steps as functions of Python rows.
+
+A second program has steps with state that no engine can reorder away: the distinct values of each group, and of them the ten largest.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from benchmarks.side_by_side import System, chosen, compare, ours, peer, ratios_
 
 TITLE = "Ten operators that stay in columns"
 NEEDS_RAY = True
-COLUMNS, ROWS = "Rayad, columns", "Rayad, Python rows"
+COLUMNS, ROWS, RANKED = "Rayad, columns", "Rayad, Python rows", "Rayad, distinct and top_k"
 PEERS = (("polars", "Polars"), ("duckdb", "DuckDB"))
 
 
@@ -72,7 +74,38 @@ def rows(folder: str) -> rd.Dataflow:
     return flow
 
 
-PROGRAMS = {COLUMNS: columns, ROWS: rows}
+LIMIT, MOST = 900, 10
+
+
+def ranked(folder: str) -> rd.Dataflow:
+    """The ten largest of the distinct values of each group, in columns."""
+    flow = rd.Dataflow("distinct-and-top-k")
+    read = flow.read_parquet(f"{folder}/*.parquet").filter(pc.field("value") < LIMIT)
+    grouped = read.select({"g": pc.bit_wise_and(pc.field("key"), 1023), "value": pc.field("value")})
+    values = grouped.key_by("g").distinct("value", name="distinct").as_columns("g", "value")
+    values.key_by("g").top_k(MOST, "value", name="top_k").collect("top", columnar=True)
+    return flow
+
+
+PROGRAMS = {COLUMNS: columns, ROWS: rows, RANKED: ranked}
+
+
+def wanted_ranked(folder: Path) -> list[int]:
+    """The digest of the right result of :func:`ranked`, by numpy."""
+    table = pq.read_table(folder)
+    keys, values = (table[name].to_numpy() for name in ("key", "value"))
+    pairs = np.unique((keys[values < LIMIT] & 1023) * 1000 + values[values < LIMIT])
+    groups, ordered = pairs // 1000, pairs % 1000
+    place = np.searchsorted(groups, groups, side="right") - np.arange(len(groups))  # from the largest on: 1, 2, ...
+    kept = place <= MOST
+    present = np.unique(groups)
+    return inputs.sum_digest(present, np.bincount(groups[kept], ordered[kept] * place[kept], minlength=1024)[present].astype(np.int64))
+
+
+def ranked_dict_of(result: Any) -> dict[int, int]:
+    """By group the sum of its largest values, each times its place."""
+    groups, tops = result["top"].columns
+    return dict(zip(groups.to_pylist(), (sum(v * place for place, v in enumerate(top, 1)) for top in tops.to_pylist()), strict=True))
 
 
 def wanted(folder: Path) -> list[int]:
@@ -88,7 +121,8 @@ def wanted(folder: Path) -> list[int]:
 
 def one(name: str, folder: str, replicas: int, **options: Any) -> dict[str, Any]:
     """One run over all files of the folder, to the sums by key."""
-    done = timed(lambda: PROGRAMS[name](folder), lambda result: keyed_sum.dict_of(result["sums"]), parallelism=replicas, **options)
+    taken = ranked_dict_of if name == RANKED else (lambda result: keyed_sum.dict_of(result["sums"]))
+    done = timed(lambda: PROGRAMS[name](folder), taken, parallelism=replicas, **options)
     keys, totals = (np.array(list(side)) for side in (done.value, done.value.values()))
     return {"seconds": done.seconds, "digest": inputs.sum_digest(keys, totals), "start_s": done.start_s}
 
@@ -112,8 +146,15 @@ def systems(sizes: Sizes) -> dict[int, list[System]]:
     peers = [peer(named(name, sizes.rows), folder, "ten_operators", work, timeout_s=sizes.timeout_s) for folder, name in PEERS]
     return {
         sizes.rows: [mine(COLUMNS, sizes, sizes.rows), *peers],
-        sizes.small_rows: [mine(name, sizes, sizes.small_rows) for name in PROGRAMS],
+        sizes.small_rows: [mine(name, sizes, sizes.small_rows) for name in (COLUMNS, ROWS)],
     }
+
+
+def ranking(sizes: Sizes) -> list[System]:
+    """What runs the second program."""
+    work = {"folder": str(inputs.keyed_folder(sizes.rows, sizes.keys, sizes.files)), "limit": LIMIT, "most": MOST}
+    polars = peer(named("Polars, distinct and top_k", sizes.rows), "polars", "distinct_top_k", work, timeout_s=sizes.timeout_s)
+    return [mine(RANKED, sizes, sizes.rows), polars]
 
 
 def run(sizes: Sizes, peers: tuple[str, ...] | None = None) -> Measurement:
@@ -123,7 +164,10 @@ def run(sizes: Sizes, peers: tuple[str, ...] | None = None) -> Measurement:
         right = wanted(inputs.keyed_folder(count, sizes.keys, sizes.files))
         what = "every system gave the same sums, and those that numpy gives"
         compare(out, chosen(some, peers), repetitions=sizes.repetitions, wanted=right, what=what)
+    right = wanted_ranked(inputs.keyed_folder(sizes.rows, sizes.keys, sizes.files))
+    compare(out, chosen(ranking(sizes), peers), repetitions=sizes.repetitions, wanted=right, what="both gave the values that numpy gives")
     aims = [(named(COLUMNS, sizes.rows), named(name, sizes.rows), "") for _, name in PEERS]
+    aims.append((named(RANKED, sizes.rows), named("Polars, distinct and top_k", sizes.rows), ""))
     out.ratios = ratios_of(out, [*aims, (named(ROWS, sizes.small_rows), named(COLUMNS, sizes.small_rows), "")])
     out.notes.append(
         f"Ray's workers, Rayad's driver and all peers run at nice {WORKER_NICE}, this process at {os.nice(0)}. Polars and DuckDB use as "

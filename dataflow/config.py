@@ -1,7 +1,7 @@
 """How a job runs: names, storage, parallelism. Plain frozen values, checked when they are made.
 
 The local runtime is one process, without actors, connections, heartbeats and an autoscaler. Settings that it ignores begin with "on Ray" in
-the docstrings here, and warn where they are given (`not_acted_on`, `not_asked_locally`).
+the docstrings here, and warn where they are given (`not_acted_on`, `not_asked_locally`, `not_set_aside`).
 """
 
 from __future__ import annotations
@@ -77,6 +77,10 @@ class SnapshotConfig:
             raise ConfigError(f"SnapshotConfig.secret is of type {kind}: it must be bytes, at least 16 of them, or None")
 
 
+DEATHS_SURVIVED = 10
+"""How many deaths a job with a store survives where nothing else is said."""
+
+
 @explains_calls
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureConfig:
@@ -84,7 +88,9 @@ class FailureConfig:
 
     Args:
         max_failures: after a failure the job resumes from its last snapshot (starts again, when there is none yet), so many times
-            within ``window_s``; then it fails, with the first cause of these. 0: the first failure ends it.
+            within ``window_s``; then it fails, with the first cause of these. 0: the first failure ends it. None: 10 deaths of processes
+            and nodes are survived, and what your code raises ends it.
+        survive_errors: whether what your code raises is survived as deaths are; None: where ``max_failures`` is given.
         window_s: failures longer ago than this do not count; None: all since the job's start count.
         delay_s, delay_max_s: the first restart is at once. When failures come before another snapshot is complete, or the same error
             repeats, the second waits ``delay_s``, and each later one twice as long (a tenth more or less, drawn), up to ``delay_max_s``.
@@ -101,7 +107,8 @@ class FailureConfig:
             not). For a function that never returns there is `RunConfig.activation_timeout_s`.
     """
 
-    max_failures: int = 0
+    max_failures: int | None = None
+    survive_errors: bool | None = None
     window_s: float | None = 3600.0
     delay_s: float = 1.0
     delay_max_s: float = 60.0
@@ -117,7 +124,18 @@ class FailureConfig:
         if self.delay_max_s < self.delay_s:
             raise ConfigError(f"FailureConfig.delay_max_s is {self.delay_max_s!r}: it must be at least delay_s, {self.delay_s!r}")
         _settle(self, arguments.whole, "same_error_max", optional=True, least=2)
-        _settle(self, arguments.whole, "max_failures", least=0)
+        _settle(self, arguments.whole, "max_failures", optional=True, least=0)
+        _settle(self, arguments.flag, "survive_errors", optional=True)
+
+    @property
+    def most(self) -> int:
+        """How many failures a job with a store survives."""
+        return DEATHS_SURVIVED if self.max_failures is None else self.max_failures
+
+    @property
+    def survives_errors(self) -> bool:
+        """Whether what the user's code raises is survived as deaths are."""
+        return self.max_failures is not None if self.survive_errors is None else self.survive_errors
 
 
 @explains_calls
@@ -214,6 +232,11 @@ class RunConfig:
     def keeps_snapshots(self) -> bool:
         """Whether the job has a store for snapshots."""
         return self.storage_path is not None or self.snapshots.interval_s is not None or self.resume is not None
+
+    @property
+    def failures_survived(self) -> int:
+        """How many failures the job survives within ``failures.window_s``."""
+        return self.failures.most if self.keeps_snapshots else 0
 
 
 CHANGEABLE = ("window_batches", "window_bytes", "batch_rows", "combine_hold_s", "rescale_pause_s")
@@ -349,7 +372,7 @@ USED_LOCALLY: dict[type, frozenset[str]] = {
         "spill_memory_bytes", "spill_directory",
     }),
     SnapshotConfig: frozenset({"interval_s", "timeout_s", "alignment_timeout_s", "keep", "failures_max", "secret"}),
-    FailureConfig: frozenset({"max_failures", "window_s", "delay_s", "delay_max_s", "same_error_max", "recovery"}),
+    FailureConfig: frozenset({"max_failures", "survive_errors", "window_s", "delay_s", "delay_max_s", "same_error_max", "recovery"}),
     ScalingConfig: frozenset({"parallelism", "default"}),
 }  # fmt: skip
 """The settings that the local runtime uses."""
@@ -394,7 +417,7 @@ def not_acted_on(run: RunConfig, scaling: ScalingConfig, runtime: str, seed: int
     failures = run.failures
     if failures.max_failures and not run.keeps_snapshots:
         told.append(f"{_given(failures, OF_RESTARTS)} does nothing: a job without snapshots survives no failure; {STORE}")
-    elif not failures.max_failures and (asked := _given(failures, OF_RESTARTS)):
+    elif failures.max_failures == 0 and (asked := _given(failures, OF_RESTARTS - {"max_failures"})):
         told.append(f"{asked} does nothing: no failure is survived; give FailureConfig(max_failures=...)")
     if runtime != "local":
         if seed:
@@ -413,6 +436,21 @@ def not_asked_locally(graph: LogicalGraph, runtime: str) -> list[str]:
         return []
     told = [f"{node.name!r} ({node.resources.told()})" for node in graph.nodes if node.resources is not None]
     return [f"what was asked for with {', '.join(told)} {NOTHING_LOCALLY}"] if told else []
+
+
+def not_set_aside(graph: LogicalGraph, run: RunConfig, runtime: str) -> list[str]:
+    """The operators whose ``after_crashes`` cannot be reached, in words."""
+    asked = [(node.name, node.op.after_crashes) for node in graph.nodes if getattr(node.op, "after_crashes", None) is not None]
+    survived = run.failures_survived
+    if runtime == "local":
+        told = ", ".join(f"after_crashes={after} of {name!r}" for name, after in asked)
+        return [f"{told} {NOTHING_LOCALLY}"] if asked else []
+    return [
+        f"after_crashes={after} of {name!r} does nothing: the job survives {survived} failures; give "
+        f"FailureConfig(max_failures={after}) or more{'' if run.keeps_snapshots else ' and RunConfig(storage_path=...)'}"
+        for name, after in asked
+        if after > survived
+    ]
 
 
 def not_changed_locally(changes: Mapping[str, Any]) -> str:

@@ -53,11 +53,12 @@ class ReadText(TypedDict, total=False):
 
 class ReadCsv(TypedDict, total=False):
     """Of :class:`rayad.integrations.CsvSource`; ``split_bytes`` is for ``on_error="skip"``, which takes none of ``column_types``,
-    ``epoch`` and ``block_bytes``."""
+    ``null``, ``epoch`` and ``block_bytes``."""
 
     schema: pa.Schema | None
     column_types: Mapping[str, pa.DataType] | None
     delimiter: str
+    null: str | None
     epoch: str | None
     batch_rows: int
     block_bytes: int
@@ -125,6 +126,45 @@ class WriteParquet(TypedDict, total=False):
     row_group_rows: int
     filesystem: fs.FileSystem | None
     spark_log: bool | str
+    compact: bool
+
+
+class WriteCsv(TypedDict, total=False):
+    """Of :class:`rayad.integrations.CsvSink`."""
+
+    delimiter: str
+    partition_by_epoch: bool
+    partition_by: str | Sequence[str]
+    epoch_column: str | None
+    mode: Literal["error", "append", "overwrite"]
+    schema: pa.Schema | None
+    compression: Literal["gzip", "bz2"] | None
+    filesystem: fs.FileSystem | None
+
+
+class WriteJson(TypedDict, total=False):
+    """Of :class:`rayad.integrations.JsonSink`."""
+
+    partition_by_epoch: bool
+    partition_by: str | Sequence[str]
+    epoch_column: str | None
+    mode: Literal["error", "append", "overwrite"]
+    schema: pa.Schema | None
+    compression: Literal["gzip", "bz2"] | None
+    filesystem: fs.FileSystem | None
+
+
+class WriteDelta(TypedDict, total=False):
+    """Of :class:`rayad.integrations.DeltaSink`."""
+
+    mode: Literal["error", "append", "overwrite"]
+    schema: pa.Schema | None
+    partition_by: str | Sequence[str]
+    epoch_column: str | None
+    compression: str | None
+    row_group_rows: int
+    storage_options: Mapping[str, str] | None
+    filesystem: fs.FileSystem | None
 
 
 class WriteKafka(TypedDict, total=False):
@@ -173,6 +213,9 @@ __all__ = [
     "ReadText",
     "ToRayDataset",
     "ToSpark",
+    "WriteCsv",
+    "WriteDelta",
+    "WriteJson",
     "WriteKafka",
     "WriteParquet",
     "WritePostgres",

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from rayad.dataflow.records.event_times import Lengths, Scale, offset_ticks, plain_length, shifted
 from rayad.dataflow.records.selectors import ValueSelector
@@ -171,13 +171,19 @@ class Between:
         object.__setattr__(self, "scale", Scale.of([self.lower, self.upper]))
 
 
+Direction = Literal["backward", "forward", "nearest"]
+"""Where an as-of join looks, as in pandas."""
+
+
 @dataclass(frozen=True, slots=True)
 class AsOf:
-    """Which right record a left one meets: the latest at or before it, or only before it (``exact=False``), and no older than
-    ``tolerance`` (None: of any age)."""
+    """Which right record a left one meets: the last one that is not later (``backward``), the first one that is not earlier (``forward``),
+    or the nearer of the two (``nearest``), of two that are equally near the earlier one; none of the same time with ``exact=False``, and
+    none that is further away than ``tolerance`` (None: at any distance)."""
 
     tolerance: Any
     exact: bool
+    direction: Direction = "backward"
     scale: Scale | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

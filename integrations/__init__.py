@@ -12,12 +12,14 @@ if __name__ != "rayad.integrations":  # pragma: no cover - a second copy would h
 
 from rayad.integrations.arrow import ArrowSource
 from rayad.integrations.async_calls import AsyncCalls
-from rayad.integrations.committed import committed_files, read_committed
+from rayad.integrations.delta import DeltaSink
+from rayad.integrations.file_output.committed import committed_files, read_committed
+from rayad.integrations.file_output.parquet import ParquetSink, PublishedFiles
+from rayad.integrations.file_output.text_sinks import CsvSink, JsonSink
 from rayad.integrations.files import CsvSource, JsonLinesSource, ParquetSource
 from rayad.integrations.folder import FolderSource
 from rayad.integrations.kafka import KafkaSink, KafkaSource
 from rayad.integrations.lines import csv_lines, json_lines
-from rayad.integrations.parquet import ParquetSink, PublishedFiles
 from rayad.integrations.postgres import PostgresSink, PostgresSource
 from rayad.integrations.ray_data import RayDatasetSink, RayDatasetSource
 from rayad.integrations.spark.frames import SparkSink, SparkSource
@@ -31,11 +33,14 @@ __all__ = [
     "ArrowSink",
     "ArrowSource",
     "AsyncCalls",
+    "CsvSink",
     "CsvSource",
+    "DeltaSink",
     "FolderSource",
     "JavaHome",
     "JsonLinesSource",
     "JsonRowsSource",
+    "JsonSink",
     "KafkaSink",
     "KafkaSource",
     "ParquetSink",

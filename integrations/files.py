@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +19,7 @@ import pyarrow.dataset as pads
 import pyarrow.json as pajson
 from pyarrow import fs
 
+from rayad.dataflow.records.exact import Inexact, cast_batch
 from rayad.dataflow.source import Source, SourcePart
 from rayad.integrations.blocks import (
     DEFAULT_BATCH_ROWS,
@@ -28,7 +30,9 @@ from rayad.integrations.blocks import (
     describe,
     schema_drift,
 )
-from rayad.integrations.committed import written_partitioning
+from rayad.integrations.file_output.committed import written_output, written_partitioning
+from rayad.integrations.file_output.formats import CsvFormat, JsonFormat, exact_csv
+from rayad.integrations.file_output.text_types import json_schema
 from rayad.integrations.paths import Paths, check_arrow, check_schema, files_fingerprint, find_files
 from rayad.progress import ConfigError, DataflowError, arguments, show
 
@@ -60,8 +64,14 @@ class _StreamedFiles(Source):
         self._block_bytes = arguments.whole(block_bytes, f"{self.where}: block_bytes", least=1, most=(1 << 31) - 1, error=ConfigError)
         check_schema(schema, self.where)
         self._filesystem, files = find_files(paths, filesystem, self.where)
+        output = written_output(self._filesystem, files[0].path)
+        self._written = output[1] if output is not None and output[1].content == self._content() else None
+        """The manifest, where the files are what our own sink wrote."""
         self._found = files
         self._files = tuple(FilePart(file.path) for file in files if file.size_bytes)
+        if schema is None and self._written is not None and self._written.schema is not None:
+            in_names = {unquote(part.partition("=")[0]) for part in files[0].path.split("/")[:-1] if "=" in part}
+            schema = pa.schema([field for field in self._written.schema if field.name not in in_names])
         if schema is None:
             if not self._files:
                 raise ConfigError(
@@ -76,6 +86,14 @@ class _StreamedFiles(Source):
 
     def _open(self, path: str, schema: pa.Schema | None) -> Any:
         raise NotImplementedError
+
+    def _content(self) -> dict[str, Any]:
+        """What the manifest of a sink says that wrote files as they are read here."""
+        raise NotImplementedError
+
+    def _form(self) -> pa.Schema:
+        """The types in which Arrow reads :attr:`schema`."""
+        return self.schema
 
     def _read_schema(self, path: str) -> pa.Schema:
         try:
@@ -93,13 +111,17 @@ class _StreamedFiles(Source):
         except (pa.ArrowException, OSError) as error:
             raise self._failure(path, error) from error
 
+        form = self._form()
+
         def batches() -> Iterator[pa.RecordBatch]:
             try:
-                drift = schema_drift(repr(path), expected, reader.schema)
+                drift = schema_drift(repr(path), form, reader.schema)
                 if drift is not None:
                     raise drift
                 for batch in reader:
-                    yield batch.select(expected.names)
+                    yield batch.select(expected.names) if form is expected else cast_batch(batch, expected)
+            except Inexact as error:
+                raise self._failure(path, error) from error
             except (pa.ArrowException, OSError) as error:
                 raise self._failure(path, error) from error
 
@@ -137,7 +159,12 @@ class _StreamedFiles(Source):
 
 class CsvSource(_StreamedFiles):
     """CSV files with a header line, as RecordBatches. Types come from the start of the first file, or from ``schema`` (all columns) or
-    ``column_types`` (some of them); ``delimiter`` separates the fields. Compressed files are read by their suffix."""
+    ``column_types`` (some of them); ``delimiter`` separates the fields. Compressed files are read by their suffix.
+
+    ``null``: the text that is null in every column where it is not in quotes, and nothing else is; the columns of text have no null
+    without it, and Arrow's list of words is null in others (``""``, ``NA``, ``NaN``, ``null`` ..). What ``write_csv`` wrote is read with
+    its own types, and with ``null=""``.
+    """
 
     where = "read_csv"
 
@@ -148,11 +175,15 @@ class CsvSource(_StreamedFiles):
         schema: pa.Schema | None = None,
         column_types: Mapping[str, pa.DataType] | None = None,
         delimiter: str = ",",
+        null: str | None = None,
         epoch: str | None = None,
         batch_rows: int = DEFAULT_BATCH_ROWS,
         block_bytes: int = 1 << 20,
         filesystem: fs.FileSystem | None = None,
     ) -> None:
+        if null is not None and (not isinstance(null, str) or '"' in null):
+            raise ConfigError(f"read_csv: null={show(null)}: give a text without quotes, as '' or 'NULL', or None")
+        self._null = null
         if not isinstance(delimiter, str) or len(delimiter) != 1:
             raise ConfigError(f"read_csv: delimiter={show(delimiter)}; give one character")
         check_arrow(column_types, Mapping, "read_csv: column_types", "a dict from a column's name to a type of pyarrow")
@@ -168,21 +199,32 @@ class CsvSource(_StreamedFiles):
 
     def fingerprint(self, parts: Sequence[FilePart]) -> dict[str, Any]:
         """That of all such sources, and the delimiter."""
-        return {**super().fingerprint(parts), "delimiter": self._delimiter}
+        told = {**super().fingerprint(parts), "delimiter": self._delimiter}
+        return told if self._null_text() is None else {**told, "null": self._null_text()}
+
+    def _content(self) -> dict[str, Any]:
+        """Of the delimiter that is asked for."""
+        return CsvFormat(delimiter=self._delimiter).as_json()
+
+    def _null_text(self) -> str | None:
+        return "" if self._null is None and self._written is not None else self._null
 
     def _open(self, path: str, schema: pa.Schema | None) -> Any:
         types = self._column_types if schema is None else {field.name: field.type for field in schema}
+        null = self._null_text()
+        as_arrow_does = pacsv.ConvertOptions(column_types=types, strings_can_be_null=False)
         return pacsv.open_csv(
             self._filesystem.open_input_stream(path, compression="detect"),
             read_options=pacsv.ReadOptions(block_size=self._block_bytes, use_threads=False),
             parse_options=pacsv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True),
-            convert_options=pacsv.ConvertOptions(column_types=types, strings_can_be_null=False),
+            convert_options=as_arrow_does if null is None else exact_csv(types, null),
         )
 
 
 class JsonLinesSource(_StreamedFiles):
     """Files of one JSON object a line, as RecordBatches. Columns and types come from the first block of the first file, or from ``schema``;
-    a field that is missing is null, an unknown one is an error. For lines of varying fields use ``JsonRowsSource``."""
+    a field that is missing is null, an unknown one is an error. Dates of ``schema`` are ISO texts, durations numbers of their units; what
+    ``write_json`` wrote is read with its own types. For lines of varying fields use ``JsonRowsSource``."""
 
     where = "read_json"
 
@@ -198,8 +240,16 @@ class JsonLinesSource(_StreamedFiles):
     ) -> None:
         super().__init__(paths, schema=schema, epoch=epoch, batch_rows=batch_rows, block_bytes=block_bytes, filesystem=filesystem)
 
+    def _content(self) -> dict[str, Any]:
+        return JsonFormat().as_json()
+
+    def _form(self) -> pa.Schema:
+        form = json_schema(self.schema)
+        return self.schema if form == self.schema else form
+
     def _open(self, path: str, schema: pa.Schema | None) -> Any:
         behaviour = "infer" if schema is None else "error"
+        schema = None if schema is None else json_schema(schema)
         return pajson.open_json(
             self._filesystem.open_input_stream(path, compression="detect"),
             read_options=pajson.ReadOptions(block_size=self._block_bytes, use_threads=False),

@@ -19,6 +19,8 @@ from pyarrow import fs
 
 from rayad.dataflow.operators.map_batches import as_batch
 from rayad.dataflow.operators.stateless import Element
+from rayad.dataflow.records.exact import Inexact, cast_batch
+from rayad.integrations.file_output.text_types import json_schema
 from rayad.integrations.paths import Paths, check_schema
 from rayad.integrations.text import DEFAULT_SPLIT_BYTES, READ_BYTES, TextRange, TextSource
 from rayad.progress import ConfigError, DataflowError, show
@@ -78,7 +80,10 @@ class ParseLines(Element):
         table = self.parse(lines, joined[0].as_buffer()).select(self.schema.names)
         if table.num_rows != len(lines):
             raise ValueError(f"{len(lines)} lines are {table.num_rows} records: each line has to be one")
-        return as_batch(table.cast(self.schema))
+        try:
+            return as_batch(pa.Table.from_batches([cast_batch(batch, self.schema) for batch in table.to_batches()], self.schema))
+        except Inexact as error:  # of the line, and not of the program
+            raise ValueError(str(error)) from error
 
     @abstractmethod
     def parse(self, lines: pa.Array, text: pa.Buffer) -> pa.Table:
@@ -118,7 +123,7 @@ class ParseJson(ParseLines):
         return pajson.read_json(
             pa.BufferReader(text),
             read_options=pajson.ReadOptions(use_threads=False, block_size=text.size + 1),
-            parse_options=pajson.ParseOptions(explicit_schema=self.schema, unexpected_field_behavior="error"),
+            parse_options=pajson.ParseOptions(explicit_schema=json_schema(self.schema), unexpected_field_behavior="error"),
         )
 
 

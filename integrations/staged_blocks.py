@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pyarrow as pa
 from pyarrow import fs
 
-from rayad.integrations.committed import open_directory, replace_file
+from rayad.integrations.file_output.committed import open_directory, replace_file
 from rayad.progress import ConfigError, DataflowError
 
 MARKER = "_SUCCESS"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -17,8 +18,8 @@ NEVER = "never"
 NAMED_CHANGES_MAX = 5
 """So many changed entries of one kind are named; the others are counted."""
 Graph = dict[str, Any]
-"""``{"vertices": {name: {...}}, "edges": {name: {...}}, "sinks": {key: {...}}, "movable": [name]}``: plain data, made by
-``actors.graph_shape``; replicas of movable vertices may have changed."""
+"""``{"vertices": {name: {...}}, "edges": {name: {...}}, "sinks": {key: {...}}, "writers": {key: [name]}, "movable": [name]}``: plain data,
+made by ``actors.graph_shape``; replicas of movable vertices may have changed."""
 
 
 def misfits(manifest: Manifest, graph: Graph, key_groups: int) -> list[str]:
@@ -111,7 +112,12 @@ def _compare(before: Mapping[str, Any], now: Mapping[str, Any], what: str, out: 
     new = [name for name in now if name not in before]
     for old in list(missing):
         alike = [name for name in new if _is_same(before[old], now[name])]
-        if what == "vertex" and len(alike) == 1:
+        if what == "vertex" and len(alike) > 1:
+            told = " or ".join(map(repr, alike))
+            lost = "its state would be lost, unless map_state= says which of these it is now"
+            out.append(f"{what} {old!r} is in the snapshot and not in the dataflow: {lost}: {told}")
+            missing.remove(old)
+        elif what == "vertex" and len(alike) == 1:
             out.append(f"{what} {old!r} was renamed to {alike[0]!r}, or is another one: give it its old name with name={old!r}")
             missing.remove(old)
             new.remove(alike[0])
@@ -129,32 +135,75 @@ def _compare(before: Mapping[str, Any], now: Mapping[str, Any], what: str, out: 
     return bool(missing or new or any(name in now and not _is_same(before[name], now[name]) for name in before) or out)
 
 
-def what_would_do(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """The ``map_state=`` that says what becomes of all that two graphs do not have in common by name and state; "" for nothing.
+def what_would_do(before: Mapping[str, Any], now: Mapping[str, Any], resume: str = "", *, number: str = "", maps: bool = False) -> str:
+    """The arguments that say what becomes of all that two graphs do not have in common by name and state; "" for nothing.
 
-    >>> what_would_do({"vertices": {"a": {"kind": "vertex"}}, "sinks": {"out": {}}}, {"vertices": {}, "sinks": {}})
-    "map_state={'a': None, 'sink:out': None}"
+    Args:
+        resume, number: begin the call, such as ``resume='latest', ``; the second where state is mapped, which takes one snapshot.
+        maps: ``map_state=`` also where ``new=`` and ``gone=`` would do.
+
+    >>> before, now = {"vertices": {"a": {"kind": "vertex"}}, "sinks": {"out": {}}}, {"vertices": {}, "sinks": {"all": {"is": "S"}}}
+    >>> what_would_do(before, now, "resume='latest', ")
+    "resume='latest', new=['all'], gone=['a', 'out']"
+    >>> what_would_do(before, now, maps=True)
+    "map_state={'a': None, 'sink:out': None, 'sink:all': {}}"
     """
-    calls = []
+    calls: list[str] = []
+    names: dict[str, str] = {}
+    fresh_names: list[str] = []
+    gone_names: list[str] = []
     for what, prefix in (("vertices", ""), ("sinks", "sink:")):
-        old, new = before.get(what, {}), now[what]
-        gone = [name for name in old if name not in new]
+        old, new = (_fixed(shapes, shapes) for shapes in (before.get(what, {}), now[what]))  # whatever their replicas
         fresh = [name for name in new if name not in old]
-        for name in gone:
+        for name in [name for name in old if name not in new]:
             alike = [other for other in fresh if _is_same(old[name], new[other])]
+            if prefix:
+                alike = [other for other in alike if _has_same_writers(name, before, other, now, names)]
             if len(alike) == 1:
                 fresh.remove(alike[0])
-            calls.append(f"{prefix + name!r}: {alike[0]!r}" if len(alike) == 1 else f"{prefix + name!r}: None")
+                names[prefix + name] = alike[0]
+                calls.append(f"{prefix + name!r}: {alike[0]!r}")
+            else:
+                gone_names.append(name)
+                calls.append(f"{prefix + name!r}: None")
         calls += [f"{prefix + name!r}: {{}}" for name in fresh]
-        if not prefix:
-            changed = [name for name in old if name in new and not fits(old[name].get("state"), new[name].get("state"))]
-            calls += [f"{name!r}: function of its table" for name in changed]
-    return f"map_state={{{', '.join(calls)}}}" if calls else ""
+        fresh_names += fresh
+    old, new = before.get("vertices", {}), now["vertices"]
+    changed = [name for name in old if name in new and not fits(old[name].get("state"), new[name].get("state"))]
+    calls += [f"{name!r}: function of its table" for name in changed]
+    if not calls:
+        return ""
+    if maps or names or changed:
+        return f"{number}map_state={{{', '.join(calls)}}}"
+    named = [f"{what}={list(dict.fromkeys(these))}" for what, these in (("new", fresh_names), ("gone", gone_names)) if these]
+    return f"{resume}{', '.join(named)}"
 
 
-def _by_mapping(manifest: Manifest, graph: Graph) -> str:
-    call = what_would_do(manifest.graph, graph)
-    return f". To keep the rest of its state: resume={manifest.number}, {call}" if call else ""
+def _has_same_writers(old: str, before: Mapping[str, Any], new: str, now: Mapping[str, Any], names: Mapping[str, str]) -> bool:
+    """Whether two sinks get the results of the same vertices, some of which have other names now; what was not noted is the same."""
+    theirs, mine = before.get("writers", {}).get(old), now.get("writers", {}).get(new)
+    return theirs is None or mine is None or sorted(names.get(name, name) for name in theirs) == mine
+
+
+def _by_call(manifest: Manifest, graph: Graph, asked: str | int) -> str:
+    """What to give to a run for it to resume, in words."""
+    call = what_would_do(manifest.graph, graph, f"resume={asked!r}, ", number=f"resume={manifest.number}, ")
+    if not call:
+        call = _of_inputs(manifest, graph)
+    table = " (a function gets the table of what is kept there, as rd.read_state gives it; {} begins with nothing)"
+    return f". To keep the rest of its state: {call}{table if 'function of its table' in call else ''}" if call else ""
+
+
+def _of_inputs(manifest: Manifest, graph: Graph) -> str:
+    """The same where vertices are the same, and get other streams."""
+    before, now = _routed(manifest.graph.get("edges", {})), _routed(graph["edges"])
+    ends = {edge for edge in {*before, *now} if before.get(edge) != now.get(edge)}
+    targets = [name for name in graph["vertices"] if any(re.search(f" -> {re.escape(name)}:\\d+( #\\d+)?$", edge) for edge in ends)]
+    if not targets:
+        return ""
+    kept: dict[str, str] = {name: name for name in targets}
+    anew: dict[str, Any] = {name: {} for name in targets}
+    return f"resume={manifest.number}, map_state={kept}; or, to begin {' and '.join(targets)} with nothing, map_state={anew}"
 
 
 def choose(store: SnapshotStore, resume: str | int | None) -> tuple[Manifest | None, list[str]]:
@@ -233,7 +282,7 @@ def begin_run(
                 raise SnapshotError(
                     f"job {job!r} cannot resume from snapshot {manifest.number} in {store.folder!r}: "
                     + "; ".join(wrong)
-                    + _by_mapping(manifest, graph)
+                    + _by_call(manifest, graph, resume if resume is not None else "latest")
                     + ". Run the dataflow that the snapshot was taken of, or begin afresh with resume='never'"
                 )
         if manifest is None:

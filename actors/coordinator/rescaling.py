@@ -430,7 +430,8 @@ class _Driver:
         store = job.snapshots.store.store if job.snapshots is not None else None
         arguments = (job.config.host, job.incarnation, store, None, incarnations, prepared.layout, True)
         for name in effect.names:
-            self._ask(turn, name, partial(self._listens, turn, name), "listen", *arguments)
+            ended = job.ended.get(stage_of(name), 0)
+            self._ask(turn, name, partial(self._listens, turn, name), "listen", *arguments, None, ended)
         self._answers.say(lead.Done(turn, COORDINATOR))
 
     def _places(self, newcomers: Sequence[str]) -> dict[str, str]:

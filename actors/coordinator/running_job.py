@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time as clock
+from collections.abc import Mapping
 from typing import Any
 
 from rayad.actors.coordinator.crew import Crew
@@ -51,6 +52,8 @@ class RunningJob:
         self.failures = 0
         self.addresses: dict[str, Address] = {}
         self.incarnations: dict[str, int] = {}
+        self.ended: Mapping[int, int] = {}
+        """How often processes of a stage have ended in a row, by stage."""
         self.calls = LongCalls()
         self.found: dict[str, tuple[Address, int, dict[str, Any]]] = {}
         """Where each actor listens, its incarnation, and the notes of the snapshot that this one resumed from."""

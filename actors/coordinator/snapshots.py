@@ -54,6 +54,7 @@ class CoordinatorSnapshots:
         self.asked = layouts.asked_of(plan)
         self.final: Manifest | None = None
         """The last snapshot, when it is published."""
+        self._working: dict[str, str] = {}  # by replica of a vertex whose processes have ended: the step that runs, as it last told
         self.on_published: Callable[[Manifest], None] = lambda manifest: None
         """Called when a snapshot is in the store."""
         self._identity: dict[str, Any] = {"job": job, "secret": secret}
@@ -277,6 +278,11 @@ class CoordinatorSnapshots:
             self._tell(lead.Tick())
         return self.final is not None
 
+    def ended_in(self, name: str) -> str:
+        """The step that ran in a replica whose process has ended, as far as it told; "" where it did not, or none ran."""
+        self.poll(0.0)  # what it said before
+        return self._working.pop(name, "")
+
     def _look_for_change(self) -> None:
         """Tell a change of layout that waits for it that it may begin."""
         if self._free_for_change is not None and self.leader.may_change:
@@ -301,6 +307,8 @@ class CoordinatorSnapshots:
             self._tell(lead.PartFailed(int(number), why))
         elif frame.kind == Kind.FINISHED:
             self._is_finished = True
+        elif frame.kind == Kind.WORKING:
+            self._working[frame.peer] = bytes(frame.payload).decode()
         elif frame.kind == Kind.SAVE_WANTED:
             self._tell(lead.SnapshotWanted(*unpack_save(frame.payload)))
         else:

@@ -10,7 +10,7 @@ import logging
 import random
 import time as clock
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, assert_never, cast
 
 import ray
@@ -26,11 +26,12 @@ from rayad.actors.job import JobState, JobStatistics
 from rayad.actors.lead import job_leader as lead
 from rayad.actors.lead import layouts
 from rayad.actors.lead import recovery_leader as recovery
+from rayad.actors.lead.crashes import isolated_steps
 from rayad.actors.lead.failure import Failure, failure_of
 from rayad.actors.lead.job_leader import JobLeader, drive
 from rayad.actors.lead.recovery_leader import Failed, Listens, RolledBack, StoreAway, StoreRead
 from rayad.actors.plane.plane import Address
-from rayad.actors.plane.protocol import COORDINATOR, PROGRESS
+from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, stage_of
 from rayad.actors.replica.report import ReplicaReport
 from rayad.actors.replica.source_parts import parts_of
 from rayad.actors.replica.user_errors import restarts_of
@@ -170,6 +171,8 @@ class Supervisor:
         job, incarnation = self._job, self._incarnation_of(name)
         answer = self._get(ref, job.who(name))
         if isinstance(answer, Failure):
+            if answer.has_ended and job.snapshots is not None:
+                answer = dataclasses.replace(answer, working=job.snapshots.ended_in(name))
             if name not in self._rescaler.newcomers:  # else the change is refused
                 yield Failed(name, incarnation, answer)
         elif isinstance(answer, ReplicaReport):
@@ -198,7 +201,7 @@ class Supervisor:
             return Failure(who, f"what {who} gave could not be fetched within {CALL_S:g} s: its node may be gone", "", None, False)
         except RayActorError as error:
             lost = str(error).strip().split("\n")
-            return Failure(who, f"the actor of {who} died: {lost[0].rstrip('.')}", str(error), None, False)
+            return Failure(who, f"the actor of {who} died: {lost[0].rstrip('.')}", str(error), None, False, has_ended=True)
 
     def _wait(self, waiting: list[Any]) -> list[Any]:
         """Which calls have ended; takes part in the snapshots meanwhile."""
@@ -243,7 +246,7 @@ class Supervisor:
             case recovery.Survived(failure, number, delay_s):
                 job.failures = self._leader.recovery.failures
                 later = f" in {delay_s:.1f} s" if delay_s else ""
-                facts = (job.name, number, job.config.failures.max_failures, failure.who, failure.message, later)
+                facts = (job.name, number, job.config.failures_survived, failure.who, failure.message, later)
                 _log.warning("job %r: failure %d of at most %d: %s: %s; resuming from the last snapshot%s", *facts)
             case recovery.WholeGraph(why):
                 _log.info("job %r: the whole graph is restarted: %s", job.name, why)
@@ -268,6 +271,11 @@ class Supervisor:
                 job.run(list(names))
             case recovery.Running(names, restart_s):
                 self._on_running(names, restart_s)
+            case recovery.Acquit(names):
+                job.ended = {}
+                for name in names:
+                    if name in job.crew.actors:
+                        job.crew.actors[name].acquit.remote()
             case recovery.TooLate(names, count, incarnation):
                 return [Failed(None, incarnation, Failure("coordinator", self._told_late(names, count), "", None, False))]
             case lead.StopReading():
@@ -351,13 +359,26 @@ class Supervisor:
             self._asked[listening] = (PROGRESS, effect.incarnation, Listens)
         elif snapshots is not None:
             snapshots.expect(effect.names, effect.incarnation)
+        job.ended = effect.ended
+        self._tell_isolated(effect.ended)
         parts = parts_of(snapshots.manifest, job.plan) if snapshots is not None else {}
         store = snapshots.store.store if snapshots is not None else None
         for name in effect.names:
             if name != PROGRESS:
-                resumed = (store, parts.get(crew.replica(name)), job.incarnations, job.plan.layout, False, job.config)
+                ended = effect.ended.get(stage_of(name), 0)
+                resumed = (store, parts.get(crew.replica(name)), job.incarnations, job.plan.layout, False, job.config, ended)
                 listening = crew.actors[name].listen.remote(job.config.host, effect.incarnation, *resumed)
                 self._asked[listening] = (name, effect.incarnation, Listens)
+
+    def _tell_isolated(self, ended: Mapping[int, int]) -> None:
+        """Tell which functions run in a process of their own from now on."""
+        job = self._job
+        for at, times in ended.items():
+            if steps := isolated_steps(job.plan.stage(at), times):
+                names = ", ".join(map(repr, steps))
+                told = f"processes of {job.plan.stage(at).name!r} ended in a row: {times}; {names} run in processes of their own now"
+                _log.warning("job %r: %s", job.name, told)
+                job.journal.note("recovery", told, ended=times, steps=steps)
 
     def _roll_back(self, effect: recovery.RollBack) -> None:
         job, snapshots = self._job, self._job.snapshots

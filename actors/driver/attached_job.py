@@ -179,7 +179,7 @@ class AttachedJob(RayJobHandle):
             return True  # it does not say yet whose it is
         now_s = clock.monotonic()
         self._gone_since_s = now_s if self._gone_since_s is None else self._gone_since_s
-        survives = self._config.keeps_snapshots and self._config.failures.max_failures > 0
+        survives = self._config.failures_survived > 0
         survives = survives or self._keeper is not None  # which tells how the job ended
         return survives and now_s - self._gone_since_s < self._succession_s()
 

@@ -437,7 +437,7 @@ def start_keeper(name: str, config: RunConfig, program: bytes) -> None:
 
 def _is_restarted(config: RunConfig) -> bool:
     """Whether the job outlives its keeper's process."""
-    return config.keeps_snapshots and config.failures.max_failures > 0
+    return config.failures_survived > 0
 
 
 def _pickled(error: BaseException) -> bytes:

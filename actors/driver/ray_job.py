@@ -118,7 +118,7 @@ class RayJob(RayJobHandle):
         self._failed_by: RayadError | None = None
         self._coordinators_lost = 0
         self._heeded: Beat | None = None
-        self._failures_max = config.failures.max_failures
+        self._failures_max = config.failures_survived
         self._kept = kept
         self._cuts_inputs = kept is None
         self._succession = kept.succession if kept is not None else succession_of(config)
@@ -132,7 +132,7 @@ class RayJob(RayJobHandle):
             FedJob(
                 self.name,
                 self._config,
-                self._config.keeps_snapshots and self._failures_max > 0,
+                self._failures_max > 0,
                 identity=lambda: (self.id, self._secret),
                 ask=self._ask,
                 ask_again=self._ask_again,
@@ -175,7 +175,11 @@ class RayJob(RayJobHandle):
 
     def _count_failures(self, number: int) -> None:
         """So many failures have been survived outside of the coordinator: the next one may survive the others."""
-        failures = dataclasses.replace(self._config.failures, max_failures=max(0, self._failures_max - number))
+        if not number:
+            return
+        before = self._config.failures
+        left = max(0, self._failures_max - number)
+        failures = dataclasses.replace(before, max_failures=left, survive_errors=before.survives_errors)
         self._config = dataclasses.replace(self._config, failures=failures)
 
     @property
@@ -224,7 +228,7 @@ class RayJob(RayJobHandle):
         return JobOutcome(JobState.FAILED, {}, statistics, failure_of("what feeds the job", self._failed_by))
 
     def _survives(self) -> bool:
-        return self._config.keeps_snapshots and self._config.failures.max_failures > 0
+        return self._config.failures_survived > 0
 
     def _watch(self) -> None:
         """In a thread: notice a coordinator that dies or is silent, and replace it if the job may survive that, even if no call waits."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import marshal
 import threading
 import time as clock
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -44,6 +44,7 @@ from rayad.actors.replica.source_parts import Resumable
 from rayad.autoscale.statistics import BUSY
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.logical_graph import NodeKind
+from rayad.dataflow.operators.stateless import Element
 from rayad.dataflow.plan import Plan
 from rayad.progress import ProtocolError
 from rayad.snapshots.barrier import Barrier
@@ -78,8 +79,9 @@ class ReplicaHost:
         store: SnapshotStore | None = None,
         part: Resumable | None = None,
         incarnations: Mapping[str, int] | None = None,
+        isolated: Callable[[Element], Element | None] | None = None,
     ) -> None:
-        self.place = place = Workplace(plan, stage, replica, config, job=job, secret=secret, incarnation=incarnation)
+        self.place = place = Workplace(plan, stage, replica, config, job=job, secret=secret, incarnation=incarnation, isolated=isolated)
         self.name, self.plane, self.core, self.mailbox, self.report = place.name, place.plane, place.core, place.mailbox, place.report
         self.arrived = place.arrived
         self.statistics = HostStatistics(place)
@@ -433,6 +435,10 @@ class ReplicaHost:
         """Control call, from another thread: read no more input, finish what was read. It does not wait: the source may be busy."""
         self._is_asked_to_stop = True
         self.plane.wakeup()
+
+    def acquit(self) -> None:
+        """Control call, from another thread: see :meth:`Outputs.acquit`."""
+        self.mailbox.post(self.core.outputs.acquit)
 
     @property
     def has_stopped(self) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 from rayad.actors.host.arrived import Arrived
 from rayad.actors.plane.carrier import PlaneCarrier
 from rayad.actors.plane.plane import Plane
-from rayad.actors.plane.protocol import PROGRESS, SPIN_S, Kind, pack_report, replica_name
+from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, SPIN_S, Kind, pack_report, replica_name
 from rayad.actors.plane.spilling_queue import SpillFile
 from rayad.actors.process.mailbox import Mailbox
 from rayad.actors.replica.channel_ends import ChannelEnds
@@ -20,6 +20,7 @@ from rayad.actors.replica.parked import Parked
 from rayad.actors.replica.report import ReplicaReport
 from rayad.actors.replica.upstream import gated_edges
 from rayad.dataflow.config import RunConfig
+from rayad.dataflow.operators.stateless import Element
 from rayad.dataflow.plan import Plan
 
 
@@ -35,9 +36,21 @@ class Workplace:
         stage, replica: which one it is.
         config: of the run.
         job, secret, incarnation: for its plane.
+        isolated: see :class:`rayad.actors.replica.routing.Outputs`.
     """
 
-    def __init__(self, plan: Plan, stage: int, replica: int, config: RunConfig, *, job: str, secret: bytes, incarnation: int) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        stage: int,
+        replica: int,
+        config: RunConfig,
+        *,
+        job: str,
+        secret: bytes,
+        incarnation: int,
+        isolated: Callable[[Element], Element | None] | None = None,
+    ) -> None:
         self.plan = plan
         self.stage = plan.stage(stage)
         self.replica = replica
@@ -54,8 +67,9 @@ class Workplace:
         self.arrived = Arrived(self.ends.feedback)
         gated = gated_edges(plan) if config.failures.recovery == "upstream" else frozenset()
         parking = partial(Parked, int(config.spill_memory_bytes), partial(SpillFile, config.spill_directory))
-        room = self.sender.room
-        self.core = ReplicaCore(plan, self.stage, replica, room=room, gated=gated, clock=clock.perf_counter, parking=parking)
+        working = self._tell_working if isolated is not None else None
+        waits: dict[str, Any] = {"room": self.sender.room, "gated": gated, "parking": parking}
+        self.core = ReplicaCore(plan, self.stage, replica, clock=clock.perf_counter, isolated=isolated, working=working, **waits)
         self.core.outputs.batch_rows = config.batch_rows
         self.ends.attach(self.core)
         self.sender.held_up = self._on_held_up
@@ -74,6 +88,10 @@ class Workplace:
         """Until when combiners may keep back what they have."""
         self.after_report: Callable[[], Any] = _nothing
         """Called after each report, even an empty one."""
+
+    def _tell_working(self, step: str) -> None:
+        """Tell the coordinator which step runs: what has been handed to the kernel arrives, also if the process ends in it."""
+        self.plane.send(COORDINATOR, Kind.WORKING, 0, step.encode())
 
     def peers(self) -> set[str]:
         """The replicas with which this one exchanges batches."""

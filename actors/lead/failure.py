@@ -22,6 +22,12 @@ class Failure:
     is_lost_peer: bool
     sign: str = ""
     """Equal for failures that are the same error and would come back; see ``user_errors.sign_of``."""
+    has_ended: bool = False
+    """Whether its process ended, and said nothing."""
+    working: str = ""
+    """The step that ran in it then, where that is known."""
+    is_raised: bool = False
+    """Whether code raised it: no death, and no connection that was lost."""
 
     @property
     def rank(self) -> tuple[bool, bool]:
@@ -44,4 +50,6 @@ def failure_of(who: str, error: BaseException) -> Failure:
         except Exception:
             pickled = None
     details = "".join(traceback.format_exception(error))
-    return Failure(who, f"{type(error).__name__}: {say(error)}", details, pickled, isinstance(error, ConnectionError), sign_of(error))
+    is_lost_peer = isinstance(error, ConnectionError)
+    told = f"{type(error).__name__}: {say(error)}"
+    return Failure(who, told, details, pickled, is_lost_peer, sign_of(error), is_raised=not is_lost_peer)

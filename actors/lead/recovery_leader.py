@@ -21,6 +21,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from rayad.actors.lead.crashes import Crashes
 from rayad.actors.lead.failure import Failure
 from rayad.actors.plane.protocol import PROGRESS, replica_name, stage_of
 from rayad.actors.replica.upstream import Region, region_of
@@ -194,11 +195,13 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """Let these build their cores; each answers :class:`Listens`. ``incarnations``: of all actors of the job."""
+    """Let these build their cores; each answers :class:`Listens`. ``incarnations``: of all actors of the job; ``ended``: how often
+    processes of a stage have ended in a row (:class:`Crashes`)."""
 
     names: tuple[str, ...]
     incarnation: int
     incarnations: Mapping[str, int]
+    ended: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def is_of_all(self) -> bool:
@@ -235,6 +238,13 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True)
+class Acquit:
+    """The work during which processes of these ended lies behind: functions that were put into processes of their own may return."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TooLate:
     """These of ``count`` did not answer in time: say so, as :class:`Failed` of nobody."""
 
@@ -252,7 +262,20 @@ class GaveUp:
 
 
 Effect: TypeAlias = (
-    StopChange | Survived | WholeGraph | Release | Start | ReadStore | Switch | Listen | RollBack | Run | Running | TooLate | GaveUp
+    StopChange
+    | Survived
+    | WholeGraph
+    | Release
+    | Start
+    | ReadStore
+    | Switch
+    | Listen
+    | RollBack
+    | Run
+    | Running
+    | Acquit
+    | TooLate
+    | GaveUp
 )
 
 
@@ -263,6 +286,8 @@ class _Reported:
     failures: list[Failure] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
     stuck: set[str] = field(default_factory=set)
+    ended: dict[str, str] = field(default_factory=dict)
+    """Whose process has ended, and the step that ran in it, if it is known."""
     is_of_nobody: bool = False
     """Whether one is of the coordinator: then nothing can live on."""
     decide_s: float = float("inf")
@@ -293,6 +318,7 @@ class RecoveryLeader:
         self.asked = 0
         """How many were asked with them."""
         self._restarts = restarts
+        self._crashes = Crashes()
         self._reported = _Reported()
         self._first: Failure | None = None  # within the window
         self._succeeds = False
@@ -393,6 +419,8 @@ class RecoveryLeader:
                 self._recover(everybody if names is None else set(names), set(), 0.0, now_s, effects)
             case SnapshotPublished():
                 self._restarts.on_snapshot()
+                if stages := self._crashes.on_snapshot(now_s):
+                    effects.append(Acquit(tuple(name for name in self._replicas() if stage_of(name) in stages)))
             case AllReported():
                 self._reported.decide_s = min(self._reported.decide_s, now_s) if self.has_failed else self._reported.decide_s
             case Tick():
@@ -440,6 +468,8 @@ class RecoveryLeader:
         if name is not None:
             reported.names.add(name)
             reported.stuck |= {name} if event.is_stuck else set()
+            if failure.has_ended:
+                reported.ended[name] = failure.working
         reported.decide_s = min(reported.decide_s, now_s + self._grace_s(event))
 
     def _grace_s(self, event: Failed) -> float:
@@ -456,7 +486,9 @@ class RecoveryLeader:
         reported, self._reported = self._reported, _Reported()
         failure = min(reported.failures, key=lambda one: one.rank)
         effects.append(StopChange())
-        if not self.keeps_snapshots or not self.config.failures.max_failures:
+        self._crashes.on_ended(reported.ended, now_s)
+        policy = self.config.failures
+        if not self.keeps_snapshots or not policy.most or (failure.is_raised and not policy.survives_errors):
             self._give_up(failure, "", effects)
             return
         decision = self._restarts.on_failure(failure.sign, now_s)
@@ -465,7 +497,8 @@ class RecoveryLeader:
         if isinstance(decision, TooMany):
             cause = failure if decision.is_newest else self._first
             last = "" if decision.is_newest else f"; the last: {failure.message}"
-            self._give_up(cause, decision.why + last, effects)
+            crashed = self._crashes.told(self.plan)
+            self._give_up(cause, f"{decision.why}{last}{crashed and f'; {crashed}'}", effects)
             return
         self.failures += 1
         effects.append(Survived(failure, decision.number, decision.delay_s))
@@ -556,7 +589,7 @@ class RecoveryLeader:
         self.phase = Phase.LISTENING
         self._addresses = {}
         self._await(names, self.config.start_timeout_s, now_s)
-        effects.append(Listen(names, self.incarnation, dict(self.incarnations)))
+        effects.append(Listen(names, self.incarnation, dict(self.incarnations), self._crashes.in_a_row))
 
     def _await(self, names: Collection[str], timeout_s: float, now_s: float) -> None:
         self.waiting, self.asked = set(names), len(names)
@@ -577,6 +610,7 @@ class RecoveryLeader:
     def _on_running(self, names: tuple[str, ...], now_s: float, effects: list[Effect]) -> None:
         restart_s = None if self._failed_s is None else max(0.0, now_s - self._failed_s - self._delay_s)
         self.phase = Phase.RUNNING
+        self._crashes.on_running(now_s)
         self._region, self._lost, self._too_late_s = None, set(), float("inf")
         effects.append(Running(names, restart_s))
 

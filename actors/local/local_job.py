@@ -192,7 +192,7 @@ class LocalJob(Job):
 
     def _remember(self, error: BaseException, who: str) -> Failure:
         """An error as a value; it can be raised as it is while the leader may still tell it."""
-        failure = Failure(who, f"{type(error).__name__}: {say(error)}", "", None, False, sign_of(error))
+        failure = Failure(who, f"{type(error).__name__}: {say(error)}", "", None, False, sign_of(error), is_raised=True)
         self._errors[failure] = error
         return failure
 

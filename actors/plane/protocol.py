@@ -54,6 +54,7 @@ class Kind(enum.IntEnum):
     INPUT_NOTE = 24
     INPUT_SAVE = 25
     SAVE_WANTED = 26
+    WORKING = 27
 
 
 SPIN_S = 100e-6

@@ -26,6 +26,7 @@ from rayad.actors.replica.user_errors import describe, raise_located
 from rayad.dataflow.compiling.state_identity import of_class
 from rayad.dataflow.logical_graph import NodeKind
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
+from rayad.dataflow.operators.stateless import Element
 from rayad.dataflow.plan import Plan, PlanEdge, Stage
 from rayad.dataflow.records.batches import require_distinct
 from rayad.dataflow.vertex import EndVertex, Vertex, VertexContext, begin, check_reentrancy
@@ -63,6 +64,7 @@ class ReplicaCore(VertexContext):
         gated: edges on which a batch waits until its time is complete (see :mod:`rayad.actors.replica.upstream`).
         clock: seconds, for :attr:`doing`; needed only where its start is read.
         parking: makes the place for batches that wait for their time.
+        isolated, working: see :class:`Outputs`.
     """
 
     def __init__(
@@ -75,6 +77,8 @@ class ReplicaCore(VertexContext):
         gated: frozenset[int] = frozenset(),
         clock: Callable[[], float] = lambda: 0.0,
         parking: Callable[[], Parked] = Parked,
+        isolated: Callable[[Element], Element | None] | None = None,
+        working: Callable[[str], None] | None = None,
     ) -> None:
         self._clock = clock
         self.doing: tuple[str, Timestamp | None, float] | None = None
@@ -99,7 +103,7 @@ class ReplicaCore(VertexContext):
         """How many batches have been handed to the vertex inside a callback, instead of going through a queue."""
         self._reentrancy = 0
         self._broken: Exception | None = None  # what failed in a nested call
-        self.outputs = Outputs(plan, stage, replica, self.change, room, self._reenter)
+        self.outputs = Outputs(plan, stage, replica, self.change, room, self._reenter, isolated, working)
         self._edges = plan.edge_by_id
         self._now: Timestamp | None = None
         self.notificator = Notificator()

@@ -29,7 +29,8 @@ def graph_shape(plan: Plan) -> dict[str, Any]:
     edges = {names[edge.id]: {"partition": edge.partition.name.lower(), "is_feedback": edge.is_feedback} for edge in plan.edges}
     sinks = {sink.key: {"kind": type(sink.sink).__name__, "state": of_class(type(sink.sink))} for sink in plan.sinks}
     inputs = {stage.name: stage.input for stage in plan.stages if stage.input is not None}
-    return {"vertices": vertices, "edges": edges, "sinks": sinks, "inputs": inputs}
+    writers = {sink.key: sorted(plan.stage(stage).name for stage in sink.stages) for sink in plan.sinks}
+    return {"vertices": vertices, "edges": edges, "sinks": sinks, "inputs": inputs, "writers": writers}
 
 
 def channels_in(plan: Plan, stage: Stage, replica: int) -> tuple[list[Channel], list[Channel]]:

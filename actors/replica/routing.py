@@ -59,6 +59,8 @@ class Outputs:
         change: counts progress: (location, time, delta).
         room: for "rebalance" edges: (edge, replica) -> how much room that channel has; the largest wins.
         reenter: takes a batch that comes back to this replica itself, and says whether it did: (edge, time, batch).
+        isolated: what runs a step in a process of its own; it gives None of a step that needs none.
+        working: told the name of each step before it runs, and "" when it has; None: nobody asks.
     """
 
     def __init__(
@@ -69,6 +71,8 @@ class Outputs:
         change: Callable[[int, Timestamp, int], None],
         room: Callable[[int, int], int] | None,
         reenter: Callable[[PlanEdge, Timestamp, Any], bool],
+        isolated: Callable[[Element], Element | None] | None = None,
+        working: Callable[[str], None] | None = None,
     ) -> None:
         self.plan = plan
         self.stage = stage
@@ -95,6 +99,8 @@ class Outputs:
         self._change = change
         self._room = room
         self._reenter = reenter
+        self._isolated = isolated
+        self._working = working
         self._turn: dict[int, int] = {}
         self._edges = plan.edge_by_id
         self._sinks = plan.sink_by_id
@@ -162,7 +168,7 @@ class Outputs:
         steps = self.stage.steps
         actions: list[_Action | None] = [None] * len(steps)
         gatherers: dict[int, tuple[Gatherer, _Action, ApplyStep]] = {}
-        fused = _fused(self.stage, self._shared)
+        fused = _fused(self.stage, self._shared if self._working is None else range(len(steps)))  # told of, each is alone
         for number, step in enumerate(steps):  # children come first
             if number in fused.inside:
                 continue
@@ -171,6 +177,7 @@ class Outputs:
                 children = tuple(filter(None, map(actions.__getitem__, chain[-1].children)))
                 gatherer = self._gatherer_of(chain)
                 run = self._compile_apply(chain, gatherer)
+                run = run if self._working is None else self._told(step.name, run)
                 action = _Action(self._watched(step, run, self._shared[number]) if number in self._shared else run, children)
                 if gatherer is not None:
                     gatherers[number] = (gatherer, action, chain[-1])
@@ -198,6 +205,18 @@ class Outputs:
             return leaving
 
         return watched
+
+    def _told(self, name: str, run: Emit) -> Emit:
+        def told(time: Timestamp, batch: Any) -> Sequence[tuple[Timestamp, Any]] | None:
+            working = self._working
+            if working is None:
+                return run(time, batch)
+            working(name)
+            leaving = run(time, batch)
+            working("")
+            return leaving
+
+        return told
 
     def _gatherer_of(self, chain: list[ApplyStep]) -> Gatherer | None:
         for step in chain:
@@ -229,12 +248,20 @@ class Outputs:
         found = (getattr(element, "set_aside", None) for _, element in list(self._built.values()))
         return tuple(one for one in found if one is not None)
 
+    def acquit(self) -> None:
+        """The work during which processes ended lies behind: steps in processes of their own may return, and nothing more is told."""
+        self._working = None
+        for _, element in self._built.values():
+            if (acquit := getattr(element, "acquit", None)) is not None:
+                acquit()
+
     def _element(self, step: ApplyStep) -> Element:
         """The step as it runs in this replica, made once however often the layout changes."""
         built = self._built.get(step.name)
         if built is None or built[0] is not type(step.element):
             try:
-                built = self._built[step.name] = type(step.element), step.element.for_replica()
+                apart = self._isolated(step.element) if self._isolated is not None else None
+                built = self._built[step.name] = type(step.element), apart or step.element.for_replica()
             except Exception as error:
                 raise_located(f"{step.name!r}[{self.replica}] ({step.where}) failed when it was made", error)
         return built[1]

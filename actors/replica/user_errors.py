@@ -56,7 +56,7 @@ def sign_of(error: BaseException) -> str:
 def restarts_of(config: FailureConfig, chance: random.Random) -> Restarts:
     """What decides about the restarts of a job of this configuration."""
     return Restarts(
-        failures_max=config.max_failures,
+        failures_max=config.most,
         window_s=config.window_s,
         delay_s=config.delay_s,
         delay_max_s=config.delay_max_s,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,9 +28,10 @@ from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.operators.state.tables import Entries, table_of
 from rayad.dataflow.operators.state.vertex_tables import names_that_stay, tables_in
 from rayad.dataflow.plan import Plan, Stage
+from rayad.dataflow.records.calling import did_you_mean
 from rayad.progress import DataflowError, SnapshotError, show
 from rayad.snapshots.identity import fits
-from rayad.snapshots.resume_point import NEVER, claim_of, misfits, what_would_do
+from rayad.snapshots.resume_point import NEVER, choose, claim_of, misfits, what_would_do
 from rayad.snapshots.store import Manifest, ReplicaPart, StagedPart
 
 SINK = "sink:"
@@ -63,29 +64,67 @@ class Changes:
     sinks_new: set[str]
 
 
-def map_state(flow: Any, run: RunConfig, scaling: ScalingConfig, mapping: Any) -> str:
-    """Write a savepoint of ``flow`` from the snapshot that ``run`` would resume from; gives its path, to be resumed from instead.
+def map_state(
+    flow: Any, run: RunConfig, scaling: ScalingConfig, mapping: Any, new: Sequence[str] = (), gone: Sequence[str] = ()
+) -> str | int | None:
+    """Write a savepoint of ``flow`` from the snapshot that ``run`` would resume from; gives its path, to be resumed from instead. Where
+    nothing is new or gone, ``run.resume`` as it is.
+
+    Args:
+        mapping: what becomes of names, see :data:`RULE`; None: only what is new or gone.
+        new, gone: vertices and sinks that may begin with nothing where the snapshot lacks them, or be dropped where the dataflow does.
 
     Raises DataflowError for a mapping that cannot be, SnapshotError for what does not fit, with the call that would do it.
     """
-    if run.resume in (None, NEVER, "latest"):
+    if mapping is None and run.resume in (None, NEVER):
+        raise DataflowError(
+            f"new={list(new)}, gone={list(gone)} were given with resume={run.resume!r}: say which snapshot is resumed from, such as "
+            "resume='latest'"
+        )
+    if run.resume in (None, NEVER, "latest") and mapping is not None:
         raise DataflowError(
             f"map_state= was given with resume={run.resume!r}: give the snapshot that is meant, by its number or path (rayad snapshots "
             "lists them). 'latest' would change the state once more each time that the program is started again"
         )
     plan = flow.plan(scaling=scaling, key_groups=run.key_groups, fingerprints=True)
     keeper = JobStore(run.name or flow.name, plan, run)
+    _require_there(new, keeper.graph)
     resume = run.resume
-    number = keeper.number_of(resume) if isinstance(resume, str) else resume
-    assert number is not None
-    manifest = keeper.store.load(number)
-    for file in sorted(manifest.files()):
-        keeper.store.check_part(file)
-    if not manifest.parts:
+    if isinstance(resume, str) and resume != "latest":
+        resume = keeper.number_of(resume)
+    manifest, _ = choose(keeper.store, resume)
+    if manifest is None or not manifest.parts:
+        if mapping is None:
+            return run.resume  # the job begins
         raise SnapshotError(
-            f"snapshot {number} in {keeper.store.folder!r} is the beginning of a run and has no state: start without map_state"
+            f"snapshot {resume} in {keeper.store.folder!r} is the beginning of a run and has no state: start without map_state"
         )
-    return _Changing(keeper, manifest, read_changes(mapping, manifest.graph, keeper.graph), mapping).written()
+    given = {"map_state": mapping, "new": list(new), "gone": list(gone)}
+    if mapping is None:
+        mapping = _by_names(new, gone, manifest.graph, keeper.graph)
+        if not mapping:
+            return run.resume
+    elif isinstance(mapping, Mapping):
+        mapping = {**_by_names(new, gone, manifest.graph, keeper.graph), **mapping}
+    told = ", ".join(f"{what}={show(value, 200)}" for what, value in given.items() if value)
+    return _Changing(keeper, manifest, read_changes(mapping, manifest.graph, keeper.graph), told).written()
+
+
+def _require_there(new: Sequence[str], now: Mapping[str, Any]) -> None:
+    """Raise DataflowError for a name that the dataflow lacks."""
+    there = list({**now["vertices"], **now["sinks"]})
+    for name in new:
+        if name not in there:
+            raise DataflowError(f"new={list(new)}: the dataflow has no vertex or sink {name!r}{did_you_mean(name, there)}; it has {there}")
+
+
+def _by_names(new: Sequence[str], gone: Sequence[str], before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """The same as a mapping: of what a snapshot lacks and may, and of what it has besides and may. Empty where that has been done."""
+    out: dict[str, Any] = {}
+    for kind, prefix in (("vertices", ""), ("sinks", SINK)):
+        out |= {prefix + name: {} for name in new if name in now[kind] and name not in before[kind]}
+        out |= {prefix + name: None for name in gone if name in before[kind] and name not in now[kind]}
+    return out
 
 
 def read_changes(mapping: Any, before: Mapping[str, Any], now: Mapping[str, Any]) -> Changes:
@@ -157,11 +196,12 @@ def _read_sink(key: str, what: Any, old: Mapping[str, Any], new: Mapping[str, An
 class _Changing:
     """One change of one snapshot."""
 
-    def __init__(self, keeper: JobStore, manifest: Manifest, changes: Changes, mapping: Any) -> None:
+    def __init__(self, keeper: JobStore, manifest: Manifest, changes: Changes, told: str) -> None:
         self.keeper = keeper
         self.manifest = manifest
         self.changes = changes
-        self.told = f"map_state={show(mapping, 200)}"
+        self.told = told
+        self.maps = told.startswith("map_state")
         self.number = keeper.store.numbers()[-1] + 1
         self.layout = self._layout()
         self.plan: Plan = keeper.plan
@@ -215,7 +255,11 @@ class _Changing:
         shared = {name: shape for name, shape in edges.items() if name in now["edges"]}
         sinks = {changes.sinks.get(key, key): shape for key, shape in before["sinks"].items() if key not in changes.sinks_dropped}
         inputs = {changes.names.get(name, name): told for name, told in before.get("inputs", {}).items() if name not in without}
-        old = {"vertices": renamed, "edges": shared, "sinks": sinks, "inputs": inputs}
+        writers = {
+            changes.sinks.get(key, key): sorted(changes.names.get(name, name) for name in names)
+            for key, names in before.get("writers", {}).items()
+        }
+        old = {"vertices": renamed, "edges": shared, "sinks": sinks, "inputs": inputs, "writers": writers}
         new = {
             **now,
             "vertices": stay,
@@ -225,7 +269,7 @@ class _Changing:
         }
         wrong = misfits(replace(self.manifest, graph=old), new, self.keeper.plan.key_groups)
         if wrong:
-            call = what_would_do(old, new)
+            call = what_would_do(old, new, maps=self.maps)
             raise SnapshotError(
                 f"{self.told} does not make snapshot {self.manifest.number} in {self.keeper.store.folder!r} fit: {'; '.join(wrong)}"
                 + (f". Say what becomes of these, too: {call}" if call else "")
@@ -295,8 +339,7 @@ class _Changing:
         notes, names = self.manifest.notes, self.changes.names
         identities = {self.changes.sinks[key]: told for key, told in notes.get("identities", {}).items() if key in self.changes.sinks}
         if self.changes.sinks_new:
-            new = self.keeper.check_sinks()["identities"]
-            identities.update({key: told for key, told in new.items() if key in self.changes.sinks_new})
+            identities.update(self.keeper.check_sinks(self.changes.sinks_new)["identities"])
         new_inputs = {name: [0, epoch] for name in self.keeper.plan.inputs if name not in names.values()}
         return {
             "layout": self.layout,

@@ -254,11 +254,13 @@ class JobStore:
         except SnapshotError:
             return None
 
-    def check_sinks(self) -> dict[str, Any]:
-        """A job begins: refuse outputs that cannot be written; gives the sinks' identities, as notes for the manifest."""
-        for sink in self.plan.sinks:
+    def check_sinks(self, keys: Collection[str] | None = None) -> dict[str, Any]:
+        """A job begins, or these sinks of it do: refuse outputs that cannot be written; gives the sinks' identities, as notes for the
+        manifest."""
+        begun = [sink for sink in self.plan.sinks if keys is None or sink.key in keys]
+        for sink in begun:
             self._call_sink(sink, "check")
-        found = {sink.key: sink.sink.identity() for sink in self.plan.sinks}
+        found = {sink.key: sink.sink.identity() for sink in begun}
         return {"identities": {key: identity for key, identity in found.items() if identity is not None}}
 
     def _committing(self) -> list[Any]:

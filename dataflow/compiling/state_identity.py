@@ -55,7 +55,8 @@ def made_by(factory: Any) -> Identity:
 def describe(value: Any) -> Identity:
     """A parameter as plain data; None when it is a function, or anything else that has no lasting description.
 
-    >>> from rayad.dataflow.operators.aggregates.aggregators import Count, TopK
+    >>> from rayad.dataflow.operators.aggregates.aggregators import Count
+    >>> from rayad.dataflow.operators.aggregates.top_k import TopK
     >>> describe(Count()), describe(TopK(3, by=len))
     ({'is': 'Count', 'version': 1}, {'is': 'TopK', 'version': 1, 'with': {'k': 3}})
     """

@@ -9,6 +9,9 @@ Each record is given to a function of records once, also in a batch with errors.
 made of them is in snapshots, and counted exactly once, as all else is. ``max_errors`` is a vertex of one replica that counts them.
 
 An error of Rayad's own is no error of a record, and a MemoryError is none either: they end the job as without ``on_error``.
+
+A record whose call ends the process raises nothing. Where ``after_crashes`` is given, :class:`Tried` runs in a process of its own after
+so many ends (``actors/host/isolated.py``).
 """
 
 from __future__ import annotations
@@ -61,16 +64,26 @@ class Tried(Element):
     Args:
         element: the step.
         operator, line: the operator's name, and the user's line.
+        after_crashes: after so many ends of its process in a row it runs in one of its own; None: never.
         set_aside: what has been; None: nothing. Any thread may read it.
     """
 
     element: Element
     operator: str = ""
     line: str = ""
+    after_crashes: int | None = None
     set_aside: SetAside | None = None
 
-    def for_replica(self) -> Element:
-        return Tried(self.element.for_replica(), self.operator, self.line)
+    def for_replica(self) -> Tried:
+        return Tried(self.element.for_replica(), self.operator, self.line, self.after_crashes)
+
+    def isolated_after(self, ended: int) -> bool:
+        """Whether it runs in a process of its own when the replica's has ended so often in a row."""
+        return self.after_crashes is not None and ended >= self.after_crashes
+
+    @property
+    def base(self) -> str:  # type: ignore[override]  # that of the step
+        return self.element.base
 
     def rows_because(self, schema: pa.Schema) -> str | None:
         return self.element.rows_because(schema)
@@ -87,11 +100,14 @@ class Tried(Element):
     def apply(self, batch: Any) -> Any:
         element = self.element
         good, bad = self._each(element, to_rows(batch)) if isinstance(element, PerRecord) else self._whole(batch)
-        if not bad:
-            return good
-        before = self.set_aside.count if self.set_aside is not None else 0
-        self.set_aside = SetAside(self.operator, self.line, before + len(bad), bad[-1]["error"])
-        return Outcome(good, bad)
+        self.count(bad)
+        return Outcome(good, bad) if bad else good
+
+    def count(self, bad: list[Any]) -> None:
+        """These have been set aside."""
+        if bad:
+            before = self.set_aside.count if self.set_aside is not None else 0
+            self.set_aside = SetAside(self.operator, self.line, before + len(bad), bad[-1]["error"])
 
     def _each(self, element: PerRecord, rows: list[Any]) -> tuple[Any, list[Any]]:
         results, failed = element.attempt(rows)
@@ -99,7 +115,7 @@ class Tried(Element):
             return element.gather(rows, results), []
         positions = {at for at, _ in failed}
         kept = [row for at, row in enumerate(rows) if at not in positions]
-        return element.gather(kept, results), [self._bad(rows[at], error) for at, error in failed]
+        return element.gather(kept, results), [self.bad(rows[at], error) for at, error in failed]
 
     def _whole(self, batch: Any) -> tuple[Any, list[Any]]:
         """A function of batches: after an error it gets the records one by one; a step of ours gets halves, and halves of halves."""
@@ -113,11 +129,11 @@ class Tried(Element):
             pass
         pieces: list[Any] = []
         bad: list[Any] = []
-        for part in _halves(batch) if self.element.can_repeat else _ones(batch):
+        for part in _halves(batch) if self.element.can_repeat else ones(batch):
             good, more = self._whole(part) if len(part) > 1 else self._alone(part)
             pieces.append(good)
             bad += more
-        return _joined(pieces), bad
+        return joined(pieces), bad
 
     def _alone(self, one: Any) -> tuple[Any, list[Any]]:
         try:
@@ -125,10 +141,12 @@ class Tried(Element):
         except (RayadError, MemoryError):
             raise
         except Exception as error:
-            return [], [self._bad(to_rows(one)[0], error)]
+            return [], [self.bad(to_rows(one)[0], error)]
 
-    def _bad(self, row: Any, error: Exception) -> dict[str, Any]:
-        return {"record": row, "error": f"{type(error).__name__}: {say(error)}", "operator": self.operator, "line": self.line}
+    def bad(self, row: Any, error: Exception | str) -> dict[str, Any]:
+        """What is told of a record that is set aside."""
+        told = error if isinstance(error, str) else f"{type(error).__name__}: {say(error)}"
+        return {"record": row, "error": told, "operator": self.operator, "line": self.line}
 
 
 class Good(Element):
@@ -148,7 +166,8 @@ class Bad(Element):
         return list(batch) if type(batch) is Outcome else []
 
 
-def _ones(batch: Any) -> Iterator[Any]:
+def ones(batch: Any) -> Iterator[Any]:
+    """A batch as batches of one record."""
     for at in range(len(batch)):
         yield _part(batch, at, at + 1)
 
@@ -163,7 +182,7 @@ def _part(batch: Any, start: int, end: int) -> Any:
     return batch.slice(start, end - start) if isinstance(batch, pa.RecordBatch) else batch[start:end]
 
 
-def _joined(pieces: list[Any]) -> Any:
+def joined(pieces: list[Any]) -> Any:
     """Batches as one."""
     pieces = [piece for piece in pieces if len(piece)]
     if pieces and all(isinstance(piece, pa.RecordBatch) and piece.schema == pieces[0].schema for piece in pieces):
@@ -205,9 +224,16 @@ class MakeCountErrors:
         return CountErrors(self.errors_max)
 
 
-def check_on_error(base: str, on_error: Any, errors_max: Any) -> OnError:
-    """``on_error`` of an operator. Raises DataflowError for another value, and for ``max_errors`` where nothing is set aside."""
+def check_on_error(base: str, on_error: Any, errors_max: Any, after_crashes: Any = None) -> OnError:
+    """``on_error`` of an operator. Raises DataflowError for another value, and for ``max_errors`` or ``after_crashes`` where nothing is set
+    aside."""
     arguments.choice(on_error, f"{base}: on_error", "raise", "skip")
+    if after_crashes is not None:
+        if on_error == "raise":
+            raise DataflowError(
+                f"{base}: after_crashes={show(after_crashes, 40)} is for on_error='skip'; with 'raise' no record is set aside"
+            )
+        arguments.whole(after_crashes, f"{base}: after_crashes, how often the process may end,", least=1)
     if errors_max is not None:
         if on_error == "raise":
             raise DataflowError(
@@ -222,4 +248,18 @@ def function_of(element: Any) -> Any:
     return element.element if isinstance(element, Tried) else element
 
 
-__all__ = ["Bad", "CountErrors", "Good", "MakeCountErrors", "OnError", "Tried", "Outcome", "check_on_error", "function_of", "good_of"]
+__all__ = [
+    "Bad",
+    "CountErrors",
+    "Good",
+    "MakeCountErrors",
+    "OnError",
+    "Outcome",
+    "SetAside",
+    "Tried",
+    "check_on_error",
+    "function_of",
+    "good_of",
+    "joined",
+    "ones",
+]

@@ -17,6 +17,7 @@ class Head(KeyedVertex):
     """``(key, record)`` for the first ``n`` records of each key, when their time is complete: times in lexicographic order, within a time
     by ``by``. What is kept is how many a key has had."""
 
+    gives_records = True
     sequential = True
     waits_for_siblings = False
     may_change = frozenset({"by"})

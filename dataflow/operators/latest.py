@@ -20,6 +20,7 @@ SENT_ROWS = 4096
 class Latest(KeyedVertex, EndVertex):
     """``(key, record)``, once for each key, at the end: of the times in lexicographic order the last one, within it by ``by``."""
 
+    gives_records = True
     sequential = True
     waits_for_siblings = False
     may_change = frozenset({"by"})

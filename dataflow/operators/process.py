@@ -8,14 +8,13 @@ records of the same moment by their representation. Like Flink's ``KeyedProcessF
 from __future__ import annotations
 
 import copy
-import heapq
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable
-from itertools import count
+from operator import le
 from typing import Any
 
-from rayad.dataflow.operators.state.by_key import KeyedDict
+from rayad.dataflow.operators.state.by_moment import KeyedByMoment
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.operators.state.tables import Entries
 from rayad.dataflow.operators.state.waiting import Batches, Waiting
@@ -107,49 +106,24 @@ class ProcessContext:
             self.timers.remove(moment)
 
 
-class Processes(KeyedDict):
-    """State and timers by key, and which timers come first."""
+class Processes(KeyedByMoment):
+    """State and timers by key."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._by_time: list[tuple[Any, int, Any]] | None = None  # a heap with the first timer of each key, and with others that were
-        self._numbers = count()  # so that keys are never compared
+    def moment_of(self, value: Held) -> Any:
+        return value[1][0] if value[1] else None
 
     def put(self, key: Any, held: Held) -> None:
-        """What the key has now; say so by ``note`` as well."""
+        """What the key has now."""
         if held[0] is None and not held[1]:
             self.kept.pop(key, None)
-            return
-        self.kept[key] = held
-        if held[1] and self._by_time is not None:
-            heapq.heappush(self._by_time, (held[1][0], next(self._numbers), key))
+        else:
+            self.kept[key] = held
+            self.schedule((key,))
+        self.note((key,), len(self.kept))
 
     def due(self, mark: Any) -> list[Any]:
         """The keys with timers at or before ``mark`` (None: none), in the order of these."""
-        if mark is None:
-            return []
-        if self._by_time is None:
-            self._by_time = [(timers[0], next(self._numbers), key) for key, (_, timers) in self.kept.items() if timers]
-            heapq.heapify(self._by_time)
-        found: dict[Any, None] = {}
-        while self._by_time and self._by_time[0][0] <= mark:
-            _, _, key = heapq.heappop(self._by_time)
-            timers = self.kept[key][1] if key in self.kept else []
-            if timers and timers[0] <= mark:
-                found[key] = None
-        return list(found)
-
-    def restore(self, stored: Any) -> None:
-        super().restore(stored)
-        self._by_time = None
-
-    def restore_changes(self, changes: Any) -> None:
-        super().restore_changes(changes)
-        self._by_time = None
-
-    def take(self, given: Any) -> None:
-        super().take(given)
-        self._by_time = None
+        return [] if mark is None else self.come(le, mark)
 
     def entries(self) -> dict[str, Entries]:
         columns = {"value": [state for state, _ in self.kept.values()], "timers": [timers for _, timers in self.kept.values()]}
@@ -209,7 +183,6 @@ class KeyedProcess(KeyedVertex, EndVertex):
             context = ProcessContext(key, self.state.kept.get(key, (None, [])), out)
             self._run(key, in_order_of_time(arrived.get(key, [])), context, before, now)
             self.state.put(key, (context.state, context.timers))
-            self.state.note([key], len(self.state.kept))
         if out:
             self.send_by(0, out, time)
 

@@ -1,5 +1,5 @@
-"""``select``, ``with_columns``, ``rename``, ``drop``, ``unnest``, ``explode``, and ``filter`` by an expression: columns stay columns, dicts
-stay dicts.
+"""``select``, ``with_columns``, ``with_arrival_time``, ``rename``, ``drop``, ``unnest``, ``explode``, and ``filter`` by an expression:
+columns stay columns, dicts stay dicts.
 
 A projection is a list of names, each with the column or the expression that it is made of. The list follows from the names of a record's
 fields alone, so that columns and dicts are projected by the same one.
@@ -7,20 +7,24 @@ fields alone, so that columns and dicts are projected by the same one.
 
 from __future__ import annotations
 
+import datetime as dt
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rayad.dataflow.operators.stateless import Element
-from rayad.dataflow.records.batches import keyed_columns, one_batch, require_distinct, take_rows, to_rows
+from rayad.dataflow.operators.stateless import Element, columns_given
+from rayad.dataflow.records.batches import keyed_columns, require_distinct, take_rows, to_rows
 from rayad.dataflow.records.calling import did_you_mean
+from rayad.dataflow.records.exact import Inexact, cast_batch
 from rayad.dataflow.records.expressions import Expressions, checked_expression
+from rayad.dataflow.records.output_form import describe
 from rayad.progress import DataflowError, arguments, show
 
+ARRIVAL = pa.timestamp("us", "UTC")
 Made = list[tuple[str, str | int]]
 """Names of columns, and of what each is made: the name of a column, or the number of an expression."""
 
@@ -50,14 +54,9 @@ class _OfFields(Element):
 
     def schema_of(self, schema: pa.Schema) -> pa.Schema | None:
         try:
-            nothing = one_batch(schema.empty_table())
-        except pa.ArrowException:  # of some types Arrow makes no empty column
-            return None
-        try:
-            out: pa.Schema = self.apply(nothing).schema
+            return columns_given(self, schema)
         except pa.ArrowException as error:
             raise DataflowError(str(error)) from error
-        return out
 
     def _unnamed(self, got: str) -> DataflowError:
         return DataflowError(
@@ -100,6 +99,31 @@ class Where(_OfFields):
     def _no_condition(self, got: str) -> DataflowError:
         condition = self.expressions.expressions[0]
         return DataflowError(f"filter was given the expression {condition}, which gives {got}: it must be true or false")
+
+
+class Widen(Element):
+    """The same records in wider types, exactly; what streams that become one do. Records that are rows already stay as they are.
+
+    Raises DataflowError where the wider type does not hold a value: a large integer among floats.
+    """
+
+    can_repeat = True
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+
+    def schema_of(self, schema: pa.Schema) -> pa.Schema | None:
+        return self.schema
+
+    def apply(self, batch: Any) -> Any:
+        if not isinstance(batch, pa.RecordBatch):
+            return batch
+        try:
+            return cast_batch(batch, self.schema)
+        except Inexact as error:
+            raise DataflowError(
+                f"union: {error}; the streams together have the columns {describe(self.schema)}: cast them to one type before it"
+            ) from error
 
 
 class Projection(_OfFields):
@@ -172,6 +196,35 @@ class WithColumns(Projection):
 
     def made_of(self, names: list[str]) -> Made:
         return [*((name, self.numbers.get(name, name)) for name in names), *(pair for pair in self.numbers.items() if pair[0] not in names)]
+
+
+class WithArrivalTime(_OfFields):
+    """All columns, and the moment at which the batch came here, by the clock of this machine."""
+
+    base = "with_arrival_time"
+    can_repeat = False
+    not_repeatable = "the clock of its machine"
+
+    def __init__(self, name: Any, now: Callable[[], dt.datetime]) -> None:
+        super().__init__([])
+        self.name: str = arguments.text(name, "with_arrival_time: column")
+        self.now = now
+
+    def of_columns(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        self._require_free(batch.schema.names)
+        moments = pa.array([self.now()] * batch.num_rows, ARRIVAL)
+        return pa.RecordBatch.from_arrays([*batch.columns, moments], schema=batch.schema.append(pa.field(self.name, ARRIVAL)))
+
+    def of_rows(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        moment = self.now()
+        for row in rows:
+            self._require_free(row)
+        return [{**row, self.name: moment} for row in rows]
+
+    def _require_free(self, names: Collection[str]) -> None:
+        if self.name in names:
+            known = list(names)
+            raise DataflowError(f"with_arrival_time: there is a column {self.name!r} among {known}: give another name, or drop it first")
 
 
 class Rename(Projection):

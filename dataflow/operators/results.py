@@ -2,8 +2,8 @@
 
 A column ``window`` holds ``start`` and ``end`` of each row and reads as :class:`Window`; a column ``pair`` holds the columns of the two
 records that a join brought together and reads as ``(left, right)``. So a columnar batch turns into exactly the rows that the row path
-gives, and nothing is copied to make it; a column ``record`` likewise holds whole records. :func:`plain_columns` opens all of them into
-ordinary columns.
+gives, and nothing is copied to make it; a column ``record`` likewise holds whole records. ``as_columns``
+opens all of them into ordinary columns.
 """
 
 from __future__ import annotations
@@ -16,12 +16,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from rayad.dataflow.operators.keys.keyed import distinct_names
-from rayad.dataflow.operators.stateless import Element
-from rayad.dataflow.records.batches import ROWS_KEY, keyed_columns, mark_keyed, to_record_batch, to_rows
+from rayad.dataflow.operators.stateless import Element, columns_given
+from rayad.dataflow.records.batches import ROWS_KEY, mark_keyed, to_rows
 from rayad.dataflow.records.exact import ARRAYS, array_of, cast_exactly, wider_type
 from rayad.dataflow.windows import Window
-from rayad.progress import DataflowError, show
 
 
 class WindowArray(pa.ExtensionArray):  # type: ignore[misc]
@@ -228,107 +226,12 @@ def _windows(values: list[Any]) -> pa.Array:
 ARRAYS[Window] = _windows
 
 
-# -- as ordinary columns ---------------------------------------------------------------------------
-
-
-def plain_columns(batch: Any, names: Sequence[str] = ()) -> Any:
-    """Windows as ``window_start`` and ``window_end``, records and dicts as a column for each field; all other columns as they are.
-
-    Of a joined pair the right side's columns come behind the left side's; those of the key are there once, and one whose name is
-    taken gets ``_right`` behind it. Rows become columns. ``names`` says what the columns are called, in order; by default they keep
-    their names, and rows get ``key``, ``window_start``, ``window_end``, ``value`` and the names in their dicts.
-
-    >>> windowed = pa.record_batch({"k": ["a"], "window": window_array(pa.array([0]), pa.array([10])), "count": [3]})
-    >>> plain_columns(windowed, ["key", "since", "until", "n"]).to_pylist()
-    [{'key': 'a', 'since': 0, 'until': 10, 'n': 3}]
-    >>> plain_columns([("a", Window(0, 10), 3)]).schema.names
-    ['key', 'window_start', 'window_end', 'value']
-
-    Raises DataflowError when there are not as many columns as names.
-    """
-    if not isinstance(batch, pa.RecordBatch):
-        rows = [_opened_row(row) for row in to_rows(batch)]
-        if not rows:
-            return []
-        labels = _checked(rows[0], names)
-        return to_record_batch([dict(zip(labels, row.values(), strict=True)) for row in rows])
-    keys = batch.schema.names[: keyed_columns(batch.schema) or 0]
-    columns: dict[str, pa.Array] = {}
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        for opened_name, opened in _opened(name, column, keys):
-            columns[distinct_names(list(columns), [opened_name])[-1]] = opened
-    return pa.RecordBatch.from_arrays(list(columns.values()), names=_checked(columns, names))
-
-
-def _checked(columns: dict[str, Any], names: Sequence[str]) -> list[str]:
-    if names and len(names) != len(columns):
-        raise DataflowError(f"as_columns was given {len(names)} names, {list(names)}, for {len(columns)} columns: {list(columns)}")
-    return list(names or columns)
-
-
-def _opened(name: str, column: pa.Array, keys: list[str]) -> list[tuple[str, pa.Array]]:
-    if isinstance(column, WindowArray):
-        return [(f"{name}_start", column.starts), (f"{name}_end", column.ends)]
-    if isinstance(column, PairArray):
-        left, right = (_fields(column.storage.field(i)) for i in (0, 1))
-        taken = {*keys, *(n for n, _ in left)}
-        mine = [(n, c) for n, c in left if n not in keys]
-        return mine + [(f"{n}_right" if n in taken else n, c) for n, c in right if n not in column.type.right_keys]
-    if isinstance(column, RecordArray):
-        return [(n, c) for n, c in _fields(column.storage) if n not in keys]
-    return _fields(column) if pa.types.is_struct(column.type) else [(name, column)]
-
-
-def _fields(column: pa.StructArray) -> list[tuple[str, pa.Array]]:
-    return [(field.name, array) for field, array in zip(column.type, column.flatten(), strict=True)]
-
-
-def _opened_row(row: Any) -> dict[str, Any]:
-    """A row of results by name."""
-    if isinstance(row, dict):
-        return row
-    if not isinstance(row, tuple):
-        return {"value": row}
-    out: dict[str, Any] = {}
-    for position, part in enumerate(row):
-        fields: dict[str, Any]
-        if isinstance(part, Window):
-            fields = {"window_start": part.start, "window_end": part.end}
-        elif isinstance(part, dict):
-            fields = part
-        elif isinstance(part, tuple):
-            if len(part) == 2 and None in part and any(isinstance(side, dict) for side in part):
-                raise DataflowError(
-                    f"as_columns was given {show(part, 120)}, a pair of rows without one of its records, whose columns nothing tells: use "
-                    "map, or join streams of columns"
-                )
-            sides = [side if isinstance(side, dict) else {f"{'key' if position == 0 else 'value'}{i}": side} for i, side in enumerate(part)]
-            fields = {}
-            for side in sides:
-                fields.update({f"{n}_right" if n in fields else n: v for n, v in side.items()})
-        else:
-            fields = {"key" if position == 0 else "value": part}
-        for name, value in fields.items():
-            out[distinct_names(list(out), [name])[-1]] = value
-    return out
-
-
-@dataclass(slots=True)
-class AsColumns(Element):
-    """:func:`plain_columns` of each batch."""
-
-    names: tuple[str, ...]
-
-    def apply(self, batch: Any) -> Any:
-        return plain_columns(batch, self.names)
-
-    def culprit(self, batch: Any) -> Any:
-        return None
-
-
 @dataclass(slots=True)
 class WithoutKey(Element):
     """Results of windows over all records: without the key that they do not have."""
+
+    def schema_of(self, schema: pa.Schema) -> pa.Schema | None:
+        return columns_given(self, schema)
 
     def apply(self, batch: Any) -> Any:
         if not isinstance(batch, pa.RecordBatch):

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from rayad.dataflow.records.batches import to_rows
+from rayad.dataflow.records.batches import no_rows, to_rows
 from rayad.dataflow.records.calling import Whole, mapped, require_result
 from rayad.progress import RayadError, Timestamp
 
@@ -71,6 +71,9 @@ class Element(ABC):
     passes_on: ClassVar[bool] = False
     """Whether records leave as the objects that came."""
 
+    not_repeatable: ClassVar[str] = ""
+    """What else than the records the result depends on, so that a run after a failure gives others; empty where on nothing."""
+
     gathers_rows: ClassVar[bool] = False
     """Whether :meth:`gatherer` gives one."""
 
@@ -100,6 +103,13 @@ class Element(ABC):
             except Exception:
                 return row
         return None
+
+
+def columns_given(step: Element, schema: pa.Schema) -> pa.Schema | None:
+    """The columns of what a step gives, by running it on no rows of ``schema``; None where it gives rows, or it is not known."""
+    nothing = no_rows(schema)
+    out = None if nothing is None or step.rows_because(schema) is not None else step.apply(nothing)
+    return out.schema if isinstance(out, pa.RecordBatch) else None
 
 
 Failures = list[tuple[int, Exception]]

@@ -8,10 +8,9 @@ behind the key's last one than the time-to-live.
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count
+from operator import lt
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +18,7 @@ import pyarrow as pa
 from rayad.dataflow.operators.aggregates.aggregators import Max
 from rayad.dataflow.operators.aggregates.combiner import Combine
 from rayad.dataflow.operators.keys.keyed import require_hashable
-from rayad.dataflow.operators.state.by_key import KeyedDict
+from rayad.dataflow.operators.state.by_moment import KeyedByMoment
 from rayad.dataflow.operators.state.keyed_state import KeyedState, KeyedVertex
 from rayad.dataflow.operators.state.waiting import Batches, ByKey, Waiting
 from rayad.dataflow.operators.stateless import Element, Gatherer
@@ -124,8 +123,8 @@ class _Inside(VertexContext):
         """It is notified of the time that is complete in any case."""
 
 
-class Lives(KeyedDict):
-    """The largest event time of each key that lives, and which of them come first.
+class Lives(KeyedByMoment):
+    """The largest event time of each key that lives.
 
     >>> lives = Lives()
     >>> lives.go_on({"a": 3, "b": 5}); lives.go_on({"a": 9})
@@ -133,54 +132,24 @@ class Lives(KeyedDict):
     (['b'], {'a': 9})
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._by_time: list[tuple[Any, int, Any]] | None = (
-            None  # a heap: each key with a time that is not after its last one, or more often
-        )
-        self._numbers = count()  # so that keys are never compared
+    def moment_of(self, value: Any) -> Any:
+        return value
 
     def go_on(self, moments: dict[Any, Any]) -> None:
         """These keys have had records with these event times, the largest of each."""
-        kept, by_time = self.kept, self._by_time
-        if by_time is not None:
-            for key in moments.keys() - kept.keys():
-                heapq.heappush(by_time, (moments[key], next(self._numbers), key))
-        merge_later(kept, moments.items())
-        if moments:
-            self.note(moments, len(kept))
+        if not moments:
+            return
+        new = moments.keys() - self.kept.keys()
+        merge_later(self.kept, moments.items())
+        self.schedule(new)
+        self.note(moments, len(self.kept))
 
     def ended(self, limit: Any) -> list[Any]:
         """The keys whose largest event time lies before ``limit``; they are forgotten."""
-        kept = self.kept
-        if self._by_time is None:
-            self._by_time = [(moment, next(self._numbers), key) for key, moment in kept.items()]
-            heapq.heapify(self._by_time)
-        ended, by_time = [], self._by_time
-        while by_time and by_time[0][0] < limit:
-            _, _, key = heapq.heappop(by_time)
-            if key not in kept:
-                continue  # it was given to another replica
-            if kept[key] < limit:
-                ended.append(key)
-                del kept[key]
-            else:
-                heapq.heappush(by_time, (kept[key], next(self._numbers), key))
+        ended = self.come(lt, limit)
         if ended:
-            self.note(ended, len(kept))
+            self.drop(ended)
         return ended
-
-    def restore(self, stored: Any) -> None:
-        super().restore(stored)
-        self._by_time = None
-
-    def restore_changes(self, changes: Any) -> None:
-        super().restore_changes(changes)
-        self._by_time = None
-
-    def take(self, given: Any) -> None:
-        super().take(given)
-        self._by_time = None
 
 
 class KeysEnd(KeyedVertex):
@@ -212,6 +181,9 @@ class KeysEnd(KeyedVertex):
 
     def setup(self) -> None:
         begin(self.inside, _Inside(self._require()))
+
+    def schemas_of(self, inputs: Sequence[pa.Schema | None]) -> Sequence[pa.Schema | None]:
+        return self.inside.schemas_of(inputs[: self.inputs])
 
     def states(self) -> dict[str, KeyedState]:
         inside = {name: state for name, state in self.inside.states().items() if not state.is_in_flight}

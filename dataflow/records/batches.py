@@ -78,6 +78,28 @@ def to_rows(batch: Any) -> list[Any]:
     return list(zip(zip(*columns[:keys], strict=True), *columns[keys:], strict=True))
 
 
+def no_rows(schema: pa.Schema) -> pa.RecordBatch | None:
+    """A batch of this schema without rows; None for types of which Arrow makes no empty column.
+
+    >>> no_rows(pa.schema({"a": pa.int64()})).num_rows
+    0
+    """
+    try:
+        return pa.RecordBatch.from_arrays([_no_values(kind) for kind in schema.types], schema=schema)
+    except pa.ArrowNotImplementedError:
+        return None
+
+
+def _no_values(kind: pa.DataType) -> pa.Array:
+    if not pa.types.is_union(kind):
+        return pa.array([], kind)
+    children = [_no_values(kind.field(i).type) for i in range(kind.num_fields)]
+    names, types = [kind.field(i).name for i in range(kind.num_fields)], pa.array([], pa.int8())
+    if kind.mode == "sparse":
+        return pa.UnionArray.from_sparse(types, children, names, kind.type_codes)
+    return pa.UnionArray.from_dense(types, pa.array([], pa.int32()), children, names, kind.type_codes)
+
+
 def take_rows(batch: pa.RecordBatch, rows: pa.Array) -> pa.RecordBatch:
     """The rows at these positions, int64; also of columns of types that Arrow's own ``take`` does not know."""
     try:

@@ -26,6 +26,8 @@ from rayad.progress import DataflowError, show
 
 MICROSECOND = dt.timedelta(microseconds=1)
 DAY_TICKS = 86_400_000_000
+TICKS_MAX = 1 << 61
+"""Event times in columns are nearer to 0 than this, so that sums and differences of a few do not overflow."""
 EPOCH = dt.datetime(1970, 1, 1)
 EPOCH_UTC = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 EPOCH_DATE = dt.date(1970, 1, 1)
@@ -174,6 +176,15 @@ def watermark_of(largest: Any, max_delay: Any) -> Any:
         if isinstance(largest, Decimal):
             raise _mismatch(largest, max_delay, Lengths.FRACTION) from None
         return None
+
+
+def watermark_less(watermark: Any, lateness: Any) -> Any:
+    """The watermark up to which windows are over when they are kept for ``lateness`` (None: not kept); None: none is.
+
+    >>> watermark_less(10, 3), watermark_less(10, None), watermark_less(None, 3)
+    (7, 10, None)
+    """
+    return None if watermark is None else watermark_of(watermark, lateness)
 
 
 def _mismatch(time: Any, length: Any, kind: Lengths) -> DataflowError:

@@ -60,6 +60,11 @@ class DefaultValue:
         return record[sole_value(list(record), self.keys)] if isinstance(record, dict) else record
 
 
+def whole_record(record: Any) -> Any:
+    """The value that is the record itself."""
+    return record
+
+
 @dataclass(frozen=True, slots=True)
 class ValueSelector:
     """Where a record's value is: a function, a column name, or None for :class:`DefaultValue`."""
@@ -71,6 +76,11 @@ class ValueSelector:
     def columns(self) -> tuple[str, ...]:
         """The column that it names, if it does."""
         return () if self.column is None else (self.column,)
+
+    @property
+    def is_record(self) -> bool:
+        """Whether it is the whole record."""
+        return self.function is whole_record
 
     def row_value(self, keys: tuple[str, ...] = ()) -> Callable[[Any], Any]:
         """A function from a record to its value. ``keys``: the key columns, if the key is columns."""

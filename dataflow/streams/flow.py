@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from rayad.dataflow import hooks
 from rayad.dataflow import options as opt
-from rayad.dataflow.config import KEY_GROUPS_MOST, RunConfig, ScalingConfig, check_timeout, not_acted_on, not_asked_locally
+from rayad.dataflow.config import KEY_GROUPS_MOST, RunConfig, ScalingConfig, check_timeout, not_acted_on, not_asked_locally, not_set_aside
 from rayad.dataflow.items import FedInput, ItemsSource, LiveInput, as_items
 from rayad.dataflow.logical_graph import LogicalGraph, NodeKind, check_count, check_name
 from rayad.dataflow.operators.bad_records import OnError, check_on_error
@@ -264,7 +264,7 @@ class Dataflow:
         why, as far as columns are known (:attr:`Stream.schema`)."""
         from rayad.dataflow.compiling.explain import explain
 
-        return "\n".join([explain(self, self.plan(parallelism)), *schemas.rows_begin(self.graph)])
+        return "\n".join([explain(self, self.plan(parallelism)), *schemas.rows_begin(self.graph), *schemas.not_repeatable(self.graph)])
 
     def submit(
         self,
@@ -276,6 +276,8 @@ class Dataflow:
         seed: int = 0,
         resume: str | int | None = None,
         map_state: Mapping[str, Any] | None = None,
+        new: Sequence[str] = (),
+        gone: Sequence[str] = (),
         detached: bool = False,
         **options: Any,
     ) -> Any:
@@ -286,6 +288,10 @@ class Dataflow:
         results, once, at most ``RunConfig.keep_results_s`` after its end. Refused for a job that should survive failures
         (``max_failures``) and keeps no snapshots, for one that is fed by this process (a Spark stream) or reads objects of it, and where
         program and data in it are more than 8 MB.
+
+        A resume is refused where vertices or sinks of the snapshot are not those of the program; the error has the call that would do it.
+        ``new``: names of those that may begin with nothing; ``gone``: of those that are no more, and whose state may be dropped. Where the
+        snapshot is of the program already, both do nothing: they can stay for later starts with ``resume="latest"``.
 
         ``map_state`` says what becomes of the state of a snapshot of another version of the program, given by its number or path: a dict
         from a vertex there to its name here, to a function from its table to another (as :func:`rayad.read_state` gives it and
@@ -305,10 +311,13 @@ class Dataflow:
             if run is not None and run.resume not in (None, resume):
                 raise DataflowError(f"resume={resume!r} and RunConfig(resume={run.resume!r}) were given: give one of them")
             run = replace(run or RunConfig(), resume=resume)
-        if map_state is not None:
-            run = replace(run or RunConfig(), resume=hooks.call("map_state", self, run or RunConfig(), scaling, map_state))
+        new, gone = (_names_of(names, what) for names, what in ((new, "new"), (gone, "gone")))
+        if map_state is not None or new or gone:
+            run = replace(run or RunConfig(), resume=hooks.call("map_state", self, run or RunConfig(), scaling, map_state, new, gone))
         self._check_sources(run or RunConfig(), runtime)
-        for promise in [*not_acted_on(run or RunConfig(), scaling, runtime, seed), *not_asked_locally(self.graph, runtime)]:
+        config = run or RunConfig()
+        unkept = [*not_acted_on(config, scaling, runtime, seed), *not_asked_locally(self.graph, runtime)]
+        for promise in [*unkept, *not_set_aside(self.graph, config, runtime)]:
             warnings.warn(promise, UserWarning, stacklevel=users_level())
         if run is None or not run.keeps_snapshots:  # else the runtime finds out whether the job begins afresh
             self._check_sinks()
@@ -340,6 +349,8 @@ class Dataflow:
         seed: int = 0,
         resume: str | int | None = None,
         map_state: Mapping[str, Any] | None = None,
+        new: Sequence[str] = (),
+        gone: Sequence[str] = (),
         timeout_s: float | None = None,
         **options: Any,
     ) -> Any:
@@ -350,8 +361,8 @@ class Dataflow:
         ``clock=f`` gives another one, a function without arguments. It also refuses functions that change shared records in place;
         ``check_records=False`` saves the cost of that check.
 
-        ``resume="latest"`` resumes from the newest snapshot of the job of this name, a path from that one; ``map_state`` as of
-        :meth:`submit`. A job that is not complete after
+        ``resume="latest"`` resumes from the newest snapshot of the job of this name, a path from that one; ``map_state``, ``new`` and
+        ``gone`` as of :meth:`submit`. A job that is not complete after
         ``timeout_s`` is cancelled (TimeoutError); ``job.wait(timeout_s)`` after submit() leaves it running.
         """
         check_timeout(timeout_s, "run(timeout_s=...)")
@@ -360,7 +371,8 @@ class Dataflow:
             raise DataflowError(
                 f"{self.name!r} has live inputs {live}: use submit(), feed job.input({live[0]!r}) and close() it, then job.wait()"
             )
-        job = self.submit(run, scaling, runtime=runtime, parallelism=parallelism, seed=seed, resume=resume, map_state=map_state, **options)
+        changes: dict[str, Any] = {"resume": resume, "map_state": map_state, "new": new, "gone": gone}
+        job = self.submit(run, scaling, runtime=runtime, parallelism=parallelism, seed=seed, **changes, **options)
         try:
             return job.wait(timeout_s=timeout_s)
         except TimeoutError:
@@ -372,6 +384,13 @@ class Dataflow:
         except BaseException:  # Ctrl-C, too: nobody has a handle to end the job with
             job.cancel()
             raise
+
+
+def _names_of(value: Any, what: str) -> tuple[str, ...]:
+    """``new=`` or ``gone=`` of a resume."""
+    if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(name, str) for name in value):
+        raise DataflowError(f"submit({what}={show(value, 60)}): it takes a list of names of vertices and sinks, such as {what}=['counts']")
+    return tuple(value)
 
 
 def _scaling_of(scaling: Any, parallelism: Any, what: str) -> ScalingConfig:

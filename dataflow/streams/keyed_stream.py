@@ -1,13 +1,14 @@
 """`KeyedStream`: running totals, joins and other operators that keep state per key.
 
 Each puts a stateless step before the exchange, which makes pairs and combines what it can, and a vertex behind it.
+The module is long because of the operators' documentation: a keyed stream has a method for each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, get_args, overload
 
 from rayad.dataflow.logical_graph import LogicalEdge, NodeKind, Partition, PartitionKind
 from rayad.dataflow.operators import stateless as el
@@ -17,9 +18,10 @@ from rayad.dataflow.operators.aggregates.collected import CollectList, CountDist
 from rayad.dataflow.operators.aggregates.combiner import Combine
 from rayad.dataflow.operators.aggregates.first_last import First, InOrder, Last
 from rayad.dataflow.operators.aggregates.sketches import ApproxCountDistinct, Quantile
+from rayad.dataflow.operators.aggregates.top_k import TopK
 from rayad.dataflow.operators.aggregates.truth import AllTrue, AnyTrue
 from rayad.dataflow.operators.aggregates.variance import Deviation, Variance
-from rayad.dataflow.operators.distinct import Distinct
+from rayad.dataflow.operators.distinct import Distinct, OnceInBatch
 from rayad.dataflow.operators.head import Head
 from rayad.dataflow.operators.joins.asof import AsOfHow, AsOfJoin
 from rayad.dataflow.operators.joins.intervals import IntervalJoin
@@ -34,15 +36,16 @@ from rayad.dataflow.operators.time_to_live import Ttl
 from rayad.dataflow.operators.totals import totals
 from rayad.dataflow.records.calling import checked_function
 from rayad.dataflow.records.event_times import kind_of_lengths, length_from_zero
-from rayad.dataflow.records.selectors import KeySelector, ValueSelector
+from rayad.dataflow.records.selectors import KeySelector, ValueSelector, whole_record
 from rayad.dataflow.records.users_line import users_line
 from rayad.dataflow.records.wrong_calls import explains_calls
-from rayad.dataflow.streams import schemas, updates
+from rayad.dataflow.streams import fitting, schemas, updates
+from rayad.dataflow.streams.broadcast_joins import broadcast_join
 from rayad.dataflow.streams.making import BY_PAIR, Make
 from rayad.dataflow.streams.misplaced import Advising
 from rayad.dataflow.streams.stream import Stream, own_stream
-from rayad.dataflow.streams.timed_edges import keys_that_end
-from rayad.dataflow.windows import AsOf, Between
+from rayad.dataflow.streams.timed_edges import keys_that_end, require_event_time
+from rayad.dataflow.windows import AsOf, Between, Direction, PerEpoch
 from rayad.progress import DataflowError, arguments, show
 
 if TYPE_CHECKING:
@@ -93,21 +96,9 @@ class KeyedStream(Advising):
         an epoch is complete. Not in loops.
         """
         ttl = after if isinstance(after, Ttl) else Ttl(after)
-        stream = self.stream
-        if stream.event_time is None:
-            raise DataflowError(
-                f"ttl at {users_line()}: the stream {stream.name!r} has no event time, by which keys end; call assign_timestamps(...) "
-                "after the last map before key_by"
-            )
-        if stream.scope != 0:
-            raise DataflowError(
-                f"ttl at {users_line()}: the stream {stream.name!r} is inside the loop {self.flow.graph.scopes[stream.scope].name!r}, "
-                "where event time does not go on; keys end outside of all loops"
-            )
-        for side in stream.event_time.sides_at(stream.node, stream.port):
-            if side.max_delay is not None:
-                kind_of_lengths([ttl.after, side.max_delay])
-        return KeyedStream(stream, self.key, ttl)
+        for length in require_event_time(self.stream, "ttl", "keys end outside of all loops").lengths():
+            kind_of_lengths([ttl.after, length])
+        return KeyedStream(self.stream, self.key, ttl)
 
     def require_no_ttl(self, what: str, why: str) -> None:
         """Raise DataflowError if the stream was given a time-to-live, which ``what`` does not take."""
@@ -126,12 +117,12 @@ class KeyedStream(Advising):
 
     def require_columns(self, names: Sequence[str], what: str) -> None:
         """Raise DataflowError, with the user's line, where its columns are known and one of ``names`` is none of them."""
-        schemas.require_known(self.flow.graph, self.stream.node, names, what)
+        schemas.require_known(self.flow.graph, self.stream.node, self.stream.port, names, what)
 
     def require_order(self, by: Any, value: Any, what: str) -> None:
         """:meth:`require_columns` of what orders its records. Where ``value`` says what is ordered, ``by`` is a field of that."""
         if isinstance(by, str) and value is None:
-            self.require_columns((by,), f"{what} (by)")
+            fitting.require_order(schemas.known(self.stream), by, f"{what} (by)")
 
     def in_order(self, aggregator: agg.Aggregator, value: Any, by: Any, what: str) -> tuple[agg.Aggregator, Any]:
         """An aggregation of ``value`` that has been told what orders the records, if it asks, and the value that it takes then."""
@@ -144,7 +135,7 @@ class KeyedStream(Advising):
             )
         selector = self.value_of(record_unless(value), what)
         if by is not None:
-            return aggregator.of(self.value_of(by, f"{what} (by)"), selector), _identity
+            return aggregator.of(self.value_of(by, f"{what} (by)"), selector), whole_record
         times = self.stream.event_time
         if times is None or times.selector is None:
             why = "has no event time" if times is None else "is a union of streams with their event times in different places"
@@ -152,7 +143,7 @@ class KeyedStream(Advising):
                 f"{what} at {users_line()} was given no by=, and the stream {self.stream.name!r} {why}: records of an epoch have no order "
                 "of their own; give by=, a function of the record or a column, or call assign_timestamps(...) after the last map before it"
             )
-        return aggregator.of(times.selector, selector), _identity
+        return aggregator.of(times.selector, selector), whole_record
 
     def _exchange(self, base: str, element: el.Element, make: Make, name: str | None, *, per_time: bool = False) -> Stream:
         graph = self.flow.graph
@@ -181,7 +172,9 @@ class KeyedStream(Advising):
         return out
 
     def _aggregate(self, aggregator: agg.Aggregator, value: Any, name: str | None) -> Stream:
-        element = Combine(self.key, self.value_of(value, aggregator.name), aggregator)
+        selector = self.value_of(value, aggregator.name)
+        fitting.require_values(schemas.known(self.stream), aggregator, selector, aggregator.name, self.key.columns)
+        element = Combine(self.key, selector, aggregator)
         return self._running(aggregator.name, element, Make(totals.Totals, aggregator, columnar=bool(self.key.columns)), name)
 
     def count(self, *, name: str | None = None) -> Stream:
@@ -227,7 +220,7 @@ class KeyedStream(Advising):
 
     def first(self, value: Any = None, *, by: Callable[[Any], Any] | str | None = None, name: str | None = None) -> Stream:
         """The ``value`` (by default the record) that comes first by event time, or by ``by``, a function of the record or a column; of
-        equal places the one whose ``repr`` is least. Null values, and records whose place is null or NaN, are passed over. Handles rows."""
+        equal places the one whose ``repr`` is least. Null values, and records whose place is null or NaN, are passed over."""
         return self._aggregate(*self.in_order(First(), value, by, "first"), name)
 
     def last(self, value: Any = None, *, by: Callable[[Any], Any] | str | None = None, name: str | None = None) -> Stream:
@@ -235,8 +228,7 @@ class KeyedStream(Advising):
         return self._aggregate(*self.in_order(Last(), value, by, "last"), name)
 
     def count_distinct(self, value: Any = None, *, name: str | None = None) -> Stream:
-        """How many different ``value`` there are, exactly: each is kept. Null is passed over; compared as by :meth:`distinct`. Handles
-        rows."""
+        """How many different ``value`` there are, exactly: each is kept. Null is passed over; compared as by :meth:`distinct`."""
         return self._aggregate(CountDistinct(), value, name)
 
     def approx_count_distinct(self, value: Any = None, *, name: str | None = None) -> Stream:
@@ -252,7 +244,7 @@ class KeyedStream(Advising):
 
     def collect_list(self, value: Any = None, *, name: str | None = None) -> Stream:
         """A list of each ``value`` that is not null, epoch after epoch; those of one epoch in the order of their arrival, which another
-        run need not repeat. Each update has the whole list. Handles rows."""
+        run need not repeat. Each update has the whole list."""
         return self._aggregate(CollectList(), value, name)
 
     def reduce(self, function: Callable[[Any, Any], Any], value: Any = None, *, name: str | None = None) -> Stream:
@@ -263,7 +255,7 @@ class KeyedStream(Advising):
         """The ``k`` largest records (or ``value`` of them) of each key, a list, largest first; ``by`` (function or column)
         gives the value that is compared. Null and NaN are ignored."""
         self.require_order(by, value, "top_k")
-        return self._aggregate(agg.TopK(k, by), record_unless(value), name)
+        return self._aggregate(TopK(k, by), record_unless(value), name)
 
     def aggregate(self, aggregator: Any, value: Any = None, *, name: str | None = None) -> Stream:
         """An :class:`Aggregator` of yours, or a dict of several: ``{"flights": "count", "delay": ("mean", "dep_delay")}`` gives
@@ -281,7 +273,7 @@ class KeyedStream(Advising):
 
     def distinct(self, value: Any = None, *, name: str | None = None) -> Stream:
         """Each distinct ``(key, record)`` once (or ``(key, value)``). Records are compared by content, also dicts, lists and NaN."""
-        element = keyed.PairValue(self.key, self.value_of(record_unless(value), "distinct"))
+        element = OnceInBatch(self.key, self.value_of(record_unless(value), "distinct"))
         return self._exchange("distinct", element, Make(Distinct), name)
 
     def lag(self, by: Callable[[Any], Any] | str, value: Any = None, *, name: str | None = None) -> Stream:
@@ -318,7 +310,7 @@ class KeyedStream(Advising):
         return self._exchange("stateful_map", element, make, name)
 
     @overload
-    def join(self, other: KeyedStream, *, name: str | None = None, parallelism: int | None = None) -> Stream: ...
+    def join(self, other: KeyedStream, *, broadcast: bool = False, name: str | None = None, parallelism: int | None = None) -> Stream: ...
 
     @overload
     def join(
@@ -331,11 +323,16 @@ class KeyedStream(Advising):
         *,
         within: Between | None = None,
         how: How = "inner",
+        broadcast: bool = False,
         name: str | None = None,
         parallelism: int | None = None,
     ) -> Stream:
         """Inner join: ``(key, (left, right))`` for each pair of records with equal keys, at the least upper
         bound of their times.
+
+        ``broadcast=True``: ``other`` is small, and goes to every replica; records of this stream are not exchanged by key, so a
+        frequent key does no harm. The results are the same; they come when their epoch is complete. Not in loops, and not with ``within``
+        or ``ttl``.
 
         With ``within=rd.between(lower, upper)`` only pairs whose event times are so far from each other: ``lower <= right - left <=
         upper``. Then ``how`` may be as in SQL: "left", "right" and "full" also give records that meet none, with None in the other's
@@ -344,7 +341,13 @@ class KeyedStream(Advising):
         passed their intervals; then they are forgotten. A record that comes behind both watermarks is in no result: ``late`` has it,
         as ``(key, (record, None))``, or ``(key, (None, record))`` of ``other``.
         """
+        broadcast = arguments.flag(broadcast, f"join at {users_line()}: broadcast")
         if within is not None:
+            if broadcast:
+                raise DataflowError(
+                    f"join at {users_line()} was given within={show(within, 60)} and broadcast=True: records of an interval join wait by "
+                    "key, on both sides; leave broadcast out"
+                )
             if not isinstance(within, Between):
                 raise DataflowError(f"join at {users_line()} was given within={show(within, 60)}: use rd.between(lower, upper)")
             from rayad.dataflow.streams.windowed_stream import join_in_time
@@ -371,11 +374,14 @@ class KeyedStream(Advising):
             )
         for side in (self, other):
             side.require_records("join")
+        fitting.require_meeting((schemas.known(self.stream), self.key), (schemas.known(other.stream), other.key), "join")
         if self.keys_end != other.keys_end:
             raise DataflowError(
                 f"join at {users_line()}: one side has the time-to-live {self.keys_end and self.keys_end.after!r}, the other "
                 f"{other.keys_end and other.keys_end.after!r}: a key of a join ends on both sides at once; give both the same"
             )
+        if broadcast:
+            return broadcast_join(self, other, name, parallelism)
         make, base = Make(Join).reading(key=self.key, right_key=other.key), name or "join"
         sides, more = [(self.stream, self.key), (other.stream, other.key)], list[LogicalEdge]()
         if self.keys_end is not None:
@@ -391,6 +397,7 @@ class KeyedStream(Advising):
         other: KeyedStream,
         *,
         how: AsOfHow = "left",
+        direction: Direction = "backward",
         tolerance: Any = None,
         allow_exact_matches: bool = True,
         name: str | None = None,
@@ -398,40 +405,49 @@ class KeyedStream(Advising):
     ) -> LateStream:
         """Each record with the last one of ``other`` that has its key and is not later by event time: a trade with the price that held
         then. ``(key, (left, right))``, once for each left record; the right one is None where there is none, or with ``how="inner"``
-        such records are left out. ``tolerance``: how much older the right one may be (a number or timedelta, as the event times have it);
-        ``allow_exact_matches=False``: it has to be older.
+        such records are left out. ``direction="forward"``: the first one that is not earlier; ``"nearest"``: the nearer of the two, the
+        earlier one where they are equally near. ``tolerance``: how far away the right one may be (a number or timedelta, as the event
+        times have it); ``allow_exact_matches=False``: it may not have the same time.
 
-        Results come in the epoch in which the watermarks of both streams have passed the left record. Of right records with the same
-        event time that of the later epoch counts; of one epoch that whose ``repr`` is greater, since their order is nobody's. The last
-        right record of each key is kept, without ``tolerance`` for ever. A record that comes behind both watermarks is in no result:
-        ``late`` has it, as of :meth:`join`. The vertex handles rows: columns become rows on the way to it.
+        Results come in the epoch in which the watermarks of both streams have passed what a left record could still meet: its own event
+        time, and with "forward" and "nearest" that of a right record ahead, or the tolerance; where there is neither, at the end of the
+        input. Of right records with the same event time that of the later epoch counts; of one epoch that whose ``repr`` is greater,
+        since their order is nobody's. But for "forward" the last right record of each key is kept, without ``tolerance`` for ever. A
+        record that comes behind both watermarks is in no result: ``late`` has it, as of :meth:`join`.
         """
         for side in (self, other):
             if isinstance(side, KeyedStream):
                 side.require_no_ttl("join_asof", "its tolerance= says how long right records are kept; leave ttl() out")
         arguments.choice(how, f"join_asof at {users_line()}: how", "left", "inner")
         length = length_from_zero(tolerance, f"join_asof at {users_line()}: tolerance")
-        from rayad.dataflow.operators.windows.late_records import PlaceRows
         from rayad.dataflow.streams.windowed_stream import join_in_time
 
-        rule = AsOf(length, arguments.flag(allow_exact_matches, f"join_asof at {users_line()}: allow_exact_matches"))
-        return join_in_time(AsOfJoin, self, other, rule, how, "asof-join", name, parallelism, PlaceRows)
+        arguments.choice(direction, f"join_asof at {users_line()}: direction", *get_args(Direction))
+        rule = AsOf(length, arguments.flag(allow_exact_matches, f"join_asof at {users_line()}: allow_exact_matches"), direction)
+        return join_in_time(AsOfJoin, self, other, rule, how, "asof-join", name, parallelism)
 
-    def window(self, windows: Any) -> WindowedStream:
+    def window(self, windows: Any, *, lateness: Any = None, early: bool = False) -> WindowedStream:
         """Aggregate per window: see :mod:`rayad.windows`. Results are ``(key, window, value)``.
 
         A window of event times fires in the epoch in which the watermark passes its end. Windows that are open when the input ends fire in
         the last epoch that any input upstream reached, even if none of its records came here; for a live input that is the last
         ``advance_to``.
+
+        ``lateness``, in the unit of the event times: a window that has fired takes records until the watermark has passed its end by so
+        much, and gives its new value in each epoch that brings some. ``early=True``: each epoch gives the new value of each window that it
+        changed, also before its end. With either, results are updates as those of running totals, and ``(key, window)`` is their key:
+        ``.changes()`` and ``.latest()`` read them. Windows are tumbling, sliding or given then, and kept in rows.
         """
         from rayad.dataflow.streams.windowed_stream import WindowedStream
 
         self.require_no_ttl("window", "windows end when they fire; leave ttl() out")
-        return WindowedStream(self, windows)
+        return WindowedStream(self, windows, lateness=lateness, early=early)
 
-    def process(
-        self, process: Any, *, other: KeyedStream | None = None, name: str | None = None, parallelism: int | None = None
-    ) -> Stream:
+    def per_epoch(self) -> WindowedStream:
+        """``window(rd.windows.per_epoch())``: figures of each epoch alone, in place of running totals."""
+        return self.window(PerEpoch())
+
+    def process(self, process: Any, *, other: KeyedStream | None = None, name: str | None = None, parallelism: int | None = None) -> Stream:
         """``(key, value)`` of what an ``rd.Process`` (the class, or a function that makes one) emits: it has a state for each key, gets the
         records of an epoch in the order of event time, when the epoch is complete, and timers when the watermark has passed them; what is
         left of them at the end of the input. ``other``: a second keyed stream, whose records it gets by ``on_other``. Handles rows."""
@@ -457,13 +473,9 @@ def _place(by: Any, what: str) -> Callable[[Any], Any]:
     return checked_function(by, f"{what} (by)", "record")
 
 
-def _identity(record: Any) -> Any:
-    return record
-
-
 def record_unless(value: Any) -> Any:
     """The value that a user named, else the whole record."""
-    return _identity if value is None else value
+    return whole_record if value is None else value
 
 
 class Tuple:
@@ -494,4 +506,5 @@ def several(keyed_stream: KeyedStream, spec: dict[str, Any], others: tuple[str, 
         what = f"aggregate ({show(name, 60)})"
         parts[name], value = keyed_stream.in_order(by_name(how), value, by, what)
         selectors.append(keyed_stream.value_of(record_unless(value) if parts[name].takes_record else value, what))
+        fitting.require_values(schemas.known(keyed_stream.stream), parts[name], selectors[-1], what, others)
     return agg.Several(parts, selectors), Tuple([selector.row_value(others) for selector in selectors])

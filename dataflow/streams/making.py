@@ -6,7 +6,10 @@ from typing import Any
 
 from rayad.dataflow.compiling.state_identity import describe
 from rayad.dataflow.logical_graph import Partition, PartitionKind
+from rayad.dataflow.operators.aggregates.aggregators import Aggregator, Several
+from rayad.dataflow.operators.as_columns import Labels
 from rayad.dataflow.operators.keys.keyed import PAIRS
+from rayad.dataflow.records.selectors import KeySelector, ValueSelector
 
 BY_PAIR = Partition(PartitionKind.KEYS, PAIRS)
 """The exchange of pairs that the elements of ``operators.keyed`` make."""
@@ -20,12 +23,28 @@ class Make:
         self.args = args
         self.kwargs = kwargs
         self.reads: dict[str, Any] = {}
+        self.labels = Labels()
         self.__name__ = cls.__name__
 
     def reading(self, **selectors: Any) -> Make:
         """Note where its keys, values and times come from: columns are part of the state's identity. Gives itself again."""
         self.reads = {name: describe(selector) for name, selector in selectors.items()}
+        self.labels = self._labels(**selectors)
         return self
+
+    def _labels(self, key: KeySelector, value: ValueSelector | None = None, right_key: KeySelector | None = None, **_: Any) -> Labels:
+        """What its results are called: the key as its columns; a value of an aggregation as ``sum(v)`` where a column is named, else
+        ``sum``; a column that is passed on as it was."""
+        aggregator = next((given for given in self.args if isinstance(given, Aggregator)), None)
+        if aggregator is None:
+            as_it_came, called = getattr(self.cls, "gives_records", False), "value"
+        else:
+            as_it_came, called = aggregator.gives_records, "value" if isinstance(aggregator, Several) else aggregator.name
+            value = getattr(aggregator, "value", value) if as_it_came else value  # a value of its own, out of the record
+        if value is not None and value.column is not None and (aggregator is not None or as_it_came):
+            called = value.column if aggregator is None else f"{called}({value.column})"
+        record = as_it_came and (value is None or value.is_record)
+        return Labels(key.columns, called, record, () if right_key is None else right_key.columns)
 
     def __call__(self) -> Any:
         return self.cls(*self.args, **self.kwargs)

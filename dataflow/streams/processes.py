@@ -14,7 +14,7 @@ from rayad.dataflow.records.users_line import users_line
 from rayad.dataflow.streams import updates
 from rayad.dataflow.streams.making import BY_PAIR, Make
 from rayad.dataflow.streams.stream import Stream, own_stream
-from rayad.dataflow.streams.timed_edges import largest_of, placed, sides_of
+from rayad.dataflow.streams.timed_edges import largest_of, placed, require_event_time, sides_of
 from rayad.progress import DataflowError, show
 
 if TYPE_CHECKING:
@@ -40,13 +40,7 @@ def keyed_process(left: KeyedStream, process: Any, other: Any, name: str | None,
         own_stream(flow, side.stream, "process")
         side.require_no_ttl("process", "a process forgets a key where it sets context.state to None, say in on_timer; leave ttl() out")
         side.require_records("process")
-        if side.stream.event_time is None:
-            raise DataflowError(
-                f"{what}: the stream {side.stream.name!r} has no event time, by which records are ordered and timers fire; call "
-                "assign_timestamps(...) after the last map before key_by"
-            )
-        if side.stream.scope != 0:
-            raise DataflowError(f"{what}: {side.stream.name!r} is inside a loop, where event time does not go on; leave the loop before")
+        require_event_time(side.stream, "process", "leave the loop before")
     flow.graph.require_free(name)
     base = name or getattr(process, "__name__", "process").strip("<>")
     edges: list[LogicalEdge] = []
@@ -58,7 +52,7 @@ def keyed_process(left: KeyedStream, process: Any, other: Any, name: str | None,
         edges.append(LogicalEdge(placed(start, f"{base}.prepare", partial(PlaceRows, side.key, windows=None)), 0, BY_PAIR))
         largest += largest_of(flow, found, base)
         sides += found
-    make = Make(KeyedProcess, process, tuple(one.rule for one in sides), len(inputs))
+    make = Make(KeyedProcess, process, tuple(one.rule.told for one in sides), len(inputs))
     keys = {"key": left.key} if other is None else {"key": left.key, "right_key": other.key}
     make.reading(**keys, time=[one.selector for one in sides])
     if isinstance(process, type):

@@ -1,28 +1,37 @@
 """What is known of a stream's columns when the program is written: from sources that know theirs, through steps that keep or derive them.
 
-A step derives its schema by running on no rows: nothing else says what it gives, so the two cannot differ. Functions of the user's,
-vertices and keyed operators give streams of which nothing is known (yet: docs/design/data.md).
+A step derives its schema by running on no rows, and a vertex is asked for what it makes of none: nothing else says what they give, so the
+two cannot differ. Functions and vertices of the user's give streams of which nothing is known, and so do operators that handle rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from rayad.dataflow.logical_graph import LogicalGraph, Node, NodeKind
+from rayad.dataflow.operators.projections import Widen
+from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.operators.stateless import Element
 from rayad.dataflow.records.calling import did_you_mean
+from rayad.dataflow.records.exact import wider_type
 from rayad.dataflow.records.users_line import users_line
+from rayad.dataflow.streams.making import Make
 from rayad.progress import DataflowError, show
+
+if TYPE_CHECKING:
+    from rayad.dataflow.streams.stream import Stream
 
 SCHEMA = "schema"
 """Option of a node: its schema, once somebody has asked."""
-_DERIVED = frozenset((NodeKind.STATELESS, NodeKind.UNION, NodeKind.EXCHANGE, NodeKind.INGRESS, NodeKind.EGRESS))
+_DERIVED = frozenset((NodeKind.STATELESS, NodeKind.UNION, NodeKind.EXCHANGE, NodeKind.INGRESS, NodeKind.EGRESS, NodeKind.VERTEX))
 
 
-def schema_of(graph: LogicalGraph, start: int) -> pa.Schema | None:
-    """The columns of what node ``start`` gives; None where they are not known. Each node is asked once."""
+def schema_of(graph: LogicalGraph, start: int, port: int = 0) -> pa.Schema | None:
+    """The columns of what node ``start`` gives at an output, with what they tell of rows; None where they are not known. Each node is asked
+    once."""
     waiting = [start]
     while waiting:
         node = graph.nodes[waiting[-1]]
@@ -31,10 +40,32 @@ def schema_of(graph: LogicalGraph, start: int) -> pa.Schema | None:
         if missing and SCHEMA not in node.options:
             waiting.extend(missing)  # a cycle goes through a feedback, which asks nobody
             continue
-        node.options.setdefault(SCHEMA, _derived(node, [before.options[SCHEMA] for before in inputs]))
+        if SCHEMA not in node.options:
+            before = [_at(graph.nodes[edge.source], edge.port) for edge in node.inputs] if inputs else []
+            node.options[SCHEMA] = _of_vertex(node, before) if node.kind is NodeKind.VERTEX else (_derived(node, before),)
         waiting.pop()
-    found: pa.Schema | None = graph.nodes[start].options[SCHEMA]
-    return found
+    return _at(graph.nodes[start], port)
+
+
+def known(stream: Stream) -> pa.Schema | None:
+    """:func:`schema_of` what gives a stream."""
+    return schema_of(stream.flow.graph, stream.node, stream.port)
+
+
+def _at(node: Node, port: int) -> pa.Schema | None:
+    known: Sequence[pa.Schema | None] = node.options[SCHEMA]
+    return known[port] if port < len(known) else None
+
+
+def _of_vertex(node: Node, before: Sequence[pa.Schema | None]) -> Sequence[pa.Schema | None]:
+    """What an operator of ours says; it is only made where there is something to say."""
+    if not isinstance(node.op, Make) or not hasattr(node.op.cls, "schemas_of") or all(schema is None for schema in before):
+        return ()
+    vertex: KeyedVertex = node.op()
+    try:
+        return vertex.schemas_of(before)
+    except pa.ArrowException:  # as in fitting()
+        return ()
 
 
 def _derived(node: Node, before: Sequence[pa.Schema | None]) -> pa.Schema | None:
@@ -43,40 +74,89 @@ def _derived(node: Node, before: Sequence[pa.Schema | None]) -> pa.Schema | None
         if not isinstance(schema, pa.Schema) or not len(schema) or len(set(schema.names)) < len(schema):
             return None
         return schema.remove_metadata()
-    if not before or before[0] is None or any(other is None or not other.equals(before[0]) for other in before):
+    if not before or before[0] is None or any(other is None or not other.equals(before[0], check_metadata=True) for other in before):
         return None  # streams of unlike columns meet
-    return node.op.schema_of(before[0]) if node.kind is NodeKind.STATELESS else before[0]
+    return fitting(node.op, before[0]) if node.kind is NodeKind.STATELESS else before[0]
 
 
-def require_known(graph: LogicalGraph, start: int, names: Sequence[str], what: str) -> None:
+def require_known(graph: LogicalGraph, start: int, port: int, names: Sequence[str], what: str) -> None:
     """Raise DataflowError, with the user's line, where the columns are known and one of ``names`` is none of them."""
-    schema = schema_of(graph, start)
-    missing = next((name for name in names if schema is not None and name not in schema.names), None)
-    if schema is not None and missing is not None:
+    for name in names:
+        require_name(schema_of(graph, start, port), name, what)
+
+
+def require_name(schema: pa.Schema | None, name: str, what: str) -> None:
+    """:func:`require_known` of one name."""
+    if schema is not None and name not in schema.names:
         raise DataflowError(
-            f"{what} at {users_line()}: there is no column {missing!r} among {show(schema.names, 120)}{did_you_mean(missing, schema.names)}"
+            f"{what} at {users_line()}: there is no column {name!r} among {show(schema.names, 120)}{did_you_mean(name, schema.names)}"
         )
 
 
-def require_fit(graph: LogicalGraph, start: int, step: Element) -> None:
-    """Raise DataflowError, with the user's line, where the columns that node ``start`` gives are known and ``step`` cannot take them."""
-    schema = schema_of(graph, start)
-    if schema is not None:
-        try:
-            step.schema_of(schema)
-        except DataflowError as error:
-            raise DataflowError(f"at {users_line()}: {error}") from error
+def require_fit(graph: LogicalGraph, start: int, port: int, step: Element) -> pa.Schema | None:
+    """The columns that ``step`` gives behind node ``start``, if they are known. Raises DataflowError, with the user's line, where it cannot
+    take those that are known there."""
+    schema = schema_of(graph, start, port)
+    return None if schema is None else fitting(step, schema)
+
+
+def fitting(step: Element, schema: pa.Schema) -> pa.Schema | None:
+    """What ``step`` says that it gives. Raises DataflowError, with the user's line, where it cannot take columns of ``schema``."""
+    try:
+        return step.schema_of(schema)
+    except DataflowError as error:
+        raise DataflowError(f"at {users_line()}: {error}") from error
+    except pa.ArrowException:  # a type that Arrow does not handle without rows: nothing is known
+        return None
+
+
+def alike(streams: Sequence[Stream]) -> list[Stream]:
+    """Streams that become one, each behind a step that widens its columns where those of all are known and their types differ. Raises
+    DataflowError, with the user's line, where no type holds the values of all."""
+    schemas = [schema for schema in map(known, streams) if schema is not None]
+    if len(schemas) < len(streams):
+        return list(streams)
+    first = schemas[0]
+    if any(set(schema.names) != set(first.names) or schema.metadata != first.metadata for schema in schemas):
+        return list(streams)
+    if first.metadata and any(schema.names != first.names for schema in schemas):
+        return list(streams)  # in rows these are tuples
+    wide = pa.schema([_widest(field, streams, schemas) for field in first], first.metadata)
+    return [
+        one if schema.equals(wide) else one.through("union.prepare", Widen(wide), keeps_time=True)
+        for one, schema in zip(streams, schemas, strict=True)
+    ]
+
+
+def _widest(field: pa.Field, streams: Sequence[Stream], schemas: Sequence[pa.Schema]) -> pa.Field:
+    name, kind, nullable = field.name, field.type, field.nullable
+    for one, schema in zip(streams, schemas, strict=True):
+        other = schema.field(name)
+        wide = wider_type(kind, other.type)
+        if wide is None:
+            raise DataflowError(
+                f"union at {users_line()}: the column {name!r} is {kind} in {streams[0].name!r} and {other.type} in {one.name!r}: no type "
+                "holds the values of both; cast one of them with with_columns({...: pc.field(...).cast(...)}), or rename it"
+            )
+        kind, nullable = wide, nullable or other.nullable
+    return pa.field(name, kind, nullable)
+
+
+def not_repeatable(graph: LogicalGraph) -> list[str]:
+    """What does not depend on its records alone; a line each."""
+    steps = [node for node in graph.nodes if node.kind is NodeKind.STATELESS and node.op.not_repeatable]
+    return [f"not repeatable: {node.name!r} ({node.where}) gives what depends on {node.op.not_repeatable}" for node in steps]
 
 
 def rows_begin(graph: LogicalGraph) -> list[str]:
     """Where columns that are known become rows, and why; a line each, in the order of the program."""
     found = []
     for node in graph.nodes:
-        known = schema_of(graph, node.inputs[0].source) if node.kind is NodeKind.STATELESS else None
-        why = node.op.rows_because(known) if known is not None else None
+        schema = schema_of(graph, node.inputs[0].source, node.inputs[0].port) if node.kind is NodeKind.STATELESS else None
+        why = node.op.rows_because(schema) if schema is not None else None
         if why is not None:
             found.append(f"columns become rows at {node.name!r} ({node.where}): {why}")
     return found
 
 
-__all__ = ["require_fit", "require_known", "rows_begin", "schema_of"]
+__all__ = ["alike", "known", "not_repeatable", "require_fit", "require_known", "rows_begin", "schema_of"]

@@ -19,20 +19,23 @@ from rayad.dataflow import options as opt
 from rayad.dataflow.items import CollectSink
 from rayad.dataflow.logical_graph import FORWARD, LogicalEdge, NodeKind, Partition, PartitionKind, check_name
 from rayad.dataflow.operators import stateless as el
+from rayad.dataflow.operators.as_columns import AsColumns
 from rayad.dataflow.operators.bad_records import OnError, Tried, check_on_error
 from rayad.dataflow.operators.map_batches import of_batches
-from rayad.dataflow.operators.projections import Drop, Explode, Rename, Select, Unnest, Where, WithColumns
-from rayad.dataflow.operators.results import AsColumns
-from rayad.dataflow.operators.windows import assigning as windowing
+from rayad.dataflow.operators.projections import Drop, Explode, Rename, Select, Unnest, Where, WithArrivalTime, WithColumns
+from rayad.dataflow.operators.windows.told_times import EventTime, Side
+from rayad.dataflow.operators.windows.watermark_rules import WatermarkRule
 from rayad.dataflow.records.calling import checked_function, require_methods
-from rayad.dataflow.records.event_times import length_from_zero
+from rayad.dataflow.records.event_times import kind_of_lengths, length_from_zero
 from rayad.dataflow.records.selectors import KeySelector, ValueSelector
 from rayad.dataflow.records.users_line import users_line
 from rayad.dataflow.records.wrong_calls import explains_calls
 from rayad.dataflow.resources import Asked, Resources, resources_asked
 from rayad.dataflow.sink import Sink
-from rayad.dataflow.streams import schemas, updates
+from rayad.dataflow.streams import fitting, schemas, updates
+from rayad.dataflow.streams.labels import LABELS_OF, labels_of
 from rayad.dataflow.streams.misplaced import Advising
+from rayad.dataflow.windows import PerEpoch
 from rayad.progress import DataflowError, arguments, show
 
 if TYPE_CHECKING:
@@ -51,16 +54,17 @@ def constant(record: Any) -> int:
 
 
 def _key_of_total(record: Any) -> Any:
-    return record[0]
+    """Of windows, ``(key, window)``."""
+    return record[0] if len(record) == 2 else record[:-1]
 
 
 def _value_of_total(record: Any) -> Any:
-    return record[1]
+    return record[-1]
 
 
-def _union_of(streams: list[Stream]) -> windowing.EventTime | None:
+def _union_of(streams: list[Stream]) -> EventTime | None:
     """The event time of a union of streams that have it."""
-    sides: list[windowing.Side] = []
+    sides: list[Side] = []
     selectors = set()
     for stream in streams:
         found = stream.event_time
@@ -71,7 +75,7 @@ def _union_of(streams: list[Stream]) -> windowing.EventTime | None:
     together = all(not stream.event_time.sides or stream.event_time.together for stream in streams if stream.event_time is not None)
     if len(selectors) > 1 and not together:
         return None
-    return windowing.EventTime(selectors.pop() if len(selectors) == 1 else None, None, tuple(sides), together)
+    return EventTime(selectors.pop() if len(selectors) == 1 else None, WatermarkRule(), tuple(sides), together)
 
 
 def own_stream(flow: Dataflow, stream: Any, what: str) -> Stream:
@@ -97,7 +101,7 @@ class Stream(Advising):
     """Records in motion. Immutable: every operator gives a new stream."""
 
     def __init__(
-        self, flow: Dataflow, node: int, port: int = 0, event_time: windowing.EventTime | None = None, partition: Partition = FORWARD
+        self, flow: Dataflow, node: int, port: int = 0, event_time: EventTime | None = None, partition: Partition = FORWARD
     ) -> None:
         self.flow = flow
         self.node = node
@@ -115,13 +119,15 @@ class Stream(Advising):
 
     @property
     def schema(self) -> pa.Schema | None:
-        """The columns of its records, where the program tells them: behind sources that know theirs (Arrow, Parquet, CSV, Spark ...), as
-        far as projections, filters, ``inspect``, ``union`` of like columns and exchanges pass them on. Else None.
+        """The columns of its records, where the program tells them: behind sources that know theirs (Arrow, Parquet, CSV, Spark ...),
+        projections, filters, ``inspect``, ``union`` of like columns and exchanges, and behind totals, windows and joins of columns, as they
+        are given and as ``as_columns`` opens them. None behind functions of records and batches, and operators that handle rows.
 
         Where they are known, names that are not there are refused when the program is written: by ``key_by``, ``assign_timestamps``,
         totals, windows, and expressions, with the types of these.
         """
-        return schemas.schema_of(self.flow.graph, self.node)
+        found = schemas.schema_of(self.flow.graph, self.node, self.port)
+        return None if found is None else found.remove_metadata()
 
     @property
     def scope(self) -> int:
@@ -133,7 +139,7 @@ class Stream(Advising):
         self, base: str, element: el.Element, name: str | None, *, keeps_time: bool = False, asked: Mapping[str, Any] | None = None
     ) -> Stream:
         self.flow.graph.require_free(name)
-        schemas.require_fit(self.flow.graph, self.node, element)
+        given = schemas.require_fit(self.flow.graph, self.node, self.port, element)
         resources = resources_asked(base, asked or {})
         if resources is not None:
             return self._on_its_own(base, element, name, resources, keeps_time=keeps_time)
@@ -142,25 +148,41 @@ class Stream(Advising):
         start = self.materialised()
         inputs = [LogicalEdge(start.node, start.port)]
         node = self.flow.graph.add(NodeKind.STATELESS, self.scope, name=name, base=base, op=element, inputs=inputs)
+        node.options[schemas.SCHEMA] = (given,)
         return Stream(self.flow, node.id, 0, start.event_time if keeps_time else None)
 
     def _of_user(
-        self, element: el.Element, name: str | None, on_error: Any, max_errors: Any, *, keeps_time: bool = False, asked: Any = None
+        self,
+        element: el.Element,
+        name: str | None,
+        on_error: Any,
+        max_errors: Any,
+        after_crashes: Any = None,
+        *,
+        keeps_time: bool = False,
+        asked: Any = None,
     ) -> Stream:
         """A step with a function of the user's."""
         base = element.base
-        if check_on_error(base, on_error, max_errors) == "raise":
+        if check_on_error(base, on_error, max_errors, after_crashes) == "raise":
             return self._stateless(base, element, name, keeps_time=keeps_time, asked=asked)
-        return self.tried(element, name, max_errors, keeps_time=keeps_time, asked=asked)
+        return self.tried(element, name, max_errors, after_crashes, keeps_time=keeps_time, asked=asked)
 
     def tried(
-        self, element: el.Element, name: str | None, errors_max: int | None, *, keeps_time: bool = False, asked: Any = None
+        self,
+        element: el.Element,
+        name: str | None,
+        errors_max: int | None,
+        after_crashes: int | None = None,
+        *,
+        keeps_time: bool = False,
+        asked: Any = None,
     ) -> Stream:
         """This stream behind a step that sets aside the records on which it fails."""
         from rayad.dataflow.streams.skipping import skipping
 
         with self.flow.graph.all_or_nothing():
-            tried = Tried(element)
+            tried = Tried(element, after_crashes=after_crashes)
             out = self._stateless(element.base, tried, name, keeps_time=keeps_time, asked=asked)
             return skipping(out, tried, keeps_time, errors_max)
 
@@ -213,17 +235,21 @@ class Stream(Advising):
         name: str | None = None,
         on_error: OnError = "raise",
         max_errors: int | None = None,
+        after_crashes: int | None = None,
         **asked: Unpack[Asked],
     ) -> Stream:
         """``function(record)`` for each record. As everywhere, the function must not change the record in place: others may hold it.
 
         ``on_error="skip"``: records on which the function fails are set aside, and the job goes on; ``.errors`` of the result has them.
         ``max_errors`` ends the job when there are more than so many, those before the snapshot that it resumed from included.
+        ``after_crashes=n``: also a record that ends the process (``os._exit``, a segmentation fault, out of memory) is found, on Ray. When
+        processes of a replica have ended n times in a row, the function runs in a process beside the replica's, and a record whose call
+        alone ends that twice is set aside; what the function gives must be such that it can be pickled.
 
         ``num_cpus``, ``num_gpus``, ``memory`` (bytes) and ``resources``: what each replica needs of its node on Ray, as in Ray Data; the
         operator then has replicas of its own, as many as ``parallelism`` says for its name, in which the steps fused behind it run as well.
         """
-        return self._of_user(el.Map(checked_function(function, "map", "record")), name, on_error, max_errors, asked=asked)
+        return self._of_user(el.Map(checked_function(function, "map", "record")), name, on_error, max_errors, after_crashes, asked=asked)
 
     def flat_map(
         self,
@@ -232,11 +258,12 @@ class Stream(Advising):
         name: str | None = None,
         on_error: OnError = "raise",
         max_errors: int | None = None,
+        after_crashes: int | None = None,
         **asked: Unpack[Asked],
     ) -> Stream:
         """All records of ``function(record)``. ``on_error``, ``num_cpus=...`` and so on: see :meth:`map`."""
         element = el.FlatMap(checked_function(function, "flat_map", "record"))
-        return self._of_user(element, name, on_error, max_errors, asked=asked)
+        return self._of_user(element, name, on_error, max_errors, after_crashes, asked=asked)
 
     def filter(
         self,
@@ -245,6 +272,7 @@ class Stream(Advising):
         name: str | None = None,
         on_error: OnError = "raise",
         max_errors: int | None = None,
+        after_crashes: int | None = None,
         **asked: Unpack[Asked],
     ) -> Stream:
         """The records for which ``predicate(record)`` holds, or for which an expression over columns is true, as for :meth:`select`: not
@@ -254,7 +282,7 @@ class Stream(Advising):
             element = Where(predicate)
         else:
             element = el.Filter(checked_function(predicate, "filter", "record"))
-        return self._of_user(element, name, on_error, max_errors, keeps_time=True, asked=asked)
+        return self._of_user(element, name, on_error, max_errors, after_crashes, keeps_time=True, asked=asked)
 
     def select(
         self,
@@ -285,6 +313,15 @@ class Stream(Advising):
         expression sees the columns as they came; see :meth:`select`."""
         return self._of_user(WithColumns(columns), name, on_error, max_errors)
 
+    def with_arrival_time(self, column: str = "arrived", *, name: str | None = None) -> Stream:
+        """All columns, and the moment at which a record came here, by the clock of its machine, in UTC: the event time of windows by
+        *processing time* (``assign_timestamps(column)``). Records are dicts or columns.
+
+        It is not repeatable: what is read again after a failure has another arrival, though each record is still in exactly one window.
+        Windows fire as records of later epochs arrive, not by the clock alone. Where a source has a time of its own, as Kafka has, take it.
+        """
+        return self._stateless("with_arrival_time", WithArrivalTime(column, hooks.call("arrival_clock")), name)
+
     def rename(self, names: Mapping[str, str], *, name: str | None = None) -> Stream:
         """Columns under other names: ``rename({"old": "new"})``; their order stays."""
         return self._stateless("rename", Rename(names), name)
@@ -312,6 +349,7 @@ class Stream(Advising):
         name: str | None = None,
         on_error: OnError = "raise",
         max_errors: int | None = None,
+        after_crashes: int | None = None,
         **asked: Unpack[Asked],
     ) -> Stream:
         """``function(batch)`` for each batch: a list or a RecordBatch in, a list, RecordBatch, Table, dict of numpy arrays or DataFrame of
@@ -328,7 +366,7 @@ class Stream(Advising):
         it once more in batches of one record, to find those at fault.
         """
         step = of_batches(function, batch_format, fn_constructor_args, fn_constructor_kwargs)
-        return self._of_user(step, name, on_error, max_errors, asked=asked)
+        return self._of_user(step, name, on_error, max_errors, after_crashes, asked=asked)
 
     def map_async(
         self,
@@ -344,6 +382,7 @@ class Stream(Advising):
         name: str | None = None,
         on_error: OnError = "raise",
         max_errors: int | None = None,
+        after_crashes: int | None = None,
         **asked: Unpack[Asked],
     ) -> Stream:
         """``await function(record)`` for each record, the calls for a batch side by side: look-ups in a service, a database, a model's
@@ -365,7 +404,7 @@ class Stream(Advising):
         bounds = {"concurrency": concurrency, "timeout_s": timeout_s, "retries": retries, "retry_on": retry_on}
         remembers = {"cache": cache, "cache_s": cache_s, "cache_by": cache_by}
         element = hooks.call("map_async", function, **bounds, **remembers)
-        return self._of_user(element, name, on_error, max_errors, asked=asked)
+        return self._of_user(element, name, on_error, max_errors, after_crashes, asked=asked)
 
     def as_columns(self, *names: str, name: str | None = None) -> Stream:
         """Results of aggregations, windows and joins as ordinary columns: ``window_start`` and ``window_end``, a column for each value,
@@ -373,17 +412,30 @@ class Stream(Advising):
         for given in names:
             if not isinstance(given, str):
                 raise DataflowError(f"as_columns was given {show(given, 60)}: it takes names of columns")
-        return self._stateless("as_columns", AsColumns(names), name)
+        element = AsColumns(names, labels_of(self.flow.graph, self.node))
+        schema = schemas.known(self)
+        if schema is not None:
+            element.said = schemas.fitting(element, schema)
+        return self._stateless("as_columns", element, name)
 
     def inspect(
-        self, function: Callable[[Any], Any], *, name: str | None = None, on_error: OnError = "raise", max_errors: int | None = None
+        self,
+        function: Callable[[Any], Any],
+        *,
+        name: str | None = None,
+        on_error: OnError = "raise",
+        max_errors: int | None = None,
+        after_crashes: int | None = None,
     ) -> Stream:
         """Call ``function(record)`` in passing. ``on_error="skip"``: what it fails on goes no further, see :meth:`map`."""
         element = el.Inspect(checked_function(function, "inspect", "record"))
-        return self._of_user(element, name, on_error, max_errors, keeps_time=True)
+        return self._of_user(element, name, on_error, max_errors, after_crashes, keeps_time=True)
 
     def union(self, *others: Stream, name: str | None = None) -> Stream:
         """The records of this and the other streams, all in the same scope.
+
+        Columns that are known and have other types become wider ones that hold the values of all, as ``schema`` says; where there are none,
+        the union is refused. Columns of unlike names stay as they are.
 
         Event times are kept where all streams have them, or else none may. The watermark is then the smallest of theirs: a stream that has
         brought nothing yet holds it back.
@@ -398,9 +450,10 @@ class Stream(Advising):
                 "assign_timestamps(...) on each of them, or on the union alone"
             )
         self.flow.graph.require_free(name)
-        streams = [s.materialised() for s in (self, *others)]
-        inputs = [LogicalEdge(s.node, s.port) for s in streams]
-        node = self.flow.graph.add(NodeKind.UNION, self.scope, name=name, base="union", inputs=inputs)
+        with self.flow.graph.all_or_nothing():
+            streams = schemas.alike([s.materialised() for s in (self, *others)])
+            inputs = [LogicalEdge(s.node, s.port) for s in streams]
+            node = self.flow.graph.add(NodeKind.UNION, self.scope, name=name, base="union", inputs=inputs)
         return Stream(self.flow, node.id, 0, None if without else _union_of(streams))
 
     def as_records(self, *, name: str | None = None) -> Stream:
@@ -416,6 +469,7 @@ class Stream(Advising):
 
     def changes(self, *, name: str | None = None) -> Stream:
         """Of running totals, each update with what it takes back: records ``(key, (before, after))``; ``before`` is None of a new key.
+        Windows that give updates have ``(key, window)`` as their key.
 
         So an operator with state behind totals is right at every epoch: it takes off what it had of ``before``. How many words came how
         often: ``counts.changes().flat_map(lambda c: [(c[1][1], 1), (c[1][0], -1)])``, and the sum of the ones by the first. The last value
@@ -431,7 +485,9 @@ class Stream(Advising):
         """
         instead = "; of other records say key_by(...).latest(by), which takes their order"
         updates.require_totals(self.flow.graph, self.node, self.scope, "latest", self.name, instead)
-        return self.as_records().key_by(_key_of_total).latest(constant, _value_of_total, name=name)
+        out = self.as_records().key_by(_key_of_total).latest(constant, _value_of_total, name=name)
+        self.flow.graph.nodes[out.node].options[LABELS_OF] = self.node
+        return out
 
     # -- distribution --------------------------------------------------------------
     def key_by(self, key: Callable[[Any], Any] | str | list[str] | tuple[str, ...]) -> KeyedStream:
@@ -446,7 +502,8 @@ class Stream(Advising):
             selector = KeySelector(columns=tuple(key))
         else:
             selector = KeySelector(function=checked_function(key, "key_by", "record"))
-        schemas.require_known(self.flow.graph, self.node, selector.columns, "key_by")
+        schemas.require_known(self.flow.graph, self.node, self.port, selector.columns, "key_by")
+        fitting.require_keys(self.schema, selector)
         return KeyedStream(self, selector)
 
     def rebalance(self, *, buffer: int = 2, keep_batches: bool = False, name: str | None = None) -> Stream:
@@ -503,6 +560,7 @@ class Stream(Advising):
         max_delay: Any = None,
         per: Callable[[Any], Any] | str | None = None,
         idle_epochs: int | None = None,
+        max_ahead: Any = None,
     ) -> Stream:
         """Say where a record's event time is (function or column) and by how much a record may come after newer ones. It stays through
         filter, inspect and union; after a map assign it again.
@@ -512,24 +570,37 @@ class Stream(Advising):
         and the least of them counts, so a part may be behind others by any time; it takes part from its first record on.
         ``idle_epochs``: a part, or without ``per`` the whole stream in a join or union, that has brought nothing in the last so many
         epochs does not hold the watermark back. What it brings afterwards may be late.
+
+        ``max_ahead``: by how much a record may be ahead of all before it and still move the watermark, in the unit of the event times;
+        so one wrong date does not make all else late. A record further ahead is in its window as any other. The watermark follows it when
+        the next epoch that brings something brings no record from before it that is in time: a stream that has jumped, or that begins, goes
+        on one epoch later. Give it more than the pauses that are usual; records in smaller steps may go on by any length in an epoch.
         """
         if not (isinstance(time, str) or callable(time)):
             raise DataflowError(f"assign_timestamps was given {show(time, 60)}: give a function of the record or a column name")
         selector = ValueSelector.of(time, "assign_timestamps")
-        schemas.require_known(self.flow.graph, self.node, selector.columns, "assign_timestamps")
+        schemas.require_known(self.flow.graph, self.node, self.port, selector.columns, "assign_timestamps")
+        fitting.require_moments(self.schema, selector, "assign_timestamps")
         delay = length_from_zero(max_delay, "max_delay")
         part = None if per is None else ValueSelector.of(per, "assign_timestamps(per)")
         if part is not None:
-            schemas.require_known(self.flow.graph, self.node, part.columns, "assign_timestamps(per)")
+            schemas.require_known(self.flow.graph, self.node, self.port, part.columns, "assign_timestamps(per)")
         idle = None if idle_epochs is None else arguments.whole(idle_epochs, "assign_timestamps: idle_epochs", least=1)
-        event_time = windowing.EventTime(selector, delay, per=part, idle_epochs=idle)
+        ahead = length_from_zero(max_ahead, "max_ahead")
+        if delay is not None and ahead is not None:
+            kind_of_lengths([delay, ahead])
+        event_time = EventTime(selector, WatermarkRule(delay, part is not None, idle, ahead), per=part)
         return Stream(self.flow, self.node, self.port, event_time, self.partition)
 
-    def window(self, windows: Any) -> WindowedStream:
-        """Windows over all records together; results are ``(window, value)``."""
+    def window(self, windows: Any, *, lateness: Any = None, early: bool = False) -> WindowedStream:
+        """Windows over all records together; results are ``(window, value)``. ``lateness``, ``early``: as of :meth:`KeyedStream.window`."""
         from rayad.dataflow.streams.windowed_stream import WindowedStream
 
-        return WindowedStream(self.key_by(constant), windows, keyless=True)
+        return WindowedStream(self.key_by(constant), windows, keyless=True, lateness=lateness, early=early)
+
+    def per_epoch(self) -> WindowedStream:
+        """``window(rd.windows.per_epoch())``: figures of each epoch alone, over all records together."""
+        return self.window(PerEpoch())
 
     # -- loops ------------------------------------------------------------------------
     def iterate(self, body: Callable[[Stream], tuple[Stream, Stream]], max_rounds: int | None = None, name: str | None = None) -> Stream:
@@ -601,6 +672,21 @@ class Stream(Advising):
         """Write Parquet files into a folder; they appear when the job is complete, or with each of its snapshots. Readers find what is
         committed by ``rd.read_committed``. ``options``: see :class:`rayad.integrations.ParquetSink`."""
         return self._sink(hooks.call("write_parquet", path, **options), name, "parquet")
+
+    def write_csv(self, path: str, *, name: str | None = None, **options: Unpack[opt.WriteCsv]) -> Stream:
+        """Write CSV files into a folder, committed as those of :meth:`write_parquet` are. What CSV does not hold exactly is refused.
+        ``options``: see :class:`rayad.integrations.CsvSink`."""
+        return self._sink(hooks.call("write_csv", path, **options), name, "csv")
+
+    def write_json(self, path: str, *, name: str | None = None, **options: Unpack[opt.WriteJson]) -> Stream:
+        """Write files of one JSON object a line into a folder, committed as those of :meth:`write_parquet` are. What JSON does not hold
+        exactly is refused. ``options``: see :class:`rayad.integrations.JsonSink`."""
+        return self._sink(hooks.call("write_json", path, **options), name, "json")
+
+    def write_delta(self, table: Any, *, name: str | None = None, **options: Unpack[opt.WriteDelta]) -> Stream:
+        """Append to a Delta table, a transaction for each snapshot (``pip install 'rayad[delta]'``). ``table``: a directory, a URI or a
+        ``deltalake.DeltaTable``. ``options``: see :class:`rayad.integrations.DeltaSink`."""
+        return self._sink(hooks.call("write_delta", table, **options), name, "delta")
 
     def write_kafka(self, servers: str, topic: str, *, name: str | None = None, **options: Unpack[opt.WriteKafka]) -> Stream:
         """Write to a Kafka topic, a transaction for each snapshot. ``options``: see :class:`rayad.integrations.kafka.KafkaSink`."""

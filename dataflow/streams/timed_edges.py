@@ -9,14 +9,32 @@ from typing import Any
 from rayad.dataflow.compiling.state_identity import describe, made_by
 from rayad.dataflow.logical_graph import LogicalEdge, NodeKind, Partition, PartitionKind
 from rayad.dataflow.operators.time_to_live import KeysEnd, KeysEndSendingAtEnd, LastTimes, Ttl
-from rayad.dataflow.operators.windows import assigning as windowing
+from rayad.dataflow.operators.windows.told_times import EventTime, Side
 from rayad.dataflow.records.selectors import KeySelector, ValueSelector
+from rayad.dataflow.records.users_line import users_line
 from rayad.dataflow.streams.making import BY_PAIR, Make
 from rayad.dataflow.streams.stream import Stream
 from rayad.dataflow.vertex import EndVertex
+from rayad.progress import DataflowError
 
 
-def sides_of(stream: Stream) -> tuple[windowing.Side, ...]:
+def require_event_time(stream: Stream, what: str, instead: str) -> EventTime:
+    """Where the event times of a stream are. Raises DataflowError where it has none, and inside a loop, in which event time does not go on;
+    ``what`` was asked for there, and ``instead`` says what to write."""
+    if stream.event_time is None:
+        raise DataflowError(
+            f"{what} at {users_line()}: the stream {stream.name!r} has no event time; call assign_timestamps(...) after the last map "
+            "before it"
+        )
+    if stream.scope != 0:
+        loop = stream.flow.graph.scopes[stream.scope].name
+        raise DataflowError(
+            f"{what} at {users_line()}: the stream {stream.name!r} is inside the loop {loop!r}, where event time does not go on; {instead}"
+        )
+    return stream.event_time
+
+
+def sides_of(stream: Stream) -> tuple[Side, ...]:
     """The streams whose event times make the watermark."""
     found = stream.event_time
     assert found is not None
@@ -34,9 +52,9 @@ def placed(stream: Stream, base: str, element: Callable[[ValueSelector], Any]) -
     return stream.flow.graph.add(NodeKind.UNION, stream.scope, name=None, base=f"{base}.union", inputs=inputs).id
 
 
-def largest_of(flow: Any, sides: tuple[windowing.Side, ...], base: str) -> list[LogicalEdge]:
-    """The largest event times of each batch of each side, for every replica."""
-    each = [Stream(flow, s.node, s.port).through(f"{base}.largest-time", windowing.LargestTime(s.selector, s.per)) for s in sides]
+def largest_of(flow: Any, sides: tuple[Side, ...], base: str) -> list[LogicalEdge]:
+    """What the batches of each side tell of their event times, for every replica."""
+    each = [Stream(flow, side.node, side.port).through(f"{base}.largest-time", side.told()) for side in sides]
     return [LogicalEdge(one.node, 0, Partition(PartitionKind.BROADCAST)) for one in each]
 
 
@@ -47,9 +65,9 @@ def keys_that_end(sides: Sequence[tuple[Stream, KeySelector]], ttl: Ttl, make: M
     edges = [LogicalEdge(placed(stream, f"{base}.last-times", partial(LastTimes, key)), 0, BY_PAIR) for stream, key in sides]
     for each in found:
         edges += largest_of(sides[0][0].flow, each, base)
-    delays = tuple(one.rule for each in found for one in each)
+    delays = tuple(one.rule.told for each in found for one in each)
     kind = KeysEndSendingAtEnd if issubclass(make.cls, EndVertex) else KeysEnd
     around = Make(kind, make, ttl, delays, len(sides))
     around.reads = {"of": made_by(make), "time": describe([one.selector for each in found for one in each])}
-    around.__name__ = make.__name__
+    around.labels, around.__name__ = make.labels, make.__name__
     return around, edges

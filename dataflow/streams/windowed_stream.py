@@ -13,6 +13,7 @@ from rayad.dataflow.operators.aggregates.collected import CollectList, CountDist
 from rayad.dataflow.operators.aggregates.combiner import Combine
 from rayad.dataflow.operators.aggregates.first_last import First, Last
 from rayad.dataflow.operators.aggregates.sketches import ApproxCountDistinct, Quantile
+from rayad.dataflow.operators.aggregates.top_k import TopK
 from rayad.dataflow.operators.aggregates.truth import AllTrue, AnyTrue
 from rayad.dataflow.operators.aggregates.variance import Deviation, Variance
 from rayad.dataflow.operators.joins import windowed as window_join
@@ -24,16 +25,18 @@ from rayad.dataflow.operators.windows import late_records
 from rayad.dataflow.operators.windows.best import BestOfBatch, BestRecords, EachRecord, EpochBest
 from rayad.dataflow.operators.windows.counted import CountedWindows
 from rayad.dataflow.operators.windows.firing import EventWindows
+from rayad.dataflow.operators.windows.updating import UpdatingWindows
 from rayad.dataflow.records.calling import checked_function
-from rayad.dataflow.records.event_times import kind_of_lengths
+from rayad.dataflow.records.event_times import kind_of_lengths, length_from_zero
 from rayad.dataflow.records.selectors import ValueSelector
 from rayad.dataflow.records.users_line import users_line
 from rayad.dataflow.records.wrong_calls import explains_calls
+from rayad.dataflow.streams import fitting, schemas, updates
 from rayad.dataflow.streams.keyed_stream import KeyedStream, record_unless, several
 from rayad.dataflow.streams.making import BY_PAIR, Make
 from rayad.dataflow.streams.misplaced import Advising
 from rayad.dataflow.streams.stream import Stream, own_stream
-from rayad.dataflow.streams.timed_edges import largest_of, placed, sides_of
+from rayad.dataflow.streams.timed_edges import largest_of, placed, require_event_time, sides_of
 from rayad.dataflow.windows import AsOf, Between, Counted, Given, PerEpoch, Session, Sliding, Tumbling
 from rayad.progress import DataflowError, arguments, show
 
@@ -42,7 +45,9 @@ from rayad.progress import DataflowError, arguments, show
 class WindowedStream(Advising):
     """A keyed stream cut into windows."""
 
-    def __init__(self, keyed_stream: KeyedStream, windows: Any, *, keyless: bool = False) -> None:
+    def __init__(
+        self, keyed_stream: KeyedStream, windows: Any, *, keyless: bool = False, lateness: Any = None, early: bool = False
+    ) -> None:
         if not isinstance(windows, (PerEpoch, Tumbling, Sliding, Session, Given, Counted)):
             raise DataflowError(
                 f"window was given {show(windows, 60)}: use rd.windows.per_epoch(), tumbling(...), sliding(...), session(...), given(...) "
@@ -51,24 +56,37 @@ class WindowedStream(Advising):
         self.keyed = keyed_stream
         self.windows = windows
         self.keyless = keyless
+        self.lateness = _lateness(windows, lateness)
+        self.early = arguments.flag(early, f"window at {users_line()}: early")
+        self._gives_updates = self.lateness is not None or self.early
+        self._require_bounds_that_stay()
         stream = keyed_stream.stream
         if not isinstance(windows, PerEpoch):
-            check_lengths(stream, windows)
+            check_lengths(stream, windows, self.lateness)
             keyed_stream.require_records("window")
-            if stream.event_time is None:
-                raise DataflowError(
-                    f"window at {users_line()}: the stream {stream.name!r} has no event time; call assign_timestamps(...) after the "
-                    "last map before it"
-                )
-            if stream.scope != 0:
-                raise DataflowError(
-                    f"window at {users_line()}: event-time windows stay open until the input ends, which inside a loop would never "
-                    "happen; use "
-                    "rd.windows.per_epoch() there, or window outside the loop"
-                )
+            require_event_time(stream, "window", "use rd.windows.per_epoch() there, or window outside the loop")
+            fitting.require_windows(stream.flow.graph, sides_of(stream), windows, "window")
+
+    def _require_bounds_that_stay(self) -> None:
+        if self._gives_updates and not isinstance(self.windows, (Tumbling, Sliding, Given)):
+            why = (
+                "sessions grow and merge, and nothing could take back what was given of one before"
+                if isinstance(self.windows, Session)
+                else "these windows have no end in event time"
+            )
+            raise DataflowError(
+                f"window at {users_line()} was given {'lateness' if self.lateness is not None else 'early'} with {show(self.windows, 60)}: "
+                f"{why}; use rd.windows.tumbling(...), sliding(...) or given(...), or leave it out"
+            )
+
+    def _require_final(self, what: str, why: str) -> None:
+        if self._gives_updates:
+            raise DataflowError(f"{what} at {users_line()}: {why}; leave lateness and early out of window(...)")
 
     def _finish(self, aggregator: agg.Aggregator, value: Any, name: str | None) -> Stream:
         selector = self.keyed.value_of(value, aggregator.name)
+        others = (*self.keyed.key.columns, *self._columns_of_times())
+        fitting.require_values(schemas.known(self.keyed.stream), aggregator, selector, aggregator.name, others)
         if isinstance(self.windows, PerEpoch):
             element = Combine(self.keyed.key, selector, aggregator)
             make = Make(EpochWindows, aggregator, columnar=bool(self.keyed.key.columns))
@@ -76,6 +94,11 @@ class WindowedStream(Advising):
         else:
             out = self._event_windows(aggregator, selector, name)
         return self._bare(out)
+
+    def _columns_of_times(self) -> list[str]:
+        """The columns of event times, which are no values."""
+        sides = [] if isinstance(self.windows, PerEpoch) else sides_of(self.keyed.stream)
+        return [side.selector.column for side in sides if side.selector is not None and side.selector.column is not None]
 
     def _bare(self, out: Stream) -> Stream:
         if not self.keyless:
@@ -106,20 +129,27 @@ class WindowedStream(Advising):
         key, windows = self.keyed.key, self.windows
         stream = self.keyed.stream.materialised()
         sides = sides_of(stream)
-        delays = tuple(side.rule for side in sides)
+        delays = tuple(side.rule.told for side in sides)
 
         def element(times: ValueSelector) -> Any:
             return windowing.AssignWindows(key, value, aggregator, times, windows, self.keyless)
 
         edges = [LogicalEdge(placed(stream, f"{base}.prepare", element), 0, BY_PAIR), *largest_of(self.keyed.flow, sides, base)]
-        make = Make(EventWindows, aggregator, windows, delays, columnar=bool(key.columns) or self.keyless)
+        columnar = bool(key.columns) or self.keyless
+        if self._gives_updates:
+            make = Make(UpdatingWindows, aggregator, windows, delays, self.lateness, self.early, columnar=columnar)
+        else:
+            make = Make(EventWindows, aggregator, windows, delays, columnar=columnar)
         make.reading(key=key, value=value, time=[side.selector for side in sides])
         node = graph.add(NodeKind.VERTEX, stream.scope, name=name, base=base, op=make, inputs=edges)
+        if self._gives_updates:
+            updates.gives_updates(graph, node.id, stream.node)
+        more = () if self.lateness is None else (self.lateness,)
 
         def late() -> Stream:
             start = placed(stream, f"{base}.late.prepare", lambda times: late_records.PlaceRecords(key, times, windows, self.keyless))
             kind = late_records.LateSessionRecords if isinstance(windows, Session) else late_records.LateRecords
-            make = Make(kind, windows, delays).reading(key=key, time=[side.selector for side in sides])
+            make = Make(kind, windows, delays, *more).reading(key=key, time=[side.selector for side in sides])
             inputs = [LogicalEdge(start, 0, BY_PAIR), *edges[1:]]
             beside = graph.add(NodeKind.VERTEX, stream.scope, name=None, base=f"{base}.late", op=make, inputs=inputs)
             return Stream(self.keyed.flow, beside.id)
@@ -196,7 +226,7 @@ class WindowedStream(Advising):
     def top_k(self, k: int, value: Any = None, *, by: Callable[[Any], Any] | str | None = None, name: str | None = None) -> Stream:
         """The ``k`` largest values per key and window."""
         self.keyed.require_order(by, value, "top_k")
-        return self._finish(agg.TopK(k, by), record_unless(value), name)
+        return self._finish(TopK(k, by), record_unless(value), name)
 
     def join(self, other: KeyedStream, *, how: How = "inner", name: str | None = None, parallelism: int | None = None) -> LateStream:
         """Join in each tumbling or sliding window: ``(key, window, (left, right))`` for each pair of records with equal keys.
@@ -210,6 +240,7 @@ class WindowedStream(Advising):
         """
         if self.keyless:
             raise DataflowError(f"join at {users_line()} was given {show(other)}: both sides must be keyed with key_by")
+        self._require_final("join", "a pair is given once, when both sides' watermarks have passed the end of its window")
         if not isinstance(self.windows, (Tumbling, Sliding)):
             raise DataflowError(f"join at {users_line()}: windows of a join are tumbling or sliding, not {show(self.windows)}")
         return join_in_time(window_join.WindowJoin, self.keyed, other, self.windows, how, "window-join", name, parallelism)
@@ -224,6 +255,8 @@ class WindowedStream(Advising):
         return self._best(BestRecords(self.keyed.value_of(value, "min_by"), largest=False), name)
 
     def _best(self, aggregator: BestRecords, name: str | None) -> Stream:
+        self._require_final(aggregator.name, "it may give several records of a window, of which none takes the place of another")
+        fitting.require_values(schemas.known(self.keyed.stream), aggregator, aggregator.by, aggregator.name)
         if isinstance(self.windows, PerEpoch):
             element = BestOfBatch(self.keyed.key, aggregator, self.keyless)
             out = self.keyed.each_epoch(aggregator.name, element, Make(EpochBest, aggregator), name)
@@ -233,9 +266,7 @@ class WindowedStream(Advising):
     def aggregate(self, aggregator: Any, value: Any = None, *, name: str | None = None) -> Stream:
         """As :meth:`KeyedStream.aggregate`, per key and window."""
         if isinstance(aggregator, dict):
-            sides = [] if isinstance(self.windows, PerEpoch) else sides_of(self.keyed.stream)
-            times = [side.selector.column for side in sides if side.selector is not None and side.selector.column is not None]
-            combined, values = several(self.keyed, aggregator, (*self.keyed.key.columns, *times))
+            combined, values = several(self.keyed, aggregator, (*self.keyed.key.columns, *self._columns_of_times()))
             return self._finish(combined, values, name)
         return self._finish(*self.keyed.in_order(by_name(aggregator), value, None, "aggregate"), name)
 
@@ -268,10 +299,8 @@ def join_in_time(
     base: str,
     name: str | None,
     parallelism: int | None,
-    place: Any = late_records.PlaceRecords,
 ) -> LateStream:
-    """The join of two keyed streams by a vertex that is a ``JoinInTime``: in windows, within an interval, or as of a time; ``place``: what
-    prepares the records for it."""
+    """The join of two keyed streams by a vertex that is a ``JoinInTime``: in windows, within an interval, or as of a time."""
     stream, flow = left.stream, left.flow
     if not isinstance(other, KeyedStream):
         raise DataflowError(f"join at {users_line()} was given {show(other)}: both sides must be keyed with key_by")
@@ -279,17 +308,13 @@ def join_in_time(
     own_stream(flow, other.stream, "join")
     for side in (left, other):
         side.require_records("join")
-        if side.stream.event_time is None:
-            raise DataflowError(
-                f"join at {users_line()}: the stream {side.stream.name!r} has no event time; call assign_timestamps(...) after the last "
-                "map before it"
-            )
-        if side.stream.scope != stream.scope or stream.scope != 0:
-            raise DataflowError(f"join at {users_line()}: one side is inside a loop; joins over event time are outside of all loops")
+        require_event_time(side.stream, "join", "join outside of all loops")
         try:
             check_lengths(side.stream, windows)
         except DataflowError as error:
             raise DataflowError(f"join at {users_line()}: {error}") from error
+        fitting.require_windows(flow.graph, sides_of(side.stream), windows, "join")
+    fitting.require_meeting((schemas.known(left.stream), left.key), (schemas.known(other.stream), other.key), "join")
     flow.graph.require_free(name)
     base = name or base
     edges: list[LogicalEdge] = []
@@ -299,10 +324,10 @@ def join_in_time(
     for side, keeps_all in zip((left, other), ALONE[how], strict=True):
         start = side.stream.materialised()
         sides = sides_of(start)
-        element = partial(place, side.key, windows=windows, drops_null=not keeps_all)
+        element = partial(late_records.PlaceRecords, side.key, windows=windows, drops_null=not keeps_all)
         edges.append(LogicalEdge(placed(start, f"{base}.prepare", element), 0, BY_PAIR))
         largest += largest_of(flow, sides, base)
-        delays += tuple(each.rule for each in sides)
+        delays += tuple(each.rule.told for each in sides)
         selectors += [each.selector for each in sides]
     more = () if how == "inner" else (how,)  # snapshots of earlier versions are of inner joins
     make = Make(vertex, windows, delays, *more).reading(key=left.key, right_key=other.key, time=selectors)
@@ -312,8 +337,14 @@ def join_in_time(
     return LateStream(flow, node.id, 0, lambda: Stream(flow, node.id, 1))
 
 
-def check_lengths(stream: Stream, windows: Any) -> None:
-    """Raise DataflowError where a ``max_delay`` of the stream does not go with the windows."""
+def _lateness(windows: Any, value: Any) -> Any:
+    """None where it is 0."""
+    found = length_from_zero(value, f"window at {users_line()}: lateness")
+    return found or None
+
+
+def check_lengths(stream: Stream, windows: Any, *more: Any) -> None:
+    """Raise DataflowError where a length of the stream's watermark does not go with the windows, or one of ``more`` (None: none)."""
     if isinstance(windows, (Given, Counted)) or stream.event_time is None:
         return
     if isinstance(windows, Between):
@@ -322,7 +353,5 @@ def check_lengths(stream: Stream, windows: Any) -> None:
         own = [] if windows.tolerance is None else [windows.tolerance]
     else:
         own = [windows.gap] if isinstance(windows, Session) else [windows.size]
-    found = stream.event_time
-    for delay in (found.max_delay, *(side.max_delay for side in found.sides)):
-        if delay is not None:
-            kind_of_lengths([*own, delay])
+    for length in (*stream.event_time.lengths(), *(length for length in more if length is not None)):
+        kind_of_lengths([*own, length])

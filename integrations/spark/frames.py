@@ -23,8 +23,8 @@ import pyarrow as pa
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.sink import SinkWriter
 from rayad.integrations.blocks import DEFAULT_BATCH_ROWS, check_batch_rows
-from rayad.integrations.committed import read_manifest
-from rayad.integrations.parquet import ParquetSink
+from rayad.integrations.file_output.committed import read_manifest
+from rayad.integrations.file_output.parquet import ParquetSink
 from rayad.integrations.refs import BlockRef, RefSource, Replay, check_replay, number_blocks
 from rayad.integrations.spark.blocks import EARLY, SparkBlock, SparkBlocks
 from rayad.integrations.spark.jvm import arrow_batches_to_java, java_packages, java_session

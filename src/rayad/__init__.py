@@ -258,7 +258,7 @@ def _connector(name: str, attribute: str) -> Any:
     return make
 
 
-def _map_state(*args: Any) -> str:
+def _map_state(*args: Any) -> str | int | None:
     from rayad.actors.saved_state.changing import map_state
 
     return map_state(*args)
@@ -276,7 +276,14 @@ def _open_page(name: str, host: str, port: int) -> str:
     return open_page(name, host, port)
 
 
+def _arrival_clock() -> Any:
+    from rayad.integrations.arrival import utc_now
+
+    return utc_now
+
+
 hooks.register("submit", _submit)
+hooks.register("arrival_clock", _arrival_clock)
 hooks.register("open_page", _open_page)
 hooks.register("map_state", _map_state)
 hooks.register("from_spark", _from_spark)
@@ -295,6 +302,9 @@ for _name, _attribute in {
     "read_postgres": "PostgresSource",
     "write_postgres": "PostgresSink",
     "write_kafka": "KafkaSink",
+    "write_csv": "CsvSink",
+    "write_delta": "DeltaSink",
+    "write_json": "JsonSink",
     "write_parquet": "ParquetSink",
     "to_ray_dataset": "RayDatasetSink",
     "to_spark": "SparkSink",

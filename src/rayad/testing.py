@@ -1,7 +1,9 @@
-"""Check a connector against the contracts of sources and sinks (``dataflow/source.py``, ``dataflow/sink.py``), on the local runtime.
+"""Check a connector against the contracts of sources and sinks (``dataflow/source.py``, ``dataflow/sink.py``), and an aggregation
+against that of ``rd.Aggregator``, on the local runtime.
 
 Each law has a name, with which the error begins. The checks do what the runtime may do: build a part again from any offset, from a pickled
-copy as in another process; repeat a commit; resume from an older snapshot; commit from a coordinator that was taken for dead.
+copy as in another process; repeat a commit; resume from an older snapshot; commit from a coordinator that was taken for dead. The module is
+long because it is all that a user imports for such checks, and each law stands where it is tried.
 
 >>> import rayad as rd
 >>> from rayad.dataflow.items import ItemsSource
@@ -10,17 +12,24 @@ copy as in another process; repeat a commit; resume from an older snapshot; comm
 
 from __future__ import annotations
 
+import copy
+import itertools
 import json
+import math
 import random
 import tempfile
 import time as clock
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 
 import cloudpickle  # type: ignore[import-untyped]
+import pyarrow as pa
 
+from rayad.dataflow import windows
 from rayad.dataflow.config import RunConfig, SnapshotConfig
+from rayad.dataflow.operators.aggregates.aggregators import Aggregator, created_columns
 from rayad.dataflow.operators.state.contents import Contents
 from rayad.dataflow.records.batches import to_rows
 from rayad.dataflow.sink import Sink, SinkWriter
@@ -39,7 +48,7 @@ BEGINNING = 1
 
 
 class LawBroken(AssertionError):
-    """A connector breaks its contract: the law, what was done, the result and the expected one."""
+    """A connector or an aggregation breaks its contract: the law, what was done, the result and the expected one."""
 
 
 class _Read(NamedTuple):
@@ -431,4 +440,104 @@ class _History:
             raise LawBroken(f"{law}: {_difference(got, wanted)}")
 
 
-__all__: Sequence[str] = ["LawBroken", "check_sink", "check_source", "default_batch"]
+# -- aggregations --------------------------------------------------------------------------------------------
+
+
+def check_aggregator(make: Callable[[], Aggregator], values: Iterable[Any], *, kind: pa.DataType | None = None, seed: int = 0) -> None:
+    """Assert that an aggregation keeps the laws of ``rd.Aggregator``, over values that the caller chooses: put a null among them where
+    columns may have one, duplicates, and the ends of what the type holds.
+
+    Args:
+        make: gives a new one.
+        values: at least three.
+        kind: their Arrow type; by default the one that Arrow finds.
+        seed: of the order in which values are merged.
+
+    Results are compared by what they hold, floats up to a relative difference of 1e-9, since sums of floats depend on the order. Raises
+    LawBroken.
+
+    >>> import rayad as rd
+    >>> class Longest(rd.Aggregator):
+    ...     def create(self, value):
+    ...         return value
+    ...     def merge(self, left, right):
+    ...         return max(left, right, key=len)
+    >>> check_aggregator(Longest, ["a", "bc", "def"])
+    >>> check_aggregator(Longest, ["a", "bc", "de"])  # which of two is it?
+    Traceback (most recent call last):
+    ...
+    rayad.testing.LawBroken: merge is commutative: of 'bc' and 'de' it gives 'bc', and 'de' the other way round
+    """
+    values = list(values)
+    if len(values) < 3:
+        raise ValueError(f"check_aggregator was given {len(values)} values: laws are about three at least")
+    aggregator: Aggregator = _copy(make())  # as another process gets it
+    for left, right in itertools.product(values, repeat=2):
+        found, turned = (_merged(aggregator, pair) for pair in ((left, right), (right, left)))
+        told = f"of {show(left, 60)} and {show(right, 60)} it gives {show(found, 60)}, and {show(turned, 60)} the other way round"
+        _law("merge is commutative", _close(found, turned), told)
+        added = aggregator.result(aggregator.add(aggregator.create(left), right))
+        told = f"{show(right, 60)} added to {show(left, 60)} gives {show(added, 60)}, merged {show(found, 60)}"
+        _law("add is merge with what create gives", _close(added, found), told)
+    chance = random.Random(seed)
+    whole = _merged(aggregator, values)
+    for _ in range(20):
+        order = chance.sample(values, len(values))
+        cut = chance.randrange(1, len(order))
+        halves = [reduce(aggregator.merge, map(aggregator.create, half)) for half in (order[:cut], order[cut:])]
+        found = aggregator.result(aggregator.merge(*halves))
+        told = f"{show(order[:cut], 200)} and {show(order[cut:], 200)}, each merged, give {show(found, 60)}, all in a row {show(whole, 60)}"
+        _law("merge is associative", _close(found, whole), told)
+    accumulator = reduce(aggregator.merge, map(aggregator.create, values))
+    first, second = aggregator.result(accumulator), aggregator.result(accumulator)
+    _law("result changes nothing", _close(first, second), f"it gave {show(first, 60)} and then {show(second, 60)}")
+    column = pa.array(values, kind)
+    if aggregator.columns:
+        _check_created(aggregator, column)
+    _check_aggregated(make, column)
+
+
+def _merged(aggregator: Aggregator, values: Iterable[Any]) -> Any:
+    return copy.deepcopy(aggregator.result(reduce(aggregator.merge, map(aggregator.create, values))))
+
+
+def _close(left: Any, right: Any) -> bool:
+    if isinstance(left, float) and isinstance(right, float):
+        return left == right or (left != left and right != right) or math.isclose(left, right, rel_tol=1e-9)
+    if isinstance(left, (list, tuple)) and type(left) is type(right) and len(left) == len(right):
+        return all(map(_close, left, right))
+    if isinstance(left, dict) and isinstance(right, dict) and left.keys() == right.keys():
+        return all(_close(left[name], right[name]) for name in left)
+    return _same(left, right)
+
+
+def _check_created(aggregator: Aggregator, column: pa.Array) -> None:
+    made = created_columns(aggregator, column)
+    parts = [made.field(name).to_pylist() for name in aggregator.columns]
+    rows = parts[0] if len(parts) == 1 else list(zip(*parts, strict=True))
+    for value, row in zip(column.to_pylist(), rows, strict=True):
+        alone = aggregator.create(value)
+        told = f"of {show(value, 60)} create gives {show(alone, 60)}, create_columns {show(row, 60)}"
+        _law("create_columns gives what create does", _close(alone, row), told)
+
+
+def _check_aggregated(make: Callable[[], Aggregator], column: pa.Array) -> None:
+    """In jobs over rows and over columns, in two epochs: by key, and in windows."""
+    rows = [{"k": at % 3, "t": at, "v": value} for at, value in enumerate(column.to_pylist())]
+    batch = pa.RecordBatch.from_arrays([pa.array([row[name] for row in rows]) for name in ("k", "t")] + [column], names=["k", "t", "v"])
+    half = len(rows) // 2
+    found = []
+    for epochs in ([rows[:half], rows[half:]], [batch.slice(0, half), batch.slice(half)]):
+        flow = Dataflow()
+        keyed = flow.from_epochs(epochs, batch_rows=2).assign_timestamps("t", max_delay=0).key_by("k")
+        keyed.aggregate(make(), "v").collect("running")
+        keyed.window(windows.sliding(6, 3)).aggregate(make(), "v").collect("windows")
+        result = flow.run(runtime="local", parallelism=2)
+        found.append({(sink, time, record[:-1]): record[-1] for sink in ("running", "windows") for time, record in result[sink]})
+    in_rows, in_columns = found
+    for at in {**in_rows, **in_columns}:
+        told = f"{at[0]} at {at[1]}, of {show(at[2], 60)}: rows give {show(in_rows.get(at), 60)}, columns {show(in_columns.get(at), 60)}"
+        _law("columns give what rows give", at in in_rows and at in in_columns and _close(in_rows[at], in_columns[at]), told)
+
+
+__all__: Sequence[str] = ["LawBroken", "check_aggregator", "check_sink", "check_source", "default_batch"]

@@ -12,7 +12,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks import inputs, keyed_sum, ten_operators, wordcount
+from benchmarks import asof, broadcast_join, inputs, keyed_sum, ten_operators, wordcount
 from benchmarks.clock import timed
 from rayad.actors.job import JobStatistics
 
@@ -110,7 +110,8 @@ def test_every_program_of_the_keyed_sum_gives_the_same_as_a_dict(name: str, tmp_
 @pytest.mark.parametrize("name", ten_operators.PROGRAMS)
 def test_ten_operators_give_the_same_as_numpy(name: str, tmp_path: Path) -> None:
     folder = inputs.keyed_folder(5_000, 3_000, 3, folder=tmp_path)
-    assert ten_operators.one(name, str(folder), 2, **LOCAL)["digest"] == ten_operators.wanted(folder)
+    wanted = ten_operators.wanted_ranked if name == ten_operators.RANKED else ten_operators.wanted
+    assert ten_operators.one(name, str(folder), 2, **LOCAL)["digest"] == wanted(folder)
 
 
 def test_the_clock_leaves_out_the_start_of_actors_and_nothing_else() -> None:
@@ -133,3 +134,17 @@ def test_keyed_sum_has_an_aim_only_for_what_it_measures() -> None:
     names = [system.name for group in groups for system in group]
     assert len(set(names)) == len(names)
     assert {name for over, under, _ in keyed_sum.aims(sizes) for name in (over, under)} == set(names)
+
+
+@pytest.mark.parametrize("direction", asof.DIRECTIONS)
+def test_as_of_joins_find_what_pandas_finds(direction: str) -> None:
+    tables = asof.tables(2_000, 20)
+    wanted = asof.by_pandas(*tables, direction)
+    assert [asof.by_rayad(*tables, direction, 4, in_rows) for in_rows in (False, True)] == [wanted, wanted]
+
+
+@pytest.mark.parametrize("skewed", [False, True])
+def test_a_small_side_gives_the_same_pairs_with_broadcast(skewed: bool) -> None:
+    plain, broadcast = (broadcast_join.one(5_000, 50, 512, skewed, how, 2, **LOCAL)["digest"] for how in (False, True))
+    assert plain == broadcast
+    assert plain[0] == 5_000

@@ -1,6 +1,6 @@
 """``make chaos``: jobs on real Ray while processes are killed and stopped and files damaged; the results must be those of the model.
 
-Each run is one of twelve dataflows (``programs/topologies.py``) with a seed, which also draws the faults. Each fault waits for a phase
+Each run is one of the dataflows of ``programs/topologies.py`` with a seed, which also draws the faults. Each fault waits for a phase
 of the job: steady, aligning (some replicas have the barrier, others not), writing (parts), committing (the manifest is written,
 sinks publish), changing (its layout, with ``--rescale``), recovering (from the fault before). A fault counts only if it was seen to
 happen. The table at the end shows the counts.

@@ -25,15 +25,16 @@ def ray_cluster() -> Iterator[None]:
     ray.shutdown()
 
 
-def job_processes(driver: int | None = None) -> list[psutil.Process]:
-    """Live actor processes of Rayad jobs below a driver's own Ray (by default this process'), without those of other drivers."""
+def job_processes(driver: int | None = None, *, kind: str = "") -> list[psutil.Process]:
+    """Live actor processes of Rayad jobs below a driver's own Ray (by default this process'), without those of other drivers;
+    ``kind``: whose actor has this in its name. A process may have ended before the caller looks at it."""
     found = []
     for process in psutil.Process(driver).children(recursive=True):
         try:
             words, status = " ".join(process.cmdline()), process.status()
         except psutil.NoSuchProcess:
             continue
-        if words.startswith("ray::") and any(name in words for name in ACTORS) and status != psutil.STATUS_ZOMBIE:
+        if words.startswith("ray::") and kind in words and any(name in words for name in ACTORS) and status != psutil.STATUS_ZOMBIE:
             found.append(process)
     return found
 

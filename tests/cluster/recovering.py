@@ -156,7 +156,7 @@ def kill(kind: str, which: int = 0) -> int:
     return victim.pid
 
 
-def surviving(folder: Path, *, failures: int = 3, interval_s: Any = 0.2, **options: Any) -> rd.RunConfig:
+def surviving(folder: Path, *, failures: int | None = 3, interval_s: Any = 0.2, **options: Any) -> rd.RunConfig:
     """A run that keeps snapshots below ``folder`` and survives failures."""
     snapshots = rd.SnapshotConfig(interval_s=interval_s, **options.pop("snapshots", {}))
     heartbeat = options.pop("heartbeat_timeout_s", 60.0)

@@ -107,7 +107,7 @@ def test_an_attached_handle_outlives_a_coordinator(nothing_left: Check, tmp_path
         assert other.probe("counted").wait(0, timeout_s=PATIENCE_S)
         other.configure(batch_rows=17)
         other.savepoint()
-        (coordinator,) = [process for process in job_processes() if "Coordinator" in " ".join(process.cmdline())]
+        (coordinator,) = job_processes(kind="Coordinator")
         until(lambda: _heard(job).get("batch_rows") == 17, "the owner has heard what was configured")
         coordinator.kill()
         words.send(["a"])

@@ -55,7 +55,7 @@ def end(name: str) -> None:
 
 def keepers() -> list[psutil.Process]:
     """The processes of keepers."""
-    return [process for process in job_processes() if process.cmdline()[0].startswith("ray::Keeper")]
+    return job_processes(kind="ray::Keeper")
 
 
 def kill_keeper() -> None:

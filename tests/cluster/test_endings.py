@@ -149,7 +149,7 @@ class Pass(rd.Vertex):
 )
 def test_a_killed_actor_ends_the_job_with_one_clear_error(nothing_left: Check, name: str, told: str) -> None:
     job = running_job()
-    victims = [p for p in job_processes() if f"ray::{name}" in " ".join(p.cmdline())]
+    victims = job_processes(kind=f"ray::{name}")
     assert victims
     victims[0].send_signal(signal.SIGKILL)
     with pytest.raises(rd.RayadError, match=told):

@@ -34,7 +34,7 @@ def frames(url: str) -> Any:
 
 
 def pages() -> int:
-    return sum("JobPage" in " ".join(process.cmdline()) for process in job_processes())
+    return len(job_processes(kind="JobPage"))
 
 
 def test_the_page_follows_a_job_through_a_recovery_and_ends_with_it(nothing_left: Check, tmp_path: Path) -> None:

@@ -51,7 +51,8 @@ def require_counts(result: Any) -> None:
 
 @pytest.mark.parametrize("kind", ["VertexActor", "ProgressActor", "Coordinator"])
 def test_a_killed_actor_is_survived(nothing_left: Check, tmp_path: Path, kind: str) -> None:
-    job = counting("survivor").submit(surviving(tmp_path), parallelism=1)
+    """With a store this needs no further word: ``max_failures`` is not given."""
+    job = counting("survivor").submit(surviving(tmp_path, failures=None), parallelism=1)
     wait_for_snapshots(tmp_path, "survivor", 2)
     pid = kill(kind, -1)
     assert job.probe("counted").frontier(), "asked at once, it waits until the job can answer"

@@ -163,6 +163,24 @@ def test_columns_come_back_as_columns(nothing_left: Check) -> None:
     assert got == dict(enumerate(expected.tolist()))
 
 
+def test_the_schema_that_the_program_says_is_what_comes_back(nothing_left: Check) -> None:
+    """Columns of unlike types that meet, and results as columns, in replicas of their own."""
+    flow = rd.Dataflow("said")
+    parts = [
+        flow.from_arrow(pa.table({"k": ["a", "b"], "v": pa.array([1, 2], kind)}), name=str(kind)) for kind in (pa.int8(), pa.float64())
+    ]
+    sums = parts[0].union(parts[1]).rebalance().key_by("k").per_epoch().aggregate({"n": "count", "sum": ("sum", "v")}).as_columns()
+    sums.collect("out", columnar=True)
+    out = flow.run(parallelism=2)["out"]
+    assert (
+        out.schema
+        == sums.schema
+        == pa.schema({"k": pa.string(), "window_start": pa.int64(), "window_end": pa.int64(), "n": pa.int64(), "sum": pa.float64()})
+    )
+    window = {"window_start": 0, "window_end": 1}
+    assert out.sort_by("k").to_pylist() == [{"k": "a", **window, "n": 2, "sum": 2.0}, {"k": "b", **window, "n": 2, "sum": 4.0}]
+
+
 def test_tcp_between_replicas_gives_the_same(nothing_left: Check) -> None:
     """Replicas do not use Unix sockets, as between nodes."""
     flow = rd.Dataflow("tcp")

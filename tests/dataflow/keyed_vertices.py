@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,15 +14,18 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from rayad.dataflow.operators.aggregates.aggregators import Sum
-from rayad.dataflow.operators.distinct import Distinct
+from rayad.dataflow.operators.distinct import Distinct, OnceInBatch
 from rayad.dataflow.operators.head import Head
 from rayad.dataflow.operators.joins.asof import AsOfJoin
+from rayad.dataflow.operators.joins.broadcast import BroadcastJoin, labelled
 from rayad.dataflow.operators.joins.intervals import IntervalJoin
 from rayad.dataflow.operators.joins.join import Join
 from rayad.dataflow.operators.joins.windowed import WindowJoin
+from rayad.dataflow.operators.keys.key_first import KeyFirst, pairs_of
 from rayad.dataflow.operators.lag import Lag
 from rayad.dataflow.operators.latest import Latest
 from rayad.dataflow.operators.process import KeyedProcess, Process, ProcessContext
+from rayad.dataflow.operators.state.contents import originals
 from rayad.dataflow.operators.state.vertex_tables import tables_in
 from rayad.dataflow.operators.stateful_map import StatefulMap
 from rayad.dataflow.operators.time_to_live import KeysEnd, KeysEndSendingAtEnd, Ttl
@@ -31,14 +35,16 @@ from rayad.dataflow.operators.windows.best import BestOfBatch, BestRecords, Epoc
 from rayad.dataflow.operators.windows.counted import CountedWindows
 from rayad.dataflow.operators.windows.firing import EventWindows
 from rayad.dataflow.operators.windows.late_records import LateRecords, LateSessionRecords, PlaceRecords, PlaceRows
-from rayad.dataflow.operators.windows.watermarks import WatermarkRule
-from rayad.dataflow.records.selectors import ValueSelector
+from rayad.dataflow.operators.windows.told_times import TellTimes
+from rayad.dataflow.operators.windows.updating import UpdatingWindows
+from rayad.dataflow.operators.windows.watermark_rules import WatermarkRule
+from rayad.dataflow.records.selectors import KeySelector, ValueSelector, whole_record
 from rayad.dataflow.vertex import Vertex
 from rayad.dataflow.windows import AsOf, Counted
 from tests.dataflow import test_state_of_keyed_operators as keyed_operators
 from tests.dataflow import test_state_of_totals as totals
 from tests.dataflow import test_state_of_windows as windows
-from tests.dataflow.driven import Step, plain_state, steps_with
+from tests.dataflow.driven import Step, plain, plain_state, steps_with
 
 Steps = st.SearchStrategy[list[Step]]
 FORMS = {"columns": (True, False), "rows": (False, True), "both": (True, True)}
@@ -65,6 +71,42 @@ def _pairs(first: int) -> Steps:
     return steps_with(keyed_operators.PAIRS, first=[(0, [(key, first) for key in keyed_operators.KEYS])])
 
 
+def _distinct_batches(columns: bool, rows: bool, whole: bool) -> st.SearchStrategy[tuple[int, Any]]:
+    """What senders make of records with text, NaN and null, or of whole such records."""
+    schema = pa.schema([("k", pa.int64()), ("v", pa.float64()), ("s", pa.string())])
+    value = ValueSelector(function=whole_record) if whole else ValueSelector(column="v")
+    keys, values, texts = [*range(8), None], [0.0, 1.5, float("nan"), None], ["", "xyz", None]
+    record = st.fixed_dictionaries({"k": st.sampled_from(keys), "v": st.sampled_from(values), "s": st.sampled_from(texts)})
+
+    def sent(some: list[Any], columnar: bool) -> tuple[int, Any]:
+        batch = pa.RecordBatch.from_pylist(some, schema=schema) if columnar else some
+        return 0, OnceInBatch(KeySelector(columns=("k",)), value).apply(batch)
+
+    kinds = st.sampled_from([True] * 5 * columns + [False] * rows)
+    return st.builds(sent, st.lists(record, min_size=1, max_size=5), kinds)
+
+
+def _distinct(form: str, *, whole: bool) -> Keyed:
+    batches = _distinct_batches(*FORMS[form], whole)
+
+    def view(vertex: Any) -> Any:
+        copy = Distinct()
+        copy.restore(pickle.loads(pickle.dumps(vertex.checkpoint())))
+        copy.seen.to_rows()
+        return sorted(map(repr, originals(copy.seen.rows.kept))), plain(vertex.checkpoint()["pending"])
+
+    what = "records" if whole else "values"
+    return Keyed(f"Distinct, {what} in {form}", Distinct, lambda: batches.flatmap(lambda one: steps_with(batches, first=[one])), view)
+
+
+def _distinct_that_ends(form: str) -> Keyed:
+    batches = _distinct_batches(*FORMS[form], False)
+    element = OnceInBatch(KeySelector(columns=("k",)), ValueSelector(column="v"))
+    some = [{"k": k, "v": 1.5, "s": None} for k in range(8)]
+    first = element.apply(pa.RecordBatch.from_pylist(some) if FORMS[form][0] else some)
+    return _keys_end(f"Distinct in {form}", Distinct, batches, [(0, first)], [*range(8), None])
+
+
 def _best(columnar: bool) -> Keyed:
     value = windows.VALUE if columnar else ValueSelector(function=lambda row: row["v"])
     best = BestRecords(value, largest=False)
@@ -75,7 +117,7 @@ def _best(columnar: bool) -> Keyed:
 def _late(how: str) -> Keyed:
     element = PlaceRecords(windows.KEY, windows.TIMES, windows.WINDOWS[how])
     batches = st.tuples(st.just(0), st.builds(lambda some, columnar: windows.sent(element, some, columnar), windows.RECORDS, st.booleans()))
-    times = st.tuples(st.just(1), windows.RECORDS.map(windows.LargestTime(windows.TIMES).apply))
+    times = st.tuples(st.just(1), windows.RECORDS.map(TellTimes(windows.TIMES).apply))
     steps = steps_with(st.one_of(batches, times).filter(lambda pair: len(pair[1]) > 0), first=[(1, [10])])
 
     def view(vertex: Any) -> Any:
@@ -87,7 +129,7 @@ def _late(how: str) -> Keyed:
 def _late_of_sessions() -> Keyed:
     element = PlaceRecords(windows.KEY, windows.TIMES, windows.WINDOWS["session"])
     batches = st.tuples(st.just(0), st.builds(lambda some, columnar: windows.sent(element, some, columnar), windows.RECORDS, st.booleans()))
-    times = st.tuples(st.just(1), windows.RECORDS.map(windows.LargestTime(windows.TIMES).apply))
+    times = st.tuples(st.just(1), windows.RECORDS.map(TellTimes(windows.TIMES).apply))
     first = [(0, windows.sent(element, windows.FIRST, columnar=True)), (1, [25])]
     steps = steps_with(st.one_of(batches, times).filter(lambda pair: len(pair[1]) > 0), first=first)
 
@@ -106,7 +148,7 @@ def _late_of_sessions() -> Keyed:
 
 def _late_of_parts() -> Keyed:
     element = PlaceRecords(windows.KEY, windows.TIMES, windows.WINDOWS["tumbling"])
-    of_part = windows.LargestTime(windows.TIMES, windows.VALUE)
+    of_part = TellTimes(windows.TIMES, windows.VALUE)
     batches = windows.RECORDS.map(lambda some: (0, windows.sent(element, some, True)))
     times = st.tuples(st.just(1), windows.RECORDS.map(of_part.apply))
     steps = steps_with(st.one_of(batches, times).filter(lambda pair: len(pair[1]) > 0), first=[(1, [(0, 10)])])
@@ -116,6 +158,19 @@ def _late_of_parts() -> Keyed:
         return sorted(vertex.pending), vertex.marks.checkpoint()
 
     return Keyed("LateRecords, per part", lambda: LateRecords(windows.WINDOWS["tumbling"], (rule,)), lambda: steps, view, frozenset({1}))
+
+
+def _late_ahead() -> Keyed:
+    element = PlaceRecords(windows.KEY, windows.TIMES, windows.WINDOWS["tumbling"])
+    batches = windows.RECORDS.map(lambda some: (0, windows.sent(element, some, True)))
+    times = st.tuples(st.just(1), windows.RECORDS.map(TellTimes(windows.TIMES, max_ahead=3).apply))
+    steps = steps_with(st.one_of(batches, times).filter(lambda pair: len(pair[1]) > 0), first=[(1, [(0, 3)])])
+    rule = WatermarkRule(1, max_ahead=3)
+
+    def view(vertex: Any) -> Any:
+        return sorted(vertex.pending), vertex.marks.checkpoint()
+
+    return Keyed("LateRecords, max_ahead", lambda: LateRecords(windows.WINDOWS["tumbling"], (rule,)), lambda: steps, view, frozenset({1}))
 
 
 def _windows(how: str, aggregator: str, form: str) -> Keyed:
@@ -128,10 +183,26 @@ def _windows(how: str, aggregator: str, form: str) -> Keyed:
     return Keyed(f"EventWindows, {how}, {aggregator}, {form}", make, steps, windows.view_of(make), frozenset({1}))
 
 
-def _asof_join(how: Any, form: str) -> Keyed:
+def _updating(lateness: int | None, early: bool, how: str, aggregator: str, form: str) -> Keyed:
+    made = windows.AGGREGATORS[aggregator]
+
+    def make() -> UpdatingWindows:
+        return UpdatingWindows(made(), windows.WINDOWS[how], (2,), lateness, early)
+
+    def view(vertex: UpdatingWindows) -> Any:
+        kept = [(window, key, a) for windows in (vertex.open, vertex.fired) for window, of in windows.open.items() for key, a in of.items()]
+        results = [(window, key, vertex.aggregator.emitted(a)) for window, key, a in kept]
+        plain = sorted(repr((w, key, sorted(map(repr, value)) if isinstance(value, list) else value)) for w, key, value in results)
+        return plain, vertex.marks.checkpoint(), {time: windows.waiting(rows) for time, (rows, _) in vertex.pending.items()}
+
+    steps = partial(windows.window_steps, windows.element_of(how, made()), *FORMS[form])
+    return Keyed(f"UpdatingWindows, {lateness}, {early}, {how}, {aggregator}, {form}", make, steps, view, frozenset({1}))
+
+
+def _asof_join(direction: Any, tolerance: int | None, exact: bool, form: str) -> Keyed:
     steps = partial(windows.join_steps, *FORMS[form], windows.TIMED)
-    make = partial(AsOfJoin, AsOf(7, True), (2, 6), how)
-    return Keyed(f"AsOfJoin, {how}, {form}", make, steps, windows.view_of_asof_join, frozenset({2, 3}))
+    make = partial(AsOfJoin, AsOf(tolerance, exact, direction), (2, 6), "left")
+    return Keyed(f"AsOfJoin, {direction}, {tolerance}, {exact}, {form}", make, steps, windows.view_of_asof_join, frozenset({2, 3}))
 
 
 def _totals(name: str, keys: str, form: str) -> Keyed:
@@ -206,7 +277,7 @@ class Counts(Process):
 def _process() -> Keyed:
     element = PlaceRows(windows.KEY, windows.TIMES, None)
     batches = windows.RECORDS.map(lambda some: (0, element.apply(some)))
-    times = st.tuples(st.just(1), windows.RECORDS.map(windows.LargestTime(windows.TIMES).apply))
+    times = st.tuples(st.just(1), windows.RECORDS.map(TellTimes(windows.TIMES).apply))
     first = [(0, element.apply(windows.FIRST)), (1, [22])]
     steps = partial(steps_with, st.one_of(batches, batches, times), first=first)
     return Keyed("KeyedProcess", lambda: KeyedProcess(Counts, (2,)), steps, _process_view, frozenset({1}))
@@ -216,7 +287,7 @@ def _counted(aggregator: str) -> Keyed:
     made = windows.AGGREGATORS[aggregator]
     element = PlaceRows(windows.KEY, windows.TIMES, None)
     whole = ValueSelector(function=(lambda row: (row["v"],) * 2) if aggregator == "several" else (lambda row: row["v"]))
-    value = ValueSelector(function=lambda row: row) if aggregator == "max_by" else whole
+    value = ValueSelector(function=whole_record) if aggregator in ("max_by", "top_k by t") else whole
 
     def make() -> CountedWindows:
         return CountedWindows(made(), Counted(3), value, ())
@@ -244,6 +315,31 @@ def _join(how: str, form: str) -> Keyed:
     return Keyed(f"Join, {how}, {form}", Join, partial(keyed_operators.join_steps, how, *FORMS[form]), keyed_operators.kept)
 
 
+def _broadcast_join(form: str) -> Keyed:
+    """The numbers of the small side are those of its one sender; batches of the large side have a few tags."""
+    schema = pa.schema([("k", pa.int64()), ("v", pa.int64())])
+    element = KeyFirst(KeySelector(columns=("k",)))
+    numbers = itertools.count()
+
+    def batch(some: list[tuple[int, int]], side: int, columns: bool, tag: int) -> tuple[int, Any]:
+        rows = [{"k": key, "v": value} for key, value in some]
+        found = element.apply(pa.RecordBatch.from_pylist(rows, schema=schema) if columns else rows)
+        return side, labelled(found, [next(numbers) if side else tag for _ in rows])
+
+    some = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), min_size=1, max_size=4)
+    kinds = st.sampled_from([True] * 9 * FORMS[form][0] + [False] * FORMS[form][1])
+    batches = st.builds(batch, some, st.integers(0, 1), kinds, st.integers(0, 30))
+    first = [batch([(key, 7) for key in range(4)], side, FORMS[form][0], 5) for side in (0, 1)]
+    return Keyed(
+        f"BroadcastJoin, {form}", BroadcastJoin, partial(steps_with, batches, first=first), _view_of_broadcast_join, frozenset({1})
+    )
+
+
+def _view_of_broadcast_join(vertex: Any) -> Any:
+    left = sorted(repr((tag, time, pair)) for tag, some in vertex.left.kept[0].items() for kept, time in some for pair in pairs_of(kept))
+    return left, vertex.met.kept, {name: sorted(map(repr, table.keys)) for name, table in vertex.right.entries().items()}
+
+
 def _window_join(window: str, how: Any, form: str) -> Keyed:
     steps = partial(windows.join_steps, *FORMS[form])
     make = partial(WindowJoin, windows.WINDOWS[window], (2, 6), how)
@@ -258,6 +354,7 @@ def _interval_join(how: Any, form: str) -> Keyed:
 
 ALL = [
     Keyed("Distinct", Distinct, partial(_pairs, 0)),
+    *(_distinct(form, whole=whole) for form in FORMS for whole in (False, True)),
     Keyed(
         "StatefulMap",  # forgets keys
         lambda: StatefulMap(lambda kept, value: ([*kept, value] if value else None, len(kept)), list),
@@ -274,6 +371,7 @@ ALL = [
     *(_totals(name, keys, form) for name in totals.AGGREGATORS for keys in totals.KEYS for form in FORMS),
     *(_totals_that_end(name, keys, form) for name in ("count", "sum", "several", "last") for keys in totals.KEYS for form in FORMS),
     _pairs_that_end("Distinct", Distinct),
+    *(_distinct_that_ends(form) for form in FORMS),
     _pairs_that_end("Lag", lambda: Lag(abs)),
     _pairs_that_end("Head", lambda: Head(2, abs)),
     _pairs_that_end("StatefulMap", lambda: StatefulMap(lambda kept, value: (kept + value or None, kept), int)),
@@ -297,11 +395,23 @@ ALL = [
         for window, how in (("tumbling", "inner"), ("sliding", "inner"), ("sliding", "full"))
         for form in FORMS
     ),
+    *(_broadcast_join(form) for form in FORMS),
     *(_interval_join(how, form) for how in ("inner", "full", "semi") for form in FORMS),
-    *(_asof_join(how, form) for how, form in zip(("left", "inner"), FORMS, strict=False)),
+    *(
+        _asof_join(*rule, form)
+        for rule in (("backward", 7, True), ("forward", None, True), ("nearest", None, False), ("nearest", 7, True))
+        for form in FORMS
+    ),
+    *(
+        _updating(lateness, early, how, aggregator, form)
+        for lateness, early in ((9, False), (None, True), (9, True))
+        for how, aggregator in (("tumbling", "sum"), ("sliding", "several"), ("given", "sum"))
+        for form in FORMS
+    ),
     _best(True),
     _best(False),
     *(_late(how) for how in ("tumbling", "given")),
     _late_of_sessions(),
     _late_of_parts(),
+    _late_ahead(),
 ]

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rayad as rd
+from rayad.dataflow.operators.aggregates.top_k import TopK
 from tests.every_type.exact import form
 
 MOMENTS = st.datetimes(dt.datetime(1, 1, 2), dt.datetime(9999, 12, 30))
@@ -71,6 +72,7 @@ def at_end(last: bool) -> Callable[[list[Any]], Any]:
 
 
 ANSWERS: dict[str, Callable[[list[Any]], Any]] = {
+    "mean": lambda records: total(records) / len(known(records)) if known(records) else None,
     "min": lambda records: min(known(records), default=None),
     "max": lambda records: max(known(records), default=None),
     "sum": total,
@@ -80,11 +82,16 @@ ANSWERS: dict[str, Callable[[list[Any]], Any]] = {
     "first": at_end(False),
     "last": at_end(True),
     "collect_list": lambda records: sorted(known(records), key=repr),
+    "top_k": lambda records: sorted(sorted(known(records), key=repr), reverse=True)[:2],
 }
+HOW: dict[str, Any] = {"top_k": TopK(2)}
+"""What aggregations are called that take more than a value."""
 
 
 def words(kind: str) -> list[str]:
     left_out = set() if kind == "bool" else {"any", "all"}
+    if not kind.startswith("duration"):  # of numbers: test_sums.py
+        left_out.add("mean")
     return [word for word in ANSWERS if word not in left_out and (word != "sum" or kind in SUMMED)]
 
 
@@ -110,8 +117,8 @@ def test_every_word_equals_its_definition(kind: str, columnar: bool, data: st.Da
     source = flow.from_epochs(batches if columnar else [batch.to_pylist() for batch in batches], parts=2)
     keyed = source.assign_timestamps("t", max_delay=99).key_by("k")
     for word in words(kind):
-        getattr(keyed, word)("v").collect(word)
-    keyed.window(rd.windows.tumbling(10)).aggregate({word: (word, "v") for word in words(kind)}).collect("windows")
+        keyed.aggregate(HOW.get(word, word), "v").collect(word)
+    keyed.window(rd.windows.tumbling(10)).aggregate({word: (HOW.get(word, word), "v") for word in words(kind)}).collect("windows")
     keyed.window(rd.windows.session(3)).aggregate({word: (word, "v") for word in ("min", "max")}).collect("sessions")
     result = flow.run(runtime="local", parallelism=parallelism, seed=parallelism)
 
@@ -144,9 +151,10 @@ def test_every_word_equals_its_definition(kind: str, columnar: bool, data: st.Da
     [
         *((kind, word) for kind in TYPES for word in ("min", "max")),
         *((kind, "sum") for kind in sorted(SUMMED - {"decimal256"})),
-        ("bool", "mean"),
+        *((kind, "mean") for kind in ("bool", "duration[s]", "duration[us]")),
         ("bool", "any"),
         ("bool", "all"),
+        *((kind, word) for kind in TYPES for word in ("first", "last", "count_distinct", "collect_list", "top_k")),
     ],
 )
 def test_what_stays_in_columns(kind: str, word: str) -> None:
@@ -162,7 +170,8 @@ def test_what_stays_in_columns(kind: str, word: str) -> None:
         ("tumbling", source.key_by("k").window(rd.windows.tumbling(2))),
         ("session", source.key_by("k").window(rd.windows.session(3))),
     ):
-        getattr(keyed, word)("v").as_records().map_batches(lambda batch: [type(batch)]).collect(how)
+        found = keyed.top_k(2, "v") if word == "top_k" else getattr(keyed, word)("v")
+        found.as_records().map_batches(lambda batch: [type(batch)]).collect(how)
     result = flow.run(runtime="local", parallelism=2)
     for how in ("running", "epochs", "tumbling", "session"):
         assert {one for _, one in result[how]} == {pa.RecordBatch}, how
@@ -247,3 +256,17 @@ def test_an_order_must_be_known() -> None:
     table = flow.from_arrow(pa.table({"k": [1], "v": [2]})).key_by("k")
     with pytest.raises(rd.DataflowError, match=r"last \(by\) at .*there is no column 'time' among \['k', 'v'\]"):
         table.last("v", by="time")
+
+
+def test_means_of_durations_that_no_column_of_microseconds_holds_are_those_of_rows() -> None:
+    long, units = dt.timedelta(days=120_000_000), ("s", "ns")  # more microseconds than 64 bits; as pandas rounds nanoseconds
+    for unit, values in zip(
+        units, ([long, dt.timedelta(days=1), None], [dt.timedelta(microseconds=1), dt.timedelta(microseconds=2)]), strict=True
+    ):
+        batch = pa.record_batch({"k": ["a"] * len(values), "v": pa.array(values, pa.duration(unit))})
+        found = []
+        for source in (batch, rd.to_rows(batch)):
+            flow = rd.Dataflow()
+            flow.from_epochs([source]).key_by("k").mean("v").collect("out")
+            found.append(flow.run(runtime="local")["out"])
+        assert found[0] == found[1]

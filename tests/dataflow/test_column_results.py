@@ -7,7 +7,8 @@ import pytest
 
 import rayad as rd
 from rayad.actors.plane.batch_codec import decode_batch, encode_batch
-from rayad.dataflow.operators.results import pair_array, plain_columns, record_array, window_array
+from rayad.dataflow.operators.as_columns import plain_columns
+from rayad.dataflow.operators.results import pair_array, record_array, window_array
 from rayad.dataflow.records.batches import mark_keyed
 
 KEYED = mark_keyed(pa.record_batch({"k": ["a", "b"], "n": [1, 2]}), 1)

@@ -115,8 +115,47 @@ def projected(stream: rd.Stream) -> rd.Stream:
     return named.filter(pc.field("cents").is_valid()).rename({"group": "g"}).key_by("g").sum("cents").as_columns("g", "cents")
 
 
+def as_of(stream: rd.Stream) -> rd.Stream:
+    timed = stream.assign_timestamps("time", max_delay=0)
+    few = stream.map_batches(lambda batch: batch.slice(0, 50)).assign_timestamps("time", max_delay=0)  # of equal times the ``repr`` decides
+    joined = timed.key_by("group").join_asof(few.key_by("group"), direction="nearest")
+    return joined.map_batches(lambda batch: batch.slice(0, 1))
+
+
+def distinct(stream: rd.Stream) -> rd.Stream:
+    """Every row differs in the first epoch, and is there again in the second."""
+    numbered = stream.map_batches(lambda batch: batch.append_column("n", pa.array(np.arange(batch.num_rows))))
+    return numbered.key_by("name").distinct().as_columns().key_by("group").count().as_columns("g", "n")
+
+
+def distinct_values(stream: rd.Stream) -> rd.Stream:
+    return stream.key_by(["name", "group"]).distinct("value").as_columns("name", "group", "value").filter(pc.field("value") > 0)
+
+
+def top_k(stream: rd.Stream) -> rd.Stream:
+    return stream.key_by("name").top_k(3, "value").as_columns("name", "top").explode("top")
+
+
+def top_k_of_records(stream: rd.Stream) -> rd.Stream:
+    order = np.random.default_rng(5).permutation(BATCH_ROWS)
+    numbered = stream.map_batches(lambda batch: batch.append_column("n", pa.array(order)))
+    return numbered.select("name", "group", "n").key_by("name").top_k(3, by="n").as_columns("name", "top")
+
+
+def first_and_last(stream: rd.Stream) -> rd.Stream:
+    of = {"first": ("first", "value", "value"), "last": ("last", "name", "value"), "n": "count", "groups": ("count_distinct", "group")}
+    return stream.key_by("group").aggregate(of).as_columns()
+
+
+def top_k_in_windows(stream: rd.Stream) -> rd.Stream:
+    return stream.assign_timestamps("time").key_by("group").window(rd.windows.sliding(20, 10)).top_k(2, "value").as_columns()
+
+
 PROGRAMS = {
     "totals": totals, "several": several, "windowed": windowed, "per_epoch": per_epoch, "exchanged": exchanged, "projected": projected,
+    "as_of": as_of,
+    "distinct": distinct, "distinct values": distinct_values, "top_k": top_k, "top_k of records": top_k_of_records,
+    "first and last": first_and_last, "top_k in windows": top_k_in_windows,
 }  # fmt: skip
 
 
@@ -233,7 +272,9 @@ def test_values_of_other_types_become_rows() -> None:
 
 def test_the_column_to_sum_must_be_clear() -> None:
     flow = rd.Dataflow()
-    flow.from_arrow(pa.table({"k": ["a"], "v": [1], "w": [2]})).key_by("k").sum(name="sums")
-    with pytest.raises(rd.DataflowError) as caught:
-        flow.run(runtime="local")
-    assert str(caught.value).endswith(": which column to aggregate is not clear: besides the key ['k'] there are ['v', 'w']; name one")
+    rows = [{"k": "a", "v": 1, "w": 2}]
+    flow.from_items(rows).key_by("k").sum(name="sums")
+    for build in (lambda: flow.run(runtime="local"), lambda: flow.from_arrow(pa.Table.from_pylist(rows)).key_by("k").sum()):
+        with pytest.raises(rd.DataflowError) as caught:
+            build()
+        assert str(caught.value).endswith(": which column to aggregate is not clear: besides the key ['k'] there are ['v', 'w']; name one")

@@ -205,7 +205,7 @@ class Misread(rd.Process):
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda s, o: s.key_by("k").process(Silence), "process at .*: the stream 'left' has no event time, by which records are ordered"),
+        (lambda s, o: s.key_by("k").process(Silence), "process at .*: the stream 'left' has no event time; call assign_timestamps"),
         (
             lambda s, o: timed(s).process(Silence()),
             "was given <.*Silence object .*: give a subclass of rd.Process, or a function that makes one",

@@ -93,7 +93,8 @@ CALLS: Names = {
         inspect={"function": one}, union={}, as_records={}, key_by={"key": one}, rebalance={}, ordered={}, assign_timestamps={"time": one},
         vertex={"vertex": V}, join={"other": lambda b: b.edges, "on": one}, iterate={"body": lambda s: (s, s), "max_rounds": 2},
         enter={"loop": lambda b: b.flow.loop()}, sink={"sink": None}, collect={}, probe={}, window={"windows": rd.windows.per_epoch()},
-        write_parquet={"path": "p"}, select={}, with_columns={"columns": {"b": pc.field("a") + 1}}, rename={"names": {"a": "b"}}, drop={},
+        write_parquet={"path": "p"}, write_csv={"path": "p"}, write_json={"path": "p"}, write_delta={"table": "p"},
+        select={}, with_columns={"columns": {"b": pc.field("a") + 1}}, rename={"names": {"a": "b"}}, drop={},
     ),
     **_of(
         "keyed",

@@ -213,8 +213,8 @@ REFUSED: dict[str, Case] = {
     ),
     "window in a loop": (
         lambda b: b.inside.assign_timestamps(int).window(rd.windows.tumbling(3)),
-        "window at LINE: event-time windows stay open until the input ends, which inside a loop would never happen; use "
-        "rd.windows.per_epoch() there, or window outside the loop",
+        "window at LINE: the stream 'inside' is inside the loop 'loop', where event time does not go on; use rd.windows.per_epoch() "
+        "there, or window outside the loop",
     ),
     "window of no size": (lambda b: rd.windows.tumbling(0), "window size is 0: it must be a positive number or timedelta"),
     "session as a bool": (lambda b: rd.windows.session(True), "session gap is True: it must be a positive number or timedelta"),
@@ -376,7 +376,7 @@ CONFIGURED: list[tuple[Callable[[], Any], str]] = [
     (lambda: rd.RunConfig(window_bytes=float("nan")), "RunConfig.window_bytes is nan: it must be a number above 0"),
     (lambda: rd.RunConfig(cpus_per_replica=-1), "RunConfig.cpus_per_replica is -1: it must be a number of at least 0"),
     (lambda: rd.SnapshotConfig(interval_s=0), "SnapshotConfig.interval_s is 0: it must be a number above 0, 'auto', or None"),
-    (lambda: rd.FailureConfig(max_failures=-1), "FailureConfig.max_failures is -1: it must be an int of at least 0"),
+    (lambda: rd.FailureConfig(max_failures=-1), "FailureConfig.max_failures is -1: it must be an int of at least 0, or None"),
 ]
 
 

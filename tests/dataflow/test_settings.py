@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import rayad as rd
-from rayad.dataflow.config import AUTOSCALER, CHANGEABLE, OF_MACHINES, USED_LOCALLY, not_acted_on, not_asked_locally
+from rayad.dataflow.config import AUTOSCALER, CHANGEABLE, OF_MACHINES, USED_LOCALLY, not_acted_on, not_asked_locally, not_set_aside
 
 NOTHING = "does nothing in the local runtime: it is one process, without actors, connections and heartbeats"
 NO_AUTOSCALER = "is for the autoscaler, and this job has none: give a policy, or a range (least, most)"
@@ -85,6 +85,24 @@ def test_what_operators_ask_of_machines_warns_locally_and_not_on_ray() -> None:
     assert not_asked_locally(flow.graph, "ray") == []
 
 
+def test_crashes_that_cannot_be_reached_warn() -> None:
+    flow = rd.Dataflow("asking")
+    out = flow.from_items([1]).map(lambda n: n, name="parse", on_error="skip", after_crashes=3)
+    out.collect("out")
+    with pytest.warns(UserWarning) as caught:  # noqa: PT030 - the message is below
+        flow.run(runtime="local")
+    assert [str(w.message) for w in caught] == [f"after_crashes=3 of 'parse' {NOTHING}"]
+    told = "after_crashes=3 of 'parse' does nothing: the job survives"
+    unkept = rd.RunConfig(failures=rd.FailureConfig(max_failures=5))
+    assert not_set_aside(flow.graph, unkept, "ray") == [
+        f"{told} 0 failures; give FailureConfig(max_failures=3) or more and RunConfig(storage_path=...)"
+    ]
+    kept = rd.RunConfig(storage_path="/somewhere", failures=rd.FailureConfig(max_failures=2))
+    assert not_set_aside(flow.graph, kept, "ray") == [f"{told} 2 failures; give FailureConfig(max_failures=3) or more"]
+    enough = rd.RunConfig(storage_path="/somewhere", failures=rd.FailureConfig(max_failures=3))
+    assert not_set_aside(flow.graph, enough, "ray") == []
+
+
 @pytest.mark.parametrize("name", sorted(AUTOSCALER - {"policy", "mpr_folder"}))
 @pytest.mark.parametrize("runtime", ["local", "ray"])
 def test_a_setting_of_the_autoscaler_warns_where_there_is_none(name: str, runtime: str) -> None:
@@ -92,6 +110,16 @@ def test_a_setting_of_the_autoscaler_warns_where_there_is_none(name: str, runtim
     assert not_acted_on(rd.RunConfig(), scaling, runtime) == [f"ScalingConfig({name}={OTHERS[name]!r}) {NO_AUTOSCALER}"]
     adaptive = rd.ScalingConfig(policy="ds2", **{name: OTHERS[name]})
     assert not_acted_on(rd.RunConfig(), adaptive, "ray") == []
+
+
+def test_a_job_with_a_store_survives_deaths_and_one_with_max_failures_errors_too() -> None:
+    store, none = rd.RunConfig(storage_path="s"), rd.RunConfig()
+    assert (store.failures_survived, store.failures.survives_errors) == (10, False)
+    assert (none.failures_survived, rd.RunConfig(failures=rd.FailureConfig(max_failures=3)).failures_survived) == (0, 0)
+    given = rd.RunConfig(storage_path="s", failures=rd.FailureConfig(max_failures=3))
+    assert (given.failures_survived, given.failures.survives_errors) == (3, True)
+    assert not rd.FailureConfig(max_failures=3, survive_errors=False).survives_errors
+    assert rd.FailureConfig(survive_errors=True).survives_errors
 
 
 def test_settings_that_need_another_one_say_which(tmp_path: Path) -> None:
@@ -104,10 +132,11 @@ def test_settings_that_need_another_one_say_which(tmp_path: Path) -> None:
         assert not_acted_on(survives, rd.ScalingConfig(), runtime) == [
             "FailureConfig(max_failures=3) does nothing: a job without snapshots survives no failure; give RunConfig(storage_path=...)"
         ]
-        slow = rd.RunConfig(failures=rd.FailureConfig(delay_s=2.0), storage_path=str(tmp_path))
+        slow = rd.RunConfig(failures=rd.FailureConfig(max_failures=0, delay_s=2.0), storage_path=str(tmp_path))
         assert not_acted_on(slow, rd.ScalingConfig(), runtime) == [
             "FailureConfig(delay_s=2.0) does nothing: no failure is survived; give FailureConfig(max_failures=...)"
         ]
+        assert not_acted_on(rd.RunConfig(storage_path=str(tmp_path)), rd.ScalingConfig(), runtime) == []
     assert not_acted_on(rd.RunConfig(), rd.ScalingConfig(default=2), "local") == [
         "ScalingConfig(default=2) is for vertices that a dict does not name: parallelism=1 is for all"
     ]

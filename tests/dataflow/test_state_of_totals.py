@@ -11,18 +11,20 @@ import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
 
-from rayad.dataflow.operators.aggregates.aggregators import Count, Max, Mean, Min, Reduce, Several, Sum, TopK
+from rayad.dataflow.operators.aggregates.aggregators import Count, Max, Mean, Min, Reduce, Several, Sum
 from rayad.dataflow.operators.aggregates.collected import CollectList, CountDistinct
 from rayad.dataflow.operators.aggregates.combiner import Combine
-from rayad.dataflow.operators.aggregates.first_last import Last
+from rayad.dataflow.operators.aggregates.first_last import First, Last
 from rayad.dataflow.operators.aggregates.sketches import ApproxCountDistinct, Quantile
+from rayad.dataflow.operators.aggregates.top_k import TopK
 from rayad.dataflow.operators.aggregates.truth import AllTrue, AnyTrue
 from rayad.dataflow.operators.state import touched_keys
 from rayad.dataflow.operators.totals.totals import Totals
 from rayad.dataflow.records.batches import mark_keyed
-from rayad.dataflow.records.selectors import KeySelector, ValueSelector
+from rayad.dataflow.records.selectors import KeySelector, ValueSelector, whole_record
 from rayad.progress import Timestamp
 from tests.dataflow.driven import Driven, steps_with
+from tests.testing.aggregations import Spread
 
 BIG = 1 << 62
 
@@ -31,6 +33,7 @@ def last(left: Any, right: Any) -> Any:
     return max(left, right)
 
 
+RECORD = ValueSelector(function=whole_record)
 OF_TYPE: dict[str, tuple[pa.DataType, Any]] = {
     "max of moments": (pa.timestamp("us"), lambda v: dt.datetime(2024, 1, 1) + dt.timedelta(seconds=v % (1 << 31))),
     "min of text": (pa.string(), str),
@@ -59,6 +62,13 @@ AGGREGATORS: dict[str, Any] = {
     "quantile": lambda: Quantile(0.5),
     "approx_count_distinct": ApproxCountDistinct,
     "last": lambda: Last(ValueSelector(function=lambda v: None if v is None else v % 3), ValueSelector(function=lambda v: v)),
+    "top_k of values": lambda: TopK(2),
+    "spread": Spread,
+    "top_k by place": lambda: TopK(2, by="place"),
+    "first by place": lambda: First(ValueSelector(column="place"), ValueSelector(column="v")),
+    "several by place": lambda: Several(
+        {"low": Last(ValueSelector(column="place"), RECORD), "n": Count(), "total": Sum()}, [RECORD, RECORD, ValueSelector(column="v")]
+    ),
 }
 KEYS = {"numbers": [*range(20), -1, 99], "names": [*"abcdefghijklmnopqrst", None, "ü"]}
 VALUES = st.sampled_from([0, 1, 2, 7, -3, None])
@@ -74,14 +84,22 @@ def _small_states_count(monkeypatch: pytest.MonkeyPatch) -> None:
 def combined(aggregator: Any, records: list[Any], schema: pa.Schema | None, name: str = "") -> tuple[int, Any]:
     """Records combined as a sender does it: pairs, or columns if a schema is given and the aggregation works on columns."""
     value = ValueSelector(function=lambda row: (row["v"],) * 3) if isinstance(aggregator, Several) else ValueSelector(column="v")
+    if "by place" in name:
+        value = ValueSelector(function=_record_and_value) if isinstance(aggregator, Several) else RECORD
     element = Combine(KeySelector(columns=("k",)), value, aggregator)
     if name in OF_TYPE:
         kind, made = OF_TYPE[name]
         records = [(k, None if v is None else made(v)) for k, v in records]
         schema = None if schema is None else schema.set(1, pa.field("v", kind))
-    if schema is not None:
-        return 0, element.apply(pa.RecordBatch.from_pylist([{"k": k, "v": v} for k, v in records], schema=schema))
-    return 0, element.apply([{"k": k, "v": v} for k, v in records if v is not None])
+    rows = [{"k": k, "v": v} for k, v in records if schema is not None or v is not None]
+    if "by place" in name:
+        rows = [{**row, "place": None if row["v"] is None else row["v"] % 3} for row in rows]
+        schema = None if schema is None else schema.append(pa.field("place", pa.int64()))
+    return 0, element.apply(rows if schema is None else pa.RecordBatch.from_pylist(rows, schema=schema))
+
+
+def _record_and_value(row: Any) -> Any:
+    return row, row, row["v"]
 
 
 def steps(name: str, keys: str, columns: bool, rows: bool) -> st.SearchStrategy[Any]:

@@ -13,16 +13,19 @@ import pytest
 from hypothesis import strategies as st
 
 import rayad as rd
-from rayad.dataflow.operators.aggregates.aggregators import Count, Several, Sum, TopK
+from rayad.dataflow.operators.aggregates.aggregators import Count, Several, Sum
+from rayad.dataflow.operators.aggregates.top_k import TopK
+from rayad.dataflow.operators.joins.asof import AsOfJoin
 from rayad.dataflow.operators.joins.intervals import IntervalJoin
 from rayad.dataflow.operators.joins.windowed import WindowJoin
 from rayad.dataflow.operators.state import touched_keys
-from rayad.dataflow.operators.windows.assigning import AssignWindows, LargestTime
+from rayad.dataflow.operators.windows.assigning import AssignWindows
 from rayad.dataflow.operators.windows.best import BestRecords
 from rayad.dataflow.operators.windows.firing import EventWindows
 from rayad.dataflow.operators.windows.late_records import PlaceRecords
+from rayad.dataflow.operators.windows.told_times import TellTimes
 from rayad.dataflow.records.batches import to_rows
-from rayad.dataflow.records.selectors import KeySelector, ValueSelector
+from rayad.dataflow.records.selectors import KeySelector, ValueSelector, whole_record
 from rayad.progress import Timestamp
 from tests.dataflow.driven import Driven, Step, check, steps_with
 
@@ -39,6 +42,7 @@ AGGREGATORS: dict[str, Any] = {
     "several": lambda: Several({"n": Count(), "total": Sum()}, [VALUE, VALUE]),
     "max_by": lambda: BestRecords(VALUE, largest=True),
     "top_k": lambda: TopK(2, by=lambda value: -value),
+    "top_k by t": lambda: TopK(2, by="t"),
 }
 
 
@@ -68,15 +72,16 @@ def sent(element: Any, records: list[Any], columnar: bool) -> Any:
 
 def element_of(windows: str, aggregator: Any) -> AssignWindows:
     value = ValueSelector(function=lambda row: (row["v"],) * 2) if isinstance(aggregator, Several) else VALUE
-    whole = ValueSelector(function=lambda row: row)
-    return AssignWindows(KEY, whole if isinstance(aggregator, BestRecords) else value, aggregator, TIMES, WINDOWS[windows])
+    if isinstance(aggregator, BestRecords) or (isinstance(aggregator, TopK) and aggregator.by == "t"):
+        value = ValueSelector(function=whole_record)
+    return AssignWindows(KEY, value, aggregator, TIMES, WINDOWS[windows])
 
 
 def window_steps(element: AssignWindows, columns: bool, rows: bool) -> st.SearchStrategy[list[Step]]:
     columns = columns and (bool(element.aggregator.partials) or isinstance(element.aggregator, BestRecords))
     kinds = st.sampled_from([True] * 9 * columns + [False] * (rows or not columns))
     data = st.tuples(st.just(0), st.builds(lambda some, columnar: sent(element, some, columnar), RECORDS, kinds))
-    times = st.tuples(st.just(1), RECORDS.map(LargestTime(TIMES).apply))
+    times = st.tuples(st.just(1), RECORDS.map(TellTimes(TIMES).apply))
     batches = st.one_of(data, data, times).filter(lambda pair: len(pair[1]) > 0)
     return steps_with(batches, first=[(0, sent(element, FIRST, columns)), (1, [25])])
 
@@ -113,7 +118,7 @@ TIMED = PlaceRecords(KEY, TIMES, INTERVAL)
 def join_steps(columns: bool, rows: bool, placed: PlaceRecords = PLACED) -> st.SearchStrategy[list[Step]]:
     kinds = st.sampled_from([True] * 9 * columns + [False] * rows)
     data = st.tuples(st.integers(0, 1), st.builds(lambda some, columnar: sent(placed, some, columnar), RECORDS, kinds))
-    times = st.tuples(st.integers(2, 3), RECORDS.map(LargestTime(TIMES).apply))
+    times = st.tuples(st.integers(2, 3), RECORDS.map(TellTimes(TIMES).apply))
     first = [(side, sent(placed, FIRST, columns)) for side in (0, 1)]
     return steps_with(st.one_of(data, data, times), first=[*first, (2, [25]), (3, [25])])
 
@@ -149,8 +154,11 @@ def view_of_interval_join(vertex: Any) -> Any:
 
 
 def view_of_asof_join(vertex: Any) -> Any:
-    """Each record that is kept, with its tick and its epoch."""
-    kept = [Counter(repr((key, entry)) for key, sides in vertex.open.kept.items() for entry in sides[side]) for side in (0, 1)]
+    """Each record that is kept, with its tick and its epoch, in whatever form it is."""
+    copy = AsOfJoin(vertex.open.rows.rule, vertex.marks.rules)
+    copy.restore(pickle.loads(pickle.dumps(vertex.checkpoint())))
+    copy.open.to_rows()
+    kept = [Counter(repr((key, entry)) for key, sides in copy.open.rows.kept.items() for entry in sides[side]) for side in (0, 1)]
     pending = {time: [waiting(side) for side in sides] for time, sides in vertex.pending.items()}
     return kept, pending, vertex.marks.checkpoint()
 

@@ -240,7 +240,7 @@ def test_moments_and_lengths_of_time() -> None:
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda s, o: s.key_by("k").ttl(3), r"ttl at .*: the stream 'epochs' has no event time, by which keys end; call assign_timestamps"),
+        (lambda s, o: s.key_by("k").ttl(3), r"ttl at .*: the stream 'epochs' has no event time; call assign_timestamps"),
         (lambda s, o: s.assign_timestamps("t").key_by("k").ttl(-1), "Ttl: after is -1: it must be a number or timedelta of at least 0"),
         (lambda s, o: s.assign_timestamps("t").key_by("k").ttl(None), "Ttl: after is None: give a number or timedelta"),
         (

@@ -11,8 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rayad as rd
-from rayad.dataflow.operators.windows.watermarks import Marks, WatermarkRule
+from rayad.dataflow.operators.joins.asof import AsOfJoin
+from rayad.dataflow.operators.windows.watermark_rules import Mark, WatermarkRule
+from rayad.dataflow.operators.windows.watermarks import Marks
+from rayad.dataflow.windows import AsOf
 from rayad.progress import DataflowError, Timestamp
+from tests.dataflow.driven import Context
 
 SCHEMA = pa.schema([("part", pa.string()), ("t", pa.int64()), ("i", pa.int64())])
 RECORD = st.fixed_dictionaries({"part": st.sampled_from(["a", "b", "c"]) | st.none(), "t": st.integers(-8, 24)})
@@ -114,7 +118,7 @@ def test_state_of_a_version_without_parts_is_taken_back_and_the_rule_may_change(
     """max_delay, ``per`` and ``idle_epochs`` may be others in the program that resumes."""
     marks = Marks((WatermarkRule(1, per_part=True),), {})  # type: ignore[arg-type]
     marks.restore(([{Timestamp(3): 30}], [20], marks.watermark))
-    assert (marks.largest, marks.marks) == ([{Timestamp(3): {(): 30}}], [{(): (20, 0)}])
+    assert (marks.seen, marks.marks) == ([{Timestamp(3): {(): 30}}], [{(): Mark(20, 0)}])
     marks.see(0, [("a", 25)], Timestamp(3))
     assert marks.advance(Timestamp(3))
     assert marks.watermark.now == 24
@@ -122,7 +126,7 @@ def test_state_of_a_version_without_parts_is_taken_back_and_the_rule_may_change(
     plain.restore(marks.checkpoint())
     plain.see(0, [40], Timestamp(4))
     assert plain.advance(Timestamp(4))
-    assert (plain.watermark.now, plain.marks) == (39, [{(): (39, 4)}])
+    assert (plain.watermark.now, plain.marks) == (39, [{(): Mark(39, 4)}])
 
 
 def test_what_cannot_be_is_refused_where_it_is_written() -> None:
@@ -133,3 +137,21 @@ def test_what_cannot_be_is_refused_where_it_is_written() -> None:
         stream.assign_timestamps("t", per="part", idle_epochs=0)
     with pytest.raises(DataflowError, match="cannot be a key"):
         windows_of(rd.Dataflow().from_items([1]).assign_timestamps(lambda record: record, per=lambda record: [record]))
+
+
+def test_a_new_replica_learns_what_was_broadcast_before_it_was_there() -> None:
+    """It was told of one epoch more than the sibling from which its keys come has handled, and of no earlier one."""
+    old, new = (AsOfJoin(AsOf(None, True), (0, 0)) for _ in range(2))
+    for vertex in (old, new):
+        vertex._context = Context()
+    for port in (2, 3):
+        old.on_recv(port, [20], Timestamp(0))
+    old.on_notify(Timestamp(0))
+    for vertex in (old, new):
+        vertex.on_recv(2, [25], Timestamp(1))
+    new.on_notify(Timestamp(1))
+    new.take(old.give(frozenset(range(256))))
+    new.on_notify(Timestamp(1))
+    new.on_recv(3, [30], Timestamp(2))
+    new.on_notify(Timestamp(2))
+    assert new.marks.watermark.now == 25

@@ -93,7 +93,7 @@ def tried_operators(kind: str) -> Iterator[Tried]:
         batches = [batch] if operator.role == "time" else [batch.slice(0, TWO_EPOCHS), batch.slice(TWO_EPOCHS)]
         rows = [part.to_pylist() for part in batches]
         expected = wanted(kind, operator, rows)
-        of_epochs = not any(word in operator.name for word in ("window", "tumbling", "sliding", "session"))
+        of_epochs = not any(word in operator.name for word in ("window", "tumbling", "sliding", "session", "as-of"))
         for how, epochs in (("rows", rows), ("columns", batches)):
             if how == "rows" and kind in INEXACT:
                 continue

@@ -318,6 +318,25 @@ def window_joined(epochs: Epochs, key: str = "x") -> Iterator[tuple[int, Any]]:
                 yield -1, (name, (Instant(fractions.Fraction(start)), Instant(fractions.Fraction(start + 5))), (left, right))
 
 
+def asof_join(stream: rd.Stream, key: str, time: str = "t") -> rd.Stream:
+    """With itself: the record before it."""
+    sides = [stream.assign_timestamps(time).key_by(key) for _ in range(2)]
+    return sides[0].join_asof(sides[1], allow_exact_matches=False)
+
+
+def asof_joined(key: str, time: str = "t") -> Callable[[Epochs], Out]:
+    """Every record with the last earlier one of its key, of several with one time that of the later epoch; a null key joins nothing."""
+
+    def model(epochs: Epochs) -> Iterator[tuple[int, Any]]:
+        records = [(instant(record[time]), epoch, repr(record), record) for epoch, record in passed_on(epochs)]
+        for at, _, _, left in records:
+            name = hashable(left[key])
+            earlier = [other for other in records if name is not None and other[3][key] == name and other[0] < at]
+            yield -1, (name, (left, max(earlier, key=lambda one: one[:3])[3] if earlier else None))
+
+    return model
+
+
 def several(stream: rd.Stream) -> rd.Stream:
     """Several aggregations at once."""
     return stream.key_by("k").aggregate({"n": "count", "low": ("min", "x"), "high": ("max", "x"), "v": ("sum", "v")})
@@ -412,6 +431,10 @@ def operators(kind: str) -> list[Operator]:
         windowed(5, 2, "k", "t", extreme("x", max)),
     )
     add("key", "window join", window_join, window_joined)
+    add("key", "as-of join", lambda s: asof_join(s, "x"), asof_joined("x"))
+    add("value", "as-of join", lambda s: asof_join(s, "k"), asof_joined("k"))
+    add("time", "as-of join", lambda s: asof_join(s, "k", "x"), asof_joined("k", "x"))
+    add("key", "broadcast join", lambda s: s.key_by("x").join(s.key_by("x"), broadcast=True), joined("x"))
     add("key", "count with ttl", lambda s: s.assign_timestamps("t").key_by("x").ttl(1000).count(), running("x", number))
     add("key", "join with ttl", lambda s: (keyed := s.assign_timestamps("t").key_by("x").ttl(1000)).join(keyed), joined("x"))
     add("key", "process", lambda s: s.assign_timestamps("t").key_by("x").process(Numbered), at_the_end("x", number))

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 import rayad as rd
 from tests.programs import model as m
+from tests.programs.relations import AsOfRule
 from tests.programs.windowed import event_windows, sessions
 
 MODULUS = 97
@@ -205,6 +206,23 @@ def _build_windows(made: Step, streams: Sequence[rd.Stream]) -> rd.Stream:
     return _and_late(stamped.key_by(_key(made)).window(_windows(made)[0]).sum(lambda record: record))
 
 
+def _given_again(made: Step) -> dict[str, Any]:
+    """Which of lateness and early results, or both."""
+    return {"lateness": None if made.number % 3 == 0 else 8 * made.number, "early": made.number % 3 != 1}
+
+
+def _build_updating(made: Step, streams: Sequence[rd.Stream]) -> rd.Stream:
+    stamped = streams[0].assign_timestamps(lambda record: record, max_delay=3 * made.number)
+    sums = stamped.key_by(_key(made)).window(_windows(made)[0], **_given_again(made)).sum(lambda record: record)
+    return sums.as_records().map(flat).union(sums.late.map(flat))
+
+
+def _mean_updating(made: Step, streams: Sequence[m.Timed]) -> m.Timed:
+    windows, assign = _windows(made)
+    events = _events(made, streams[0])
+    return _flat_and_late(*event_windows(events, windows, sum, 3 * made.number, assign, end_of(streams), **_given_again(made)))
+
+
 def _and_late(results: Any) -> rd.Stream:
     return results.map(flat).union(results.late.map(flat))  # type: ignore[no-any-return]
 
@@ -285,6 +303,42 @@ def _mean_window_join(made: Step, streams: Sequence[m.Timed]) -> m.Timed:
         if window in assign(right)
     ]
     return [(rd.Timestamp(end_of(streams)), record) for record in pairs if record % 3 == 0]
+
+
+def _in_time(made: Step, streams: Sequence[rd.Stream]) -> list[Any]:
+    return [stream.assign_timestamps(lambda record: record, max_delay=MODULUS).key_by(_key(made)) for stream in streams]  # nothing is late
+
+
+def _build_interval_join(made: Step, streams: Sequence[rd.Stream]) -> rd.Stream:
+    left, right = _in_time(made, streams)
+    return left.join(right, within=rd.between(-made.number, 2 * made.number)).map(flat)  # type: ignore[no-any-return]
+
+
+def _mean_interval_join(made: Step, streams: Sequence[m.Timed]) -> m.Timed:
+    pairs = m.joined(streams[0], streams[1], _key(made), _key(made))
+    return m.mapped(m.filtered(pairs, lambda pair: -made.number <= pair[1][1] - pair[1][0] <= 2 * made.number), flat)
+
+
+DIRECTIONS = ("backward", "forward", "nearest")
+
+
+def _build_asof_join(made: Step, streams: Sequence[rd.Stream]) -> rd.Stream:
+    left, right = _in_time(made, streams)
+    options = {"direction": DIRECTIONS[made.number % 3], "allow_exact_matches": made.number < 4}
+    return left.join_asof(right, how="inner", tolerance=3 * made.number, **options).map(flat)  # type: ignore[no-any-return]
+
+
+def _mean_asof_join(made: Step, streams: Sequence[m.Timed]) -> m.Timed:
+    """All are answered at the end. An event time is the record itself, so the order of records with one time does not matter."""
+    key = _key(made)
+    rule = AsOfRule("inner", 3 * made.number, made.number < 4, DIRECTIONS[made.number % 3])
+    out = []
+    for _, left in streams[0]:
+        others = [(time.epoch, {"t": right}) for time, right in streams[1] if key(left) is not None and key(left) == key(right)]
+        best = rule.best(left, others)
+        if best is not None:
+            out.append((rd.Timestamp(end_of(streams)), flat((key(left), (left, best["t"])))))
+    return out
 
 
 def _build_several(made: Step, streams: Sequence[rd.Stream]) -> rd.Stream:
@@ -370,6 +424,12 @@ OPERATORS: dict[str, tuple[Build, Mean]] = {
         lambda made, s: s[0].key_by(_key(made)).join(s[1].key_by(_key(made))).filter(lambda pair: flat(pair) % 3 == 0).map(flat),
         _joined,
     ),
+    "broadcast join": (
+        lambda made, s: s[0].key_by(_key(made)).join(s[1].key_by(_key(made)), broadcast=True).filter(lambda p: flat(p) % 3 == 0).map(flat),
+        _joined,
+    ),
+    "interval join": (_build_interval_join, _mean_interval_join),
+    "as-of join": (_build_asof_join, _mean_asof_join),
     "count": _updates("count", ("int",), len),
     "sum": _updates("sum", SUMMED, sum),
     "min": _updates("min", ORDERED, min),
@@ -407,6 +467,7 @@ OPERATORS: dict[str, tuple[Build, Mean]] = {
     "windows min_by": _best_of_windows("min_by", min),
     "window join": (_build_window_join, _mean_window_join),
     "sessions": (_build_sessions, _mean_sessions),
+    "updating windows": (_build_updating, _mean_updating),
     "vertex": (
         lambda made, s: s[0].key_by(lambda r: 0).vertex(PerTime),
         lambda made, s: [(time, len(records)) for time, records in m.by_time(s[0])],
@@ -414,8 +475,9 @@ OPERATORS: dict[str, tuple[Build, Mean]] = {
     "reentrant": (_build_reentrant, lambda made, s: m.flat_mapped(s[0], _halved)),
     "loop": (_build_loop, _mean_loop),
 }
-OUTSIDE_LOOPS = ("windows", "windows max_by", "windows min_by", "window join", "sessions")
-TWO_INPUTS = ("union", "join", "window join")
+JOINS_OUTSIDE_LOOPS = ("window join", "interval join", "as-of join", "broadcast join")
+OUTSIDE_LOOPS = ("windows", "windows max_by", "windows min_by", "sessions", "updating windows", *JOINS_OUTSIDE_LOOPS)
+TWO_INPUTS = ("union", "join", *JOINS_OUTSIDE_LOOPS)
 
 
 class Ending(list[Any]):

@@ -1,7 +1,9 @@
-"""An S3 server in this process; its contents end with it."""
+"""An S3 server, in this process or in one of its own; its contents end with it."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -39,9 +41,35 @@ def serving(address: str = "127.0.0.1") -> Iterator[ObjectStore]:
     server.start()
     try:
         host, port = server.get_host_and_port()
-        store = ObjectStore(f"{host}:{port}", bucket=f"rayad-{uuid4().hex}")
-        given = {"access_key": "key", "secret_key": "secret", "endpoint_override": store.endpoint, "scheme": "http", "region": "us-east-1"}
-        fs.S3FileSystem(**given, allow_bucket_creation=True).create_dir(store.bucket)
-        yield store
+        yield _with_bucket(f"{host}:{port}")
     finally:
         server.stop()
+
+
+@contextmanager
+def serving_apart(address: str = "127.0.0.1") -> Iterator[ObjectStore]:
+    """The same in a process of its own: for libraries that keep Python's lock while they wait for an answer."""
+    served = "from tests.integrations.object_store import serve; serve()"
+    with subprocess.Popen([sys.executable, "-c", served, address], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            yield _with_bucket(process.stdout.readline().strip())
+        finally:
+            process.stdin.close()  # which it waits for
+
+
+def serve() -> None:
+    """What the process does: say where the server is, and end it with the input."""
+    server = ThreadedMotoServer(ip_address=sys.argv[1], port=0, verbose=False)
+    server.start()
+    print(*server.get_host_and_port(), sep=":", flush=True)
+    sys.stdin.read()  # ends with the process that started this one
+    server.stop()
+
+
+def _with_bucket(endpoint: str) -> ObjectStore:
+    store = ObjectStore(endpoint, bucket=f"rayad-{uuid4().hex}")
+    given = {"access_key": "key", "secret_key": "secret", "endpoint_override": endpoint, "scheme": "http", "region": "us-east-1"}
+    fs.S3FileSystem(**given, allow_bucket_creation=True).create_dir(store.bucket)
+    return store

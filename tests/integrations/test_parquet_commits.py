@@ -17,7 +17,7 @@ from pyarrow import fs
 
 import rayad as rd
 from rayad.integrations import ParquetSink
-from rayad.integrations.parquet import ParquetWriter
+from rayad.integrations.file_output.writer import FileWriter
 from rayad.progress import ConfigError, DataflowError, Timestamp
 from tests.integrations.crashing_files import Crash, CrashingFiles
 
@@ -286,7 +286,7 @@ def test_columns_may_not_change_from_snapshot_to_snapshot(tmp_path: Path) -> Non
     sink = ParquetSink(tmp_path / "out")
     sink.check()
     for number, rows in ((2, [{"a": 1}]), (3, [{"a": "x"}])):
-        writer = ParquetWriter(sink, 0)
+        writer = FileWriter(sink, 0)
         writer.write(Timestamp(0), rows)
         if number == 2:
             sink.commit(number, [writer.stage()])

@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from rayad.integrations import ParquetSink, ParquetSource
-from rayad.integrations.parquet import StagedFile, check_name
+from rayad.integrations.file_output.sink import check_name
+from rayad.integrations.file_output.writer import StagedFile
 from rayad.progress import ConfigError, DataflowError, Timestamp
 from tests.integrations.driving import records, run_sink
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rayad as rd
-from rayad.integrations import parquet_writer
+from rayad.integrations.file_output import writer
 from rayad.progress import ConfigError, DataflowError
 
 SCHEMA = pa.schema(
@@ -99,7 +99,7 @@ def test_values_that_come_round_in_turn_have_a_file_each_and_not_one_a_batch(tmp
 
 
 def test_what_waits_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet_writer, "WAITING_BYTES_MAX", 2_000)
+    monkeypatch.setattr(writer, "WAITING_BYTES_MAX", 2_000)
     rows = [{"k": n % 20, "n": n, "text": "x" * (n % 7)} for n in range(900)]
     published = write(tmp_path / "out", [rows], "k", row_group_rows=13)
     found = rd.read_committed(str(tmp_path / "out")).to_table()

@@ -19,8 +19,8 @@ from pyarrow import fs
 
 import rayad as rd
 from rayad.integrations import ParquetSink
-from rayad.integrations.committed import read_manifest
-from rayad.integrations.spark_log import KEPT_S, base_uri
+from rayad.integrations.file_output.committed import read_manifest
+from rayad.integrations.file_output.spark_log import KEPT_S, base_uri
 from rayad.progress import ConfigError, DataflowError, Timestamp
 from rayad.testing import check_sink
 from tests.integrations.crashing_files import Crash
@@ -120,7 +120,7 @@ def test_entries_count_commits_from_nought_and_every_tenth_has_all(tmp_path: Pat
 
 
 def test_files_come_in_the_order_of_their_commits_though_the_clock_stands_still(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("rayad.integrations.parquet.clock.time", lambda: 1_000_000.0)
+    monkeypatch.setattr("rayad.integrations.file_output.sink.clock.time", lambda: 1_000_000.0)
     job = job_with_log(tmp_path / "out", partition_by_epoch=True)
     for epoch in (3, 1, 2):
         job.write(0, epoch, 1)
@@ -239,7 +239,7 @@ def test_a_writer_that_opens_while_somebody_commits_is_not_refused(tmp_path: Pat
         job.snapshot()
         return manifest
 
-    monkeypatch.setattr("rayad.integrations.parquet.read_manifest", read_and_commit)
+    monkeypatch.setattr("rayad.integrations.file_output.sink.read_manifest", read_and_commit)
     copy.open(1, 2)
     assert to_spark(job.path) == [0, 1, 2]
 
@@ -260,12 +260,12 @@ def write_as_spark(out: Path, entries: int, every: int = 5) -> None:
 
 
 def test_old_entries_are_deleted_once_they_are_not_read_any_more(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("rayad.integrations.spark_log.KEPT_ENTRIES", 20)
+    monkeypatch.setattr("rayad.integrations.file_output.spark_log.KEPT_ENTRIES", 20)
     job = job_with_log(tmp_path / "out")
     commits(job, 40)
     assert len(entries(job.path)) == 41  # somebody may just be reading them
     now_s = os.stat(job.path / "_SUCCESS").st_mtime + KEPT_S + 1
-    monkeypatch.setattr("rayad.integrations.parquet.clock.time", lambda: now_s)
+    monkeypatch.setattr("rayad.integrations.file_output.sink.clock.time", lambda: now_s)
     commits(job, 9)
     assert entries(job.path)[0] == "29.compact"
     assert to_spark(job.path) == list(range(49))

@@ -5,7 +5,9 @@ Each in rows and in columns; the model is the same.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -47,6 +49,20 @@ def join(flow: rd.Dataflow, *, columns: bool) -> None:
     shops.key_by("id").join(sales.key_by("shop")).collect("join")
     plain = sales.join(shops, "shop", "id").as_columns()
     plain.map(lambda row: (row["shop"], row["price"], row["t"], row["town"], row["t_right"])).collect("plain")
+
+
+def broadcast_join(flow: rd.Dataflow, *, columns: bool) -> None:
+    shops, sales = streams(flow, columns=columns)
+    sales.key_by("shop").join(shops.key_by("id"), broadcast=True).collect("small side")
+    shops.key_by("id").join(sales.key_by("shop"), broadcast=True).collect("large side")
+
+
+def broadcast_join_expected() -> Expected:
+    shops, sales = m.epochs(dicts(OPENED, SHOPS)), m.epochs(dicts(SOLD, SALES))
+    return {
+        "small side": m.joined(sales, shops, lambda r: r["shop"], lambda r: r["id"]),
+        "large side": m.joined(shops, sales, lambda r: r["id"], lambda r: r["shop"]),
+    }
 
 
 def join_expected() -> Expected:
@@ -118,6 +134,22 @@ def interval_join_expected(*, bounds: tuple[int, int], how: str) -> Expected:
     return {"results": results, "late": late}
 
 
+AS_OF = {"last": "backward", "next": "forward", "nearest": "nearest"}
+
+
+def as_of_join(flow: rd.Dataflow, *, direction: Any, how: Any, columns: bool) -> None:
+    shops, sales = streams(flow, columns=columns, delay=6)
+    joined = sales.key_by("shop").join_asof(shops.key_by("id"), direction=direction, how=how, tolerance=12)
+    joined.collect("results")
+    joined.late.collect("late")
+
+
+def as_of_join_expected(*, direction: Any, how: str) -> Expected:
+    rule = AsOfRule(how, 12, direction=direction)
+    results, late = joined_as_of(dicts(SOLD, SALES), dicts(OPENED, SHOPS), ("shop", "id"), (6, 6), rule)
+    return {"results": results, "late": late}
+
+
 class InTime:
     """Of two sides (``t`` is the event time) the records that are not behind the watermark before their epoch, and those that are late.
     Records with a null key are kept of the sides that say so."""
@@ -178,25 +210,55 @@ def joined_within(
     return out, found.late
 
 
+@dataclass(frozen=True)
+class AsOfRule:
+    """What an as-of join is asked for."""
+
+    how: Any = "left"
+    tolerance: Any = None
+    exact: bool = True
+    direction: Any = "backward"
+
+    def best(self, at: Any, others: list[tuple[int, Any]]) -> Any:
+        """Of ``(epoch, record)`` the record to be met at an event time; of several with one event time that of the later epoch, and then
+        the one whose ``repr`` is greater."""
+        met = [
+            (-abs(b["t"] - at), b["t"] <= at, then, repr(b), b)
+            for then, b in others
+            if (self.exact or b["t"] != at)
+            and (self.tolerance is None or abs(b["t"] - at) <= self.tolerance)
+            and (self.direction != "backward" or b["t"] <= at)
+            and (self.direction != "forward" or b["t"] >= at)
+        ]
+        return max(met, key=lambda one: one[:4])[4] if met else None
+
+    def settled(self, at: Any, others: list[tuple[int, Any]]) -> Any:
+        """The event time that the watermark has to pass, as far as it is known."""
+        if self.direction == "backward":
+            return at
+        best = self.best(at, others)
+        reach = self.tolerance if best is None else abs(best["t"] - at)
+        return math.inf if reach is None else at + reach
+
+
 def joined_as_of(
-    left: list[list[Any]], right: list[list[Any]], keys: tuple[str, str], delays: tuple[Any, Any], how: str, tolerance: Any, exact: bool
+    left: list[list[Any]], right: list[list[Any]], keys: tuple[str, str], delays: tuple[Any, Any], rule: AsOfRule
 ) -> tuple[m.Timed, m.Timed]:
-    """``(results, late)`` of an as-of join: each left record with the last right one of its key that is not later, of all that are in
-    time; of several with one event time that of the later epoch, and then the one whose ``repr`` is greater."""
-    found = InTime(left, right, keys, delays, (how == "left", False))
+    """``(results, late)`` of an as-of join: each left record with one right one of its key, of all that are in time."""
+    found = InTime(left, right, keys, delays, (rule.how == "left", False))
     out: m.Timed = []
     for came, a in found.kept[0]:
-        met = [
-            (b["t"], then, repr(b), b)
-            for then, b in found.kept[1]
-            if a[keys[0]] is not None
-            and a[keys[0]] == b[keys[1]]
-            and (b["t"] < a["t"] or (exact and b["t"] == a["t"]))
-            and (tolerance is None or a["t"] - b["t"] <= tolerance)
-        ]
-        if met or how == "left":
-            best = max(met, key=lambda one: one[:3])[3] if met else None
-            out.append((found.passed(came, a["t"]), (a[keys[0]], (a, best))))
+        others = [(then, b) for then, b in found.kept[1] if a[keys[0]] is not None and a[keys[0]] == b[keys[1]]]
+        best = rule.best(a["t"], others)
+        if best is None and rule.how != "left":
+            continue
+        for epoch in range(came, len(found.after)):
+            known = [(then, b) for then, b in others if then <= epoch]
+            if found.after[epoch] is not None and rule.settled(a["t"], known) < found.after[epoch]:
+                break
+        else:
+            epoch = found.last
+        out.append((rd.Timestamp(epoch), (a[keys[0]], (a, best))))
     return out, found.late
 
 
@@ -280,6 +342,7 @@ PROGRAMS = [
     for form in ("rows", "columns")
     for program in (
         Program(f"join-{form}", partial(join, columns=form == "columns"), join_expected),
+        Program(f"broadcast-join-{form}", partial(broadcast_join, columns=form == "columns"), broadcast_join_expected),
         Program(f"given-windows-{form}", partial(given, columns=form == "columns"), given_expected),
         Program(f"best-records-{form}", partial(best, columns=form == "columns"), best_expected),
         *(
@@ -298,6 +361,14 @@ PROGRAMS = [
                 partial(interval_join_expected, bounds=BOUNDS[name], how=how),
             )
             for name, how in (("around", "inner"), ("around", "full"), ("before", "anti"))
+        ),
+        *(
+            Program(
+                f"as-of-join-{name}-{how}-{form}",
+                partial(as_of_join, direction=AS_OF[name], how=how, columns=form == "columns"),
+                partial(as_of_join_expected, direction=AS_OF[name], how=how),
+            )
+            for name, how in (("last", "left"), ("next", "left"), ("nearest", "inner"))
         ),
     )
 ]

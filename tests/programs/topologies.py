@@ -1,4 +1,4 @@
-"""Twelve dataflows between sources and one stream of results, and what they must give, by the model of ``programs/model.py``.
+"""Dataflows between sources and one stream of results, and what they must give, by the model of ``programs/model.py``.
 
 They say nothing of how their input comes. The simulation reads a few epochs (:meth:`Topology.program`), ``make chaos`` draws many and
 paces them, so that there is time to disturb the job (:meth:`Topology.flow`).
@@ -17,6 +17,7 @@ from tests.programs import model as m
 from tests.programs.loops import _level, collatz, nested_expected
 from tests.programs.program import Program
 from tests.programs.vertices import DistinctCount
+from tests.programs.windowed import event_windows
 
 Lists = list[list[Any]]
 
@@ -189,6 +190,25 @@ def tumbling_model(stream: m.Timed) -> m.Timed:
     return out
 
 
+def delayed_data(rng: random.Random, count: int) -> list[Lists]:
+    """A few records are late, and a few are of another year."""
+    apart = (0, 0, 0, 0, 0, 0, 0, -12, -25, 5000)
+    return [[[(rng.randrange(5), max(0, 3 * epoch + rng.choice(apart)), rng.randrange(100)) for _ in range(4)] for epoch in range(count)]]
+
+
+def updates(stream: rd.Stream) -> rd.Stream:
+    timed = stream.assign_timestamps(value, max_delay=2, max_ahead=100)
+    return timed.key_by(key).window(rd.windows.tumbling(10), lateness=15).sum(lambda r: r[2], name="op")
+
+
+def updates_model(stream: m.Timed) -> m.Timed:
+    epochs: list[list[Any]] = [[] for _ in range(1 + max((time.epoch for time, _ in stream), default=-1))]
+    for time, record in stream:
+        epochs[time.epoch].append(record)
+    windows = rd.windows.tumbling(10)
+    return event_windows(epochs, windows, sum, 2, windows.assign, lateness=15, ahead=100)[0]
+
+
 # -- with loops ----------------------------------------------------------------------------------------------------------------------
 
 
@@ -280,6 +300,7 @@ TOPOLOGIES = {
         Topology("window", numbers(1000), windows, windows_model, {"op": 2}),
         Topology("stateful_map", numbers(1000, 1), stateful, stateful_model, {}),
         Topology("tumbling", session_data, tumbling, tumbling_model, {}),
+        Topology("updates", delayed_data, updates, updates_model, {}),
         Topology("loop", numbers(100, 1), loop, loop_model, {"rebalance": 2}),
         Topology("nested", nested_data, nested, nested_model, {}),
         Topology("loop-join", edge_data, components, components_model, {}),

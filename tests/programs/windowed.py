@@ -40,8 +40,47 @@ def assigner(windows: Any) -> Assign:
     return assign
 
 
+class BoundAhead:
+    """The watermark of a stream, or of a part, with a bound ahead: record by record."""
+
+    def __init__(self, delay: int, ahead: int) -> None:
+        self.delay, self.ahead = delay, ahead
+        self.largest: int | None = None
+        self.doubted: tuple[int, int] | None = None
+
+    @property
+    def watermark(self) -> int | None:
+        return None if self.largest is None else self.largest - self.delay
+
+    def epoch(self, times: list[int]) -> None:
+        times = sorted(time for time in times if self.watermark is None or time > self.watermark)
+        if not times:
+            return
+        if self.doubted is not None and times[0] >= self.doubted[0]:
+            self.largest = self.doubted[1] if self.largest is None else max(self.largest, self.doubted[1])
+        self.doubted = None
+        for n, time in enumerate(times):
+            if self.largest is None or time - self.largest > self.ahead:
+                if n == 0:
+                    last = time
+                    for following in times:
+                        last = following if following - last <= self.ahead else last
+                    self.doubted = (time, last)
+                return
+            self.largest = max(self.largest, time)
+
+
 def event_windows(
-    epochs: list[list[Any]], windows: Any, result: Callable[[list[Any]], Any], delay: Any, assign: Assign, end: int | None = None
+    epochs: list[list[Any]],
+    windows: Any,
+    result: Callable[[list[Any]], Any],
+    delay: Any,
+    assign: Assign,
+    end: int | None = None,
+    *,
+    lateness: Any = None,
+    early: bool = False,
+    ahead: int | None = None,
 ) -> tuple[m.Timed, m.Timed]:
     """The model: ``(results, late)``. Records are ``(key, time, value)``, and so are those that are late. What is open at the end comes in
     the epoch ``end`` of the input, by default the last of these that has records."""
@@ -50,23 +89,41 @@ def event_windows(
     out: m.Timed = []
     late: m.Timed = []
     last = 0
+    bounded = None if ahead is None else BoundAhead(delay, ahead)
+
+    def has_passed(window: rd.Window, watermark: Any) -> bool:
+        return watermark is not None and window.end <= watermark
+
+    def is_over(window: rd.Window) -> bool:
+        return has_passed(window, mark if mark is None or lateness is None else mark - lateness)
+
     for epoch, events in enumerate(epochs):
         if not events:
             continue
-        last = epoch
+        last, touched = epoch, set()
         for key, time, value in events:
             for window in assign(time):
-                if mark is not None and window.end <= mark:
+                if is_over(window):
                     late.append((rd.Timestamp(epoch), (key, window, (key, time, value))))
                 else:
                     kept.setdefault((key, window), []).append(value)
-        newest = max(time for _, time, _ in events) - delay
-        mark = newest if mark is None else max(mark, newest)
-        for key, window in [at for at in kept if at[1].end <= mark]:
-            out.append((rd.Timestamp(epoch), (key, window, result(kept.pop((key, window))))))
+                    touched.add((key, window))
+        times = [time for _, time, _ in events]
+        before = mark
+        if bounded is None:
+            mark = max(times) - delay if mark is None else max(mark, max(times) - delay)
+        else:
+            bounded.epoch(times)
+            mark = bounded.watermark
+        for at in list(kept):
+            passed = has_passed(at[1], before)
+            if (at in touched) if early or passed else has_passed(at[1], mark):
+                out.append((rd.Timestamp(epoch), (*at, result(kept[at]))))
+            if is_over(at[1]):
+                del kept[at]
     last = last if end is None else end
-    out.extend((rd.Timestamp(last), (key, window, result(values))) for (key, window), values in kept.items())
-    return out, late
+    left = [] if early else [at for at in kept if not has_passed(at[1], mark)]
+    return out + [(rd.Timestamp(last), (*at, result(kept[at]))) for at in left], late
 
 
 def sessions(
@@ -228,7 +285,39 @@ def datetimes_expected() -> Expected:
     return {name: m.mapped(timed, _plain) for name, timed in out.items()}
 
 
+# -- updates -------------------------------------------------------------------------------------------------------------------
+
+# One date is wrong; epoch 4 and the last one bring late records.
+AHEAD: list[list[tuple[str, int, int]]] = [*EVENTS[:2], [("b", 9000, 99)], *EVENTS[2:], [("b", 44, 15), ("a", 3, 16), ("b", 27, 17)]]
+FORMS = ("rows", "columns")
+AGAIN: dict[str, Any] = {"lateness": {"lateness": 15}, "early": {"early": True}, "both": {"lateness": 15, "early": True}}
+
+
+def given_again(flow: rd.Dataflow, *, columns: bool) -> None:
+    rows = [[{"k": k, "t": t, "v": v} for k, t, v in events] for events in AHEAD]
+    schema = pa.schema([("k", pa.string()), ("t", pa.int64()), ("v", pa.int64())])
+    source = flow.from_epochs([pa.RecordBatch.from_pylist(r, schema=schema) for r in rows] if columns else rows, parts=2, batch_rows=1)
+    stream = source.assign_timestamps("t", max_delay=2, max_ahead=50)
+    for name, how in AGAIN.items():
+        sums = stream.key_by("k").window(rd.windows.sliding(10, 5), **how).sum("v", name=f"{name}-sums")
+        sums.collect(name)
+        sums.late.map(lambda r: (r[0], r[1], tuple(r[2].values()))).collect(f"{name}-late")
+
+
+def given_again_expected() -> Expected:
+    windows = rd.windows.sliding(10, 5)
+    out: Expected = {}
+    for name, how in AGAIN.items():
+        found = event_windows(AHEAD, windows, sum, 2, windows.assign, ahead=50, **how)
+        out[name], out[f"{name}-late"] = found
+    return out
+
+
 PROGRAMS = [
+    *(
+        Program(f"given-again-{form}", partial(given_again, columns=form == "columns"), given_again_expected)
+        for form in ("rows", "columns")
+    ),
     *(Program(f"per-epoch-{form}", partial(per_epoch, columns=form == "columns"), per_epoch_expected) for form in ("rows", "columns")),
     *(
         Program(

@@ -47,3 +47,9 @@ def last_of(job: LocalJob) -> dict[Any, Any]:
     job.input("words").close()
     found = job.wait()["out"]
     return {key: value for _, (key, value) in sorted(found, key=lambda entry: entry[0].sort_key())}
+
+
+def counting_down(inner: rd.Stream) -> tuple[rd.Stream, rd.Stream]:
+    """The body of a loop: pairs go round until their number is 0."""
+    less = inner.map(lambda pair: (pair[0], pair[1] - 1))
+    return less.filter(lambda pair: pair[1] > 0), less.filter(lambda pair: pair[1] == 0)

@@ -71,9 +71,7 @@ def test_state_is_dropped_or_begun_empty_only_for_named_vertices(tmp_path: Path)
     two = saved_after(begun(tmp_path, counting_twice), [["a", "bb"], ["a"]])
     with pytest.raises(rd.SnapshotError) as caught:
         begun(tmp_path, counting(), resume=two)
-    assert "To keep the rest of its state: resume=2, map_state={'lengths': None, 'sink:lengths': None}. Run the dataflow" in str(
-        caught.value
-    )
+    assert "To keep the rest of its state: resume=2, gone=['lengths']. Run the dataflow" in str(caught.value)
     with pytest.raises(rd.SnapshotError) as caught:
         begun(tmp_path, counting(), resume=two, map_state={"lengths": None})
     assert str(caught.value).endswith(
@@ -82,7 +80,7 @@ def test_state_is_dropped_or_begun_empty_only_for_named_vertices(tmp_path: Path)
     )
     job = begun(tmp_path, counting(), resume=two, map_state={"lengths": None, "sink:lengths": None})
     one = saved_after(job, [["a"]])
-    with pytest.raises(rd.SnapshotError, match=r"map_state=\{'lengths': \{\}, 'sink:lengths': \{\}\}"):
+    with pytest.raises(rd.SnapshotError, match=r"resume=5, new=\['lengths'\]"):
         begun(tmp_path, counting_twice, resume=one)
     job = begun(tmp_path, counting_twice, resume=one, map_state={"lengths": {}, "sink:lengths": {}})
     feed(job, [["a", "bb"]])
@@ -187,3 +185,27 @@ def test_committed_output_continues(tmp_path: Path) -> None:
     job.wait()
     found = rd.read_committed(str(tmp_path / "out")).to_table().to_pylist()
     assert sorted((row["word"], row["n"]) for row in found) == [("a", 1), ("a", 2), ("b", 1)]
+
+
+def test_a_new_sink_is_checked_and_those_that_have_committed_are_not(tmp_path: Path) -> None:
+    def program(*sinks: str) -> Program:
+        def made(keyed: rd.KeyedStream) -> rd.Stream:
+            counts = keyed.count(name="count")
+            for sink in sinks:
+                counts.map(lambda pair: {"word": pair[0], "n": pair[1]}).write_parquet(str(tmp_path / sink), name=sink)
+            return counts
+
+        return made
+
+    saved_after(begun(tmp_path, program("files")), [["a"]])
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "mine.parquet").touch()
+    with pytest.raises(rd.ConfigError, match=r"sink 'taken' .*already holds"):
+        begun(tmp_path, program("files", "taken"), resume="latest", new=["taken"])
+    job = begun(tmp_path, program("files", "more"), resume="latest", new=["more"])
+    feed(job, [["a", "b"]])
+    job.input("words").close()
+    job.wait()
+    for sink, expected in (("files", [("a", 1), ("a", 2), ("b", 1)]), ("more", [("a", 2), ("b", 1)])):
+        found = rd.read_committed(str(tmp_path / sink)).to_table().to_pylist()
+        assert sorted((row["word"], row["n"]) for row in found) == expected

@@ -109,7 +109,7 @@ PAIR = "Totals(aggregator=Count, key=['w', 't']) version 2"
         (keyed(lambda k: k.count(name="v")), keyed(lambda k: k.max("x", name="v")), COUNT, LARGEST),
         (keyed(lambda k: k.count(name="v")), keyed(lambda k: k.mean("x", name="v")), COUNT, MEAN),
         (keyed(lambda k: k.count(name="v")), keyed(lambda k: k.top_k(2, name="v")), COUNT, TOP_2),
-        (keyed(lambda k: k.count(name="v")), keyed(lambda k: k.distinct(name="v")), COUNT, "Distinct(key=['w']) version 2"),
+        (keyed(lambda k: k.count(name="v")), keyed(lambda k: k.distinct(name="v")), COUNT, "Distinct(key=['w']) version 3"),
         (keyed(lambda k: k.count(name="v")), keyed(lambda k: k.fold(0, max, name="v")), COUNT, "Fold(key=['w']) version 2"),
         (keyed(lambda k: k.count(name="v")), keyed(lambda k: k.stateful_map(max, name="v")), COUNT, "StatefulMap(key=['w']) version 2"),
         (

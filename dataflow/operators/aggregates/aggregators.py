@@ -2,6 +2,7 @@
 
 Merging must be associative and commutative: batches are combined before the exchange and merged in any order. The built-in ones also have a
 columnar form that gives the same: *partials* (``partial``) made by a group-by in the sender, merged in numpy arrays by the receiver.
+The module is long because the contract and the aggregations that it was made for are read side by side.
 """
 
 from __future__ import annotations
@@ -9,21 +10,22 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import compress
-from operator import itemgetter
+from functools import reduce
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayad.dataflow.operators.aggregates.held import is_ordered, is_summed
-from rayad.dataflow.operators.aggregates.partial import COUNT_ALL, COUNT_VALID, LARGEST, SMALLEST, TOTAL, Partial
-from rayad.dataflow.operators.aggregates.sums import added, exact_total, mean_of, means_of, summand
+from rayad.dataflow.operators.aggregates.partial import COUNT_ALL, COUNT_VALID, LARGEST, MEANT, SMALLEST, TOTAL, Partial, of_names
+from rayad.dataflow.operators.aggregates.sums import added, exact_total, mean_durations, mean_of, means_of, summand
 from rayad.dataflow.operators.keys.keyed import distinct_names
-from rayad.dataflow.records.calling import checked_function, mapped
-from rayad.progress import DataflowError, arguments, show
+from rayad.dataflow.records.content_codes import has_contents, plain_form
+from rayad.dataflow.records.selectors import ValueSelector
+from rayad.progress import DataflowError, show
 
 _NUMBERS = frozenset({int, float})
 _NO_VALUES = (0, 0)
@@ -40,6 +42,25 @@ class Aggregator(ABC):
     ...         return max(left, right, key=len)
     >>> Longest().merge("to", "be or not")
     'be or not'
+
+    With ``columns`` it stays in columns, too: then an accumulator is the value of the one column, or a tuple of those of several, and
+    ``create_columns`` and ``result_columns`` do for many what ``create`` and ``result`` do for one. ``rayad.testing.check_aggregator``
+    tells whether they do.
+
+    >>> class Spread(Aggregator):
+    ...     columns = {"low": "min", "high": "max"}
+    ...     def create(self, value):
+    ...         return (value, value)
+    ...     def merge(self, left, right):
+    ...         known = [part for part in (left, right) if part[0] is not None]
+    ...         return (min(low for low, _ in known), max(high for _, high in known)) if known else left
+    ...     def result(self, accumulator):
+    ...         low, high = accumulator
+    ...         return None if low is None else high - low
+    ...     def create_columns(self, values):
+    ...         return {"low": values, "high": values}
+    ...     def result_columns(self, columns):
+    ...         return pc.subtract(columns["high"], columns["low"])
     """
 
     name: str = "aggregate"
@@ -104,37 +125,141 @@ class Aggregator(ABC):
         """The inverse of :meth:`opened`."""
         return list(columns[0]) if len(columns) == 1 else list(zip(*columns, strict=True))
 
+    # -- when the program is written ------------------------------------------------
+    is_tried: ClassVar[bool] = False
+    """Whether :meth:`refusal` may run it: a built-in, which calls no function of the user."""
+
+    def refusal(self, values: Sequence[Any]) -> str | None:
+        """What it says of values like these; None where it takes them, or is not to be tried."""
+        if not self.is_tried or not values:
+            return None
+        try:
+            self.result(reduce(self.merge, map(self.create, values)))
+        except (DataflowError, TypeError) as error:
+            return str(error)
+        return None
+
     # -- columnar form ------------------------------------------------------------
     takes_value: ClassVar[bool] = True
     """False: it is of records, whatever is in them."""
     takes_record: ClassVar[bool] = False
     """Whether a value that is not named is the whole record."""
+    gives_records: ClassVar[bool] = False
+    """Whether its result is one of the values as it came."""
+    columns: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """What columns keep for it: names, each with how two of them become one, ``"sum"``, ``"min"`` or ``"max"``, which pass null over.
+    Empty: rows only, as for each subclass that does not say it itself."""
+
+    def create_columns(self, values: pa.Array) -> Mapping[str, pa.Array]:
+        """:meth:`create` of many values, some of which may be null: a column for each of the names of ``columns``, as long as
+        ``values``. They are numbers, or of other types that the aggregation of that name has columns for (docs/design/totals.md).
+        Sums that leave 64 bits, or 38 digits, go on in rows."""
+        raise NotImplementedError(f"{type(self).__name__} has columns and no create_columns(self, values)")
+
+    def result_columns(self, columns: Mapping[str, pa.Array]) -> pa.Array:
+        """:meth:`result` of many: merged columns, of equal lengths; null where there was nothing but null."""
+        raise NotImplementedError(f"{type(self).__name__} has columns and no result_columns(self, columns)")
+
     partials: Sequence[Partial] = ()
     """What columns keep for it (``partial``), over its one value; empty: rows only, as for each subclass that does not say it itself."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        if "columns" not in vars(cls):
+            cls.columns = {}  # create() or merge() may have been defined anew: only the class itself is known to be what columns compute
         if "partials" not in vars(cls):
-            cls.partials = ()  # create() or merge() may have been defined anew: only the class itself is known to be what partials compute
+            cls.partials = of_names(cls.columns, f"{cls.__name__}.columns")
+        cls.is_tried = vars(cls).get("is_tried", False)
         if "state_columns" not in vars(cls):
             cls.state_columns = Aggregator.state_columns
 
+    @property
+    def rows_reason(self) -> str:
+        """Why it has no columnar form, where it has none."""
+        return f"{self.name} handles rows"
+
+    @property
+    def makes_input(self) -> bool:
+        """Whether what its partials are of is made by :meth:`input_of`, and is not the column of its value."""
+        return bool(self.columns)
+
+    def input_of(self, batch: pa.RecordBatch, value: ValueSelector, column: str | None) -> pa.Array | str:
+        """What its partials are of, shape (rows,); or why it handles rows of such a batch.
+
+        Args:
+            value: where the value is.
+            column: of that name, where it is a column.
+        """
+        if column is None:
+            return f"the value of {self.name} is a {'record' if value.is_record else 'function'}"
+        found = batch.column(column)
+        if not has_contents(found.type):
+            return f"{self.name} of {found.type} ({column!r}) handles rows"
+        return created_columns(self, plain_form(found))
+
+    def shown_as(self, value: ValueSelector) -> str | None:
+        """What a column that :meth:`input_of` makes is called in names of results."""
+        return value.column
+
     def takes_type(self, kind: pa.DataType) -> bool:
         """Whether its partials of values of this type give what rows give; numbers, unless a subclass says more."""
-        return bool(pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind))
+        return bool(self.columns) or bool(pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind))
 
     def accumulator(self, partials: Sequence[Any]) -> Any:
         """The accumulator that one row of the columns of its partials stands for."""
-        raise NotImplementedError
+        parts = tuple(value if count else None for value, count in zip(partials[::2], partials[1::2], strict=True))
+        return parts[0] if len(parts) == 1 else parts
 
     def finish(self, totals: Sequence[Any]) -> pa.Array:
         """The result of each key, from the arrays of merged partials, each of shape (keys,): numpy's of numbers and bools, Arrow's of the
         other types that :meth:`takes_type` lets in."""
-        raise NotImplementedError
+        each = zip(self.columns, totals[::2], totals[1::2], strict=True)
+        return finished_columns(self, {name: _where(total, count) for name, total, count in each}, len(totals[0]))
 
     def results(self, names: Sequence[str], totals: Sequence[Any]) -> list[tuple[str, pa.Array]]:
         """Named result columns: :meth:`finish`, called as the first of the columns of partials but for what it is."""
         return [("".join([self.name, *names[0].partition("(")[1:]]), self.finish(totals))]
+
+
+def created_columns(aggregator: Aggregator, values: pa.Array) -> pa.StructArray:
+    """What a user's ``create_columns`` gives, checked."""
+    made = aggregator.create_columns(values)
+    what = f"{type(aggregator).__name__}.create_columns"
+    if not isinstance(made, Mapping) or set(made) != set(aggregator.columns):
+        given = sorted(made) if isinstance(made, Mapping) else _told(made)
+        raise DataflowError(f"{what} gave {given}: it must give a column for each of {sorted(aggregator.columns)}")
+    arrays = {name: made[name].combine_chunks() if isinstance(made[name], pa.ChunkedArray) else made[name] for name in aggregator.columns}
+    for name, array in arrays.items():
+        how = aggregator.columns[name]
+        if not isinstance(array, pa.Array) or len(array) != len(values):
+            raise DataflowError(f"{what} gave {_told(array)} for {name!r} of {len(values)} values: give a pyarrow.Array of that length")
+        kind = array.type
+        number = pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind)
+        if not (number or (is_summed(kind) if how == "sum" else is_ordered(kind))):
+            raise DataflowError(f"{what} gave a column of {kind} for {name!r}, for which there is no {how} in columns: cast it")
+    return pa.StructArray.from_arrays(list(arrays.values()), names=list(arrays))
+
+
+def finished_columns(aggregator: Aggregator, columns: Mapping[str, pa.Array], keys: int) -> pa.Array:
+    """What a user's ``result_columns`` gives, checked."""
+    out = aggregator.result_columns(columns)
+    out = out.combine_chunks() if isinstance(out, pa.ChunkedArray) else out
+    if not isinstance(out, pa.Array) or len(out) != keys:
+        raise DataflowError(
+            f"{type(aggregator).__name__}.result_columns gave {_told(out)} for {keys} keys: give a pyarrow.Array of as many"
+        )
+    return out
+
+
+def _told(given: Any) -> str:
+    return f"a {type(given).__name__} of {len(given)}" if isinstance(given, pa.Array) else show(given, 60)
+
+
+def _where(total: Any, count: Any) -> pa.Array:
+    """A merged partial as a column, null where it is of no value."""
+    if isinstance(total, pa.Array):
+        return pc.if_else(pa.array(count > 0), total, pa.scalar(None, total.type))
+    return pa.array(total, mask=count == 0)
 
 
 class _Plain(Aggregator):
@@ -205,6 +330,7 @@ class Sum(_OverValues):
     """Sum; null values are passed over. Exact for integers, decimals and fractions, up to rounding for floats; see ``sums``."""
 
     name = "sum"
+    is_tried = True
     partials = (TOTAL, COUNT_VALID)
     state_columns = ("sum",)
 
@@ -248,6 +374,7 @@ class Min(_OverValues):
     """Smallest value; null values and NaN are passed over."""
 
     name = "min"
+    is_tried = True
     partials = (SMALLEST, COUNT_VALID)
     state_columns = ("min",)
 
@@ -264,6 +391,7 @@ class Max(_OverValues):
     """Largest value; null values and NaN are passed over."""
 
     name = "max"
+    is_tried = True
     partials = (LARGEST, COUNT_VALID)
     state_columns = ("max",)
 
@@ -280,12 +408,15 @@ class Mean(_Plain):
     """Arithmetic mean, of :class:`Sum` and a count; null values are passed over, None when there was none."""
 
     name = "mean"
-    partials = (TOTAL, COUNT_VALID)
+    is_tried = True
+    partials = (MEANT, COUNT_VALID)
     state_columns = ("sum", "count")
 
     def takes_type(self, kind: pa.DataType) -> bool:
-        """Numbers and bools: a mean of decimals has as many digits as it needs, and one of durations is rounded as Python does."""
-        return super().takes_type(kind) or bool(pa.types.is_boolean(kind))
+        """Numbers, bools and durations: a mean of decimals has as many digits as it needs, of which a column has one number. Rows have
+        nanoseconds as pandas does, which rounds their means in its own way."""
+        durations = pa.types.is_duration(kind) and kind.unit != "ns"
+        return super().takes_type(kind) or bool(pa.types.is_boolean(kind) or durations)
 
     def create(self, value: Any) -> Any:
         if type(value) in _NUMBERS:
@@ -301,9 +432,11 @@ class Mean(_Plain):
         return mean_of(*accumulator) if accumulator[1] else None
 
     def accumulator(self, partials: Sequence[Any]) -> Any:
-        return (partials[0] or 0, partials[1])
+        return (partials[0], partials[1]) if partials[1] else _NO_VALUES
 
     def finish(self, totals: Sequence[Any]) -> pa.Array:
+        if isinstance(totals[0], pa.Array):
+            return mean_durations(totals[0], totals[1])
         return pa.array(means_of(totals[0], totals[1]), mask=totals[1] == 0)
 
 
@@ -311,6 +444,7 @@ class ExactSum(_Plain):
     """Sum that adds floats exactly and rounds once, so that it does not depend on their order; null values are passed over."""
 
     name = "sum"
+    is_tried = True
 
     def create(self, value: Any) -> Any:
         return None if value is None else (exact_total((summand(value, self.name),)), 1)
@@ -337,6 +471,7 @@ class ExactMean(ExactSum):
     """Mean of an :class:`ExactSum`, rounded once."""
 
     name = "mean"
+    is_tried = True
 
     def result(self, accumulator: Any) -> Any:
         return None if accumulator is None else accumulator[0].mean(accumulator[1])
@@ -355,62 +490,6 @@ class Reduce(Aggregator):
 
     def merge(self, left: Any, right: Any) -> Any:
         return self.function(left, right)
-
-
-@dataclass
-class TopK(_Plain):
-    """The ``k`` largest values, largest first; equal ones by their representation, so that the result does not depend on the order of
-    arrival. Null and NaN, or values with such a ``by``, are passed over.
-
-    >>> top = TopK(2)
-    >>> top.result(top.merge(top.merge(top.create(3), top.create(5)), top.create(4)))
-    [5, 4]
-    """
-
-    k: int
-    by: Callable[[Any], Any] | str | None = None
-    name: str = "top_k"
-    takes_record: ClassVar[bool] = True
-    state_columns = ("values",)
-
-    def __post_init__(self) -> None:
-        self.k = arguments.whole(self.k, "top_k: k", least=1)
-        if not (self.by is None or isinstance(self.by, str) or callable(self.by)):
-            raise DataflowError(f"top_k was given by={show(self.by, 60)}: give a function of the record or a column name")
-        if callable(self.by):
-            checked_function(self.by, "top_k (by)", "record")
-
-    def create(self, value: Any) -> Any:
-        return [value]
-
-    def add(self, accumulator: Any, value: Any) -> Any:
-        accumulator.append(value)
-        return self._pruned(accumulator)
-
-    def merge(self, left: Any, right: Any) -> Any:
-        left.extend(right)
-        return self._pruned(left)
-
-    def result(self, accumulator: Any) -> Any:
-        return self._largest(accumulator)
-
-    def _pruned(self, values: list[Any]) -> list[Any]:
-        return self._largest(values) if len(values) >= 4 * self.k + 16 else values
-
-    def _largest(self, values: list[Any]) -> list[Any]:
-        by = itemgetter(self.by) if isinstance(self.by, str) else self.by
-        found = values if by is None else mapped(by, values)
-        there = [not (x is None or x != x) for x in found]
-        if not all(there):
-            values = list(compress(values, there))
-        try:
-            return sorted(sorted(values, key=repr), key=by, reverse=True)[: self.k]
-        except TypeError as error:
-            what = "records" if by is None else "values"
-            raise DataflowError(
-                f"top_k cannot compare {what} of types {sorted({type(x).__name__ for x in compress(found, there)})}: {error}; name what is "
-                "compared with by=, a function of the record or a column name"
-            ) from error
 
 
 @dataclass

@@ -1,16 +1,43 @@
-"""Aggregates that keep values: how many different ones there are, and a list of all. Null is passed over. They are of rows alone."""
+"""Aggregates that keep values: how many different ones there are, and a list of all. Null is passed over."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import pyarrow as pa
+
 from rayad.dataflow.operators.aggregates.aggregators import Aggregator
+from rayad.dataflow.operators.aggregates.kept import Different, Everything
+from rayad.dataflow.operators.aggregates.lists import lengths_of
 from rayad.dataflow.operators.state.contents import comparable, originals
+from rayad.dataflow.records.content_codes import contents_of, has_contents, plain_form
+from rayad.dataflow.records.selectors import ValueSelector
 from rayad.progress import DataflowError, show
 
 
-class CountDistinct(Aggregator):
+class _OfAnyColumn(Aggregator):
+    """In columns, of every type that :func:`has_contents`."""
+
+    @property
+    def makes_input(self) -> bool:
+        return True
+
+    def input_of(self, batch: pa.RecordBatch, value: ValueSelector, column: str | None) -> pa.Array | str:
+        if column is None:
+            return f"the value of {self.name} is a function"
+        found = batch.column(column)
+        return self.form_of(found) if has_contents(found.type) else f"{self.name} of {found.type} ({column!r}) handles rows"
+
+    def form_of(self, column: pa.Array) -> pa.Array:
+        """The column in the form that its partial takes."""
+        return plain_form(column)
+
+    def takes_type(self, kind: pa.DataType) -> bool:
+        return True
+
+
+class CountDistinct(_OfAnyColumn):
     """How many different values there are, exactly; they are compared as ``distinct`` does: NaN equals NaN, dicts and lists by content.
 
     An accumulator is a set, so a key takes room for each of its values.
@@ -18,6 +45,18 @@ class CountDistinct(Aggregator):
 
     name = "count_distinct"
     state_columns = ("values",)
+    partials = (Different(),)
+
+    def form_of(self, column: pa.Array) -> pa.Array:
+        contents = contents_of(pa.RecordBatch.from_arrays([column], names=["value"]))
+        assert contents is not None
+        return contents.column(0)
+
+    def accumulator(self, partials: Sequence[Any]) -> set[Any]:
+        return {value for _, value in comparable([(None, one) for one in partials[0]])}
+
+    def finish(self, totals: Sequence[Any]) -> pa.Array:
+        return pa.array(lengths_of(totals[0]))
 
     def create(self, value: Any) -> set[Any]:
         return self.add(set(), value)
@@ -58,11 +97,18 @@ class CountDistinct(Aggregator):
         return [{value for _, value in comparable([(None, one) for one in some])} for some in columns[0]]
 
 
-class CollectList(Aggregator):
+class CollectList(_OfAnyColumn):
     """The values, epoch after epoch. Those of one epoch are in the order in which they arrived, which another run need not repeat."""
 
     name = "collect_list"
     state_columns = ("values",)
+    partials = (Everything(),)
+
+    def accumulator(self, partials: Sequence[Any]) -> list[Any]:
+        return list(partials[0])
+
+    def finish(self, totals: Sequence[Any]) -> pa.Array:
+        return totals[0]
 
     def create(self, value: Any) -> list[Any]:
         return [] if value is None else [value]

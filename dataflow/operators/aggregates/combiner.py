@@ -14,20 +14,22 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayad.dataflow.operators.aggregates.aggregators import Aggregator, Count, Several
+from rayad.dataflow.operators.aggregates.lists import lengths_of
 from rayad.dataflow.operators.aggregates.partial import Partial
 from rayad.dataflow.operators.keys.column_keys import key_normalised, plain
 from rayad.dataflow.operators.keys.dense_groups import has_dense_range
 from rayad.dataflow.operators.keys.group_functions import GroupFunction
 from rayad.dataflow.operators.keys.keyed import group, import_group_by, require_hashable, value_column
-from rayad.dataflow.operators.stateless import Element, Gatherer
-from rayad.dataflow.records.batches import to_rows
+from rayad.dataflow.operators.stateless import Element, Gatherer, columns_given
+from rayad.dataflow.records.batches import no_rows, to_rows
 from rayad.dataflow.records.calling import Whole, mapped
 from rayad.dataflow.records.selectors import KeySelector, ValueSelector, require_columns
-from rayad.progress import Timestamp
+from rayad.progress import DataflowError, Timestamp
 
 KEYS_MAX = 1 << 17
 """Partials of rows leave when a time has this many keys."""
@@ -65,7 +67,7 @@ class Combine(Element):
         """One batch combined alone; see :meth:`gatherer` for many."""
         if isinstance(batch, pa.RecordBatch) and self.key.columns:
             require_columns(batch, self.key.columns)
-            usable = plain(batch, self.key.columns, self.key.columns)
+            usable = plain(with_inputs(batch, self.value, self.aggregator, self.key.columns), self.key.columns, self.key.columns)
             if usable is not None and value_columns(self, usable) is not None:
                 partial = combine_columns(self, usable)
                 if partial is not None:
@@ -76,6 +78,9 @@ class Combine(Element):
 
     def rows_because(self, schema: pa.Schema) -> str | None:
         return rows_because(schema, self.key, self.value, self.aggregator)
+
+    def schema_of(self, schema: pa.Schema) -> pa.Schema | None:
+        return columns_given(self, schema)
 
     def combine_into(self, totals: dict[Any, Any], rows: Iterable[Any], key: Callable[[Any], Any], value: Callable[[Any], Any]) -> None:
         """Add records to ``{key: accumulator}``. Raises DataflowError for a key that cannot be hashed, if ``rows`` is a list."""
@@ -104,16 +109,79 @@ class Combine(Element):
         return [next(left) if part.takes_value else None for part in self.parts()]
 
 
-def rows_because(schema: pa.Schema, key: KeySelector, value: ValueSelector, aggregator: Aggregator, *, keyless: bool = False) -> str | None:
+INPUT = "rayad.input."
+"""What a column begins with that an aggregation has made of others; then its number among those side by side, the field that it is, and
+what it is shown as."""
+FIELD = "/"
+
+
+def parts_of(value: ValueSelector, aggregator: Aggregator) -> list[tuple[Aggregator, ValueSelector]]:
+    """The aggregations side by side, each with the selector of its value."""
+    if isinstance(aggregator, Several):
+        return list(zip(aggregator.parts.values(), aggregator.values, strict=True))
+    return [(aggregator, value)]
+
+
+def with_inputs(batch: pa.RecordBatch, value: ValueSelector, aggregator: Aggregator, others: tuple[str, ...]) -> pa.RecordBatch:
+    """The batch with a column behind the others for each aggregation that makes its own input; without it where rows must do it.
+
+    Args:
+        others: the columns that are no value: keys, event times.
+    """
+    if not aggregator.partials or any(name.startswith(INPUT) for name in batch.schema.names):
+        return batch  # windows have made them
+    out = batch
+    for at, (part, selector) in enumerate(parts_of(value, aggregator)):
+        if part.makes_input:
+            made = _input_of(batch, part, selector, others)
+            if isinstance(made, str):
+                return batch
+            fields = list(dict.fromkeys(partial.field for partial in part.partials))
+            for name in fields:
+                column = made if name is None else made.field(name)
+                out = out.append_column(f"{INPUT}{at}{FIELD}{name or ''}:{part.shown_as(selector) or ''}", column)
+    return out
+
+
+def _input_of(batch: pa.RecordBatch, part: Aggregator, selector: ValueSelector, others: tuple[str, ...]) -> pa.Array | str:
+    column = None if selector.function is not None else value_column(batch, selector, others)
+    return part.input_of(batch, selector, column)
+
+
+def _column_of(column: str | None, partial: Partial) -> str | None:
+    """The column of a partial, where that of its aggregation is, or begins with, ``column``."""
+    if column is None or partial.field is None:
+        return column
+    return f"{column.partition(FIELD)[0]}{FIELD}{partial.field}:{column.partition(':')[2]}"
+
+
+def _shown(column: str) -> str | None:
+    """What an input is called in the names of partials."""
+    return column.partition(":")[2] or None if column.startswith(INPUT) else column
+
+
+def rows_because(
+    schema: pa.Schema,
+    key: KeySelector,
+    value: ValueSelector,
+    aggregator: Aggregator,
+    others: tuple[str, ...] = (),
+    *,
+    keyless: bool = False,
+) -> str | None:
     """Why an aggregation of columns of this schema has rows; None where it has columns."""
     if not key.columns and not keyless:
         return "its key is a function"
-    parts = aggregator.parts.values() if isinstance(aggregator, Several) else [aggregator]
-    without = next((part.name for part in parts if not part.partials), None)
+    parts = parts_of(value, aggregator)
+    without = next((part for part, _ in parts if not part.partials), None)
     if without is not None:
-        return f"{without} handles rows"
-    selectors = aggregator.values if isinstance(aggregator, Several) else [value]
-    for part, selector in zip(parts, selectors, strict=True):
+        return without.rows_reason
+    for part, selector in parts:
+        if part.makes_input:
+            made = _of_nothing(schema, part, selector, (*key.columns, *others))
+            if isinstance(made, str):
+                return made
+            continue
         if part.takes_value and selector.function is not None:
             return f"the value of {part.name} is a function"
         if part.takes_value and selector.column in schema.names and not part.takes_type(schema.field(selector.column).type):
@@ -121,16 +189,28 @@ def rows_because(schema: pa.Schema, key: KeySelector, value: ValueSelector, aggr
     return None
 
 
+def _of_nothing(schema: pa.Schema, part: Aggregator, selector: ValueSelector, others: tuple[str, ...]) -> pa.Array | str | None:
+    nothing = no_rows(schema)
+    try:
+        return None if nothing is None else _input_of(nothing, part, selector, others)
+    except DataflowError:  # a name that nobody can tell
+        return None
+
+
 def value_columns(element: Combine, batch: pa.RecordBatch | pa.Table) -> list[str] | None:
     """The column of each aggregation that takes values; None where columns would give something else than the rows do."""
     aggregator = element.aggregator
     if not aggregator.partials:
         return None
-    selectors = aggregator.values if isinstance(aggregator, Several) else [element.value]
     out = []
-    for part, selector in zip(element.parts(), selectors, strict=True):
-        if part.takes_value:
-            column = value_column(batch, selector, element.key.columns)
+    for at, (part, selector) in enumerate(parts_of(element.value, aggregator)):
+        if part.makes_input:
+            made = next((name for name in batch.schema.names if name.startswith(f"{INPUT}{at}{FIELD}")), None)
+            if made is None:
+                return None
+            out.append(made)
+        elif part.takes_value:
+            column = value_column(batch, selector, (*element.key.columns, *(name for name in batch.schema.names if name.startswith(INPUT))))
             if column is None or not part.takes_type(batch.schema.field(column).type):
                 return None
             out.append(column)
@@ -145,21 +225,51 @@ def combine_columns(element: Combine, batch: pa.RecordBatch | pa.Table) -> pa.Re
     keys = list(element.key.columns)
     wanted: list[tuple[str | None, GroupFunction]] = []
     names: list[str] = []
-    made: list[tuple[Partial, int]] = []
+    made: list[tuple[Partial, int, str | None]] = []
     for name, aggregator, column in zip(names_of_parts, element.parts(), columns, strict=True):
         for partial in aggregator.partials:
-            if column is not None and partial.needs_rows(batch.column(column)):
+            of_it = _column_of(column, partial)
+            if of_it is not None and partial.needs_rows(batch.column(of_it)):
                 return None
-            made.append((partial, len(wanted)))
-            wanted.extend((column, function) for function in partial.of_rows)
-            names.extend(f"{name}.{of}" if several else of if column is None else f"{of}({column})" for of in partial.columns)
+            made.append((partial, len(wanted), of_it))
+            wanted.extend((None if partial.gathers else of_it, function) for function in partial.of_rows)
+            shown = None if column is None else _shown(column)
+            names.extend(f"{name}.{of}" if several else of if shown is None else f"{of}({shown})" for of in partial.columns)
     out = group(batch, keys, wanted, names)
-    if not any(partial.goes_on for partial, _ in made):
+    if not any(partial.goes_on or partial.gathers for partial, _, _ in made):
         return out
-    columns = out.columns[: len(keys)]
-    for partial, at in made:
-        columns += partial.made(out.columns[len(keys) + at : len(keys) + at + len(partial.columns)])
-    return pa.RecordBatch.from_arrays(columns, schema=out.schema)
+    arrays = out.columns[: len(keys)]
+    for partial, at, column in made:
+        some = out.columns[len(keys) + at : len(keys) + at + len(partial.columns)]
+        if partial.gathers:
+            arrays.append(partial.gathered(batch.column(column), some[0].flatten().to_numpy(), lengths_of(some[0])))
+        else:
+            arrays += partial.made(some)
+    return pa.RecordBatch.from_arrays(arrays, names=out.schema.names).replace_schema_metadata(out.schema.metadata)
+
+
+def pairs_of(element: Combine, table: pa.Table) -> list[Any]:
+    """Each row of a table with value columns as a pair of its key and its accumulator, in rows: of several aggregations, of which one
+    makes its input and another one would overflow."""
+    columns = element.value_by_part(value_columns(element, table) or [])
+    each: list[list[Any]] = []
+    for part, column in zip(element.parts(), columns, strict=True):
+        values: list[Any] = [None] * table.num_rows if column is None else table.column(column).to_pylist()
+        if part.columns:
+            fields = [table.column(_column_of(column, partial)).to_pylist() for partial in part.partials[::2]]
+            each.append(fields[0] if len(fields) == 1 else list(zip(*fields, strict=True)))
+        elif part.makes_input:
+            lists = [partial.gathered(table.column(column), *_alone(table.num_rows)).to_pylist() for partial in part.partials]
+            each.append([part.accumulator(some) for some in zip(*lists, strict=True)])
+        else:
+            each.append(list(map(part.create, values)))
+    keys = [table.column(name).to_pylist() for name in element.key.columns]
+    accumulators = map(list, zip(*each, strict=True)) if isinstance(element.aggregator, Several) else each[0]
+    return list(zip(keys[0] if len(keys) == 1 else zip(*keys, strict=True), accumulators, strict=True))
+
+
+def _alone(rows: int) -> tuple[Any, Any]:
+    return np.arange(rows), np.ones(rows, np.int64)
 
 
 class Combiner(Gatherer):
@@ -215,6 +325,16 @@ class _RowPartials:
             self._seen[time] += len(rows)
         return self.give(time) if len(totals) >= KEYS_MAX else []
 
+    def merge(self, time: Timestamp, pairs: list[Any], rows: int) -> list[Any]:
+        """Add ``(key, accumulator)`` pairs that so many rows have become."""
+        totals = self.totals.get(time)
+        if totals is None:
+            totals = self.totals[time] = self._element.aggregator.new_partials()
+            self._seen[time] = 0
+        self._element.aggregator.merge_into(totals, pairs)
+        self._seen[time] += rows
+        return self.give(time) if len(totals) >= KEYS_MAX else []
+
     def give(self, time: Timestamp) -> list[Any]:
         totals, seen = self.totals.pop(time), self._seen.pop(time)
         if self._counts:
@@ -242,6 +362,7 @@ class _ColumnPartials:
         if not keys:
             return None
         require_columns(batch, keys)
+        batch = with_inputs(batch, self._element.value, self._element.aggregator, keys)
         return plain(batch, keys, keys) if value_columns(self._element, batch) is not None else None
 
     def add(self, time: Timestamp, batch: pa.RecordBatch) -> list[Any]:
@@ -256,7 +377,8 @@ class _ColumnPartials:
             raw = self._as_partials(batch) if self._form is not None else None
             if raw is not None:
                 return [raw]
-        wanted = self._element.key.columns + tuple(value_columns(self._element, batch) or ())
+        made = (name for name in batch.schema.names if name.startswith(INPUT))
+        wanted = (*self._element.key.columns, *(value_columns(self._element, batch) or ()), *made)
         slim = batch.select(list(dict.fromkeys(wanted))) if len(wanted) < batch.num_columns else batch
         before: list[Any] = []
         waiting = self.waiting.get(time)
@@ -278,6 +400,8 @@ class _ColumnPartials:
         table = pa.Table.from_batches(batches)
         partial = combine_columns(self._element, table)
         if partial is None:
+            if any(name.startswith(INPUT) for name in table.schema.names):
+                return self._rows.merge(time, pairs_of(self._element, table), table.num_rows)
             return self._rows.add(time, to_rows(table))
         self._form = partial.schema
         if seen >= TRIAL_ROWS and partial.num_rows > USELESS_SHARE * seen:
@@ -310,7 +434,8 @@ class _ColumnPartials:
         for aggregator, column in zip(self._element.parts(), self._element.value_by_part(values), strict=True):
             for partial in aggregator.partials:
                 kinds = [form.field(at + i).type for i in range(len(partial.columns))]
-                made = partial.of_each(None if column is None else batch.column(column), batch.num_rows, kinds)
+                of_it = _column_of(column, partial)
+                made = partial.of_each(None if of_it is None else batch.column(of_it), batch.num_rows, kinds)
                 if made is None:
                     return None
                 columns += made

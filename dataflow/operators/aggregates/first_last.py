@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+import pyarrow as pa
+
 from rayad.dataflow.operators.aggregates.aggregators import Aggregator
-from rayad.dataflow.records.selectors import ValueSelector
+from rayad.dataflow.operators.aggregates.kept import Ranked, only_values, placed_input
+from rayad.dataflow.records.selectors import ValueSelector, require_columns
 from rayad.progress import DataflowError, show
 
 Placed = tuple[Any, Any]
@@ -20,7 +23,7 @@ Placed = tuple[Any, Any]
 class InOrder(Aggregator):
     """The value at one end of the order. Null values, and records with null or NaN as their place, are passed over.
 
-    It is of rows alone: what it aggregates is the whole record, of which it takes place and value.
+    What it aggregates is the whole record, of which it takes place and value; in columns where both are columns.
 
     Args:
         by: where a record's place is; None until it is known (:meth:`of`).
@@ -28,6 +31,7 @@ class InOrder(Aggregator):
     """
 
     takes_record: ClassVar[bool] = True
+    gives_records: ClassVar[bool] = True
     takes_last: ClassVar[bool] = False
     state_columns = ("place", "value")
 
@@ -36,7 +40,38 @@ class InOrder(Aggregator):
         self.value = value
         self._place = by.row_value() if by is not None else None
         self._value = value.row_value() if value is not None else None
+        if type(self) in (First, Last):
+            self.partials = (Ranked(1, largest=self.takes_last, greatest_repr=self.takes_last),)
 
+    # -- in columns ----------------------------------------------------------------
+    @property
+    def makes_input(self) -> bool:
+        return True
+
+    def input_of(self, batch: pa.RecordBatch, value: ValueSelector, column: str | None) -> pa.Array | str:
+        by, of = self.by, self.value
+        assert by is not None
+        assert of is not None
+        if by.column is None:
+            return f"the order of {self.name} is a function"
+        if of.column is None and not of.is_record:
+            return f"the value of {self.name} is a function"
+        require_columns(batch, (by.column, *of.columns))
+        return placed_input(self.name, batch, by.column, of.column)
+
+    def shown_as(self, value: ValueSelector) -> str | None:
+        return None if self.value is None else self.value.column
+
+    def takes_type(self, kind: pa.DataType) -> bool:
+        return True
+
+    def accumulator(self, partials: Sequence[Any]) -> Placed:
+        return (partials[0][0]["place"], partials[0][0]["value"]) if partials[0] else (None, None)
+
+    def finish(self, totals: Sequence[Any]) -> pa.Array:
+        return only_values(totals[0])
+
+    # -- in rows -------------------------------------------------------------------
     def __reduce__(self) -> Any:
         return type(self), (self.by, self.value)
 

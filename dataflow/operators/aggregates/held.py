@@ -1,5 +1,6 @@
 """How a column of partials is held in numpy: numbers and bools as they are, moments and durations as numpy's own in the same unit, and all
-else, text, bytes, decimals and times of day, as Python's objects: one for each key, never one for each row.
+else, text, bytes, decimals and times of day, as Python's objects: one for each key, never one for each row. Lists are held by columns
+(:class:`Lists`).
 
 Moments and durations have NaT where there is no value, objects have None.
 """
@@ -7,13 +8,16 @@ Moments and durations have NaT where there is no value, objects have None.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rayad.dataflow.operators.aggregates.lists import Lists
+
 Array = npt.NDArray[Any]
+Held: TypeAlias = "Array | Lists"
 _PLAIN = "iufb"
 
 
@@ -50,8 +54,10 @@ def is_summed(kind: pa.DataType) -> bool:
     return bool(pa.types.is_boolean(kind) or pa.types.is_duration(kind) or decimals)
 
 
-def held(column: pa.Array, neutral: Any) -> Array:
+def held(column: pa.Array, neutral: Any) -> Held:
     """A column as numpy values, with what is neutral in place of nulls."""
+    if pa.types.is_list(column.type):
+        return Lists.of(column)
     if not column.null_count:
         found: Array = column.to_numpy(zero_copy_only=False)
         return found
@@ -64,21 +70,37 @@ def held(column: pa.Array, neutral: Any) -> Array:
     return out
 
 
-def as_column(array: Array, kind: pa.DataType) -> pa.Array:
+def as_column(array: Held, kind: pa.DataType) -> pa.Array:
     """What :func:`held` gave, as Arrow has it; NaT and None as null.
 
     >>> as_column(held(pa.array(["b", None]), None), pa.string()).to_pylist()
     ['b', None]
     """
-    return pa.array(array, kind)
+    return array.as_column(kind) if isinstance(array, Lists) else pa.array(array, kind)
 
 
-def as_values(array: Array, kind: pa.DataType) -> list[Any]:
+def nothing_held(kind: pa.DataType) -> Held:
+    """What :func:`held` gives of an empty column of this type."""
+    return Lists.of(pa.array([], kind)) if pa.types.is_list(kind) else np.zeros(0, held_dtype(kind))
+
+
+def grown(array: Held, size: int, neutral: Any) -> Held:
+    """The same, with what is neutral behind it up to ``size``."""
+    if isinstance(array, Lists):
+        return array.grown(size)
+    out = np.full(size, neutral, dtype=array.dtype)
+    out[: len(array)] = array
+    return out
+
+
+def as_values(array: Held, kind: pa.DataType) -> list[Any]:
     """What :func:`held` gave, as Python values."""
-    values: list[Any] = array.tolist() if array.dtype.kind in _PLAIN else as_column(array, kind).to_pylist()
+    values: list[Any] = (
+        array.tolist() if not isinstance(array, Lists) and array.dtype.kind in _PLAIN else as_column(array, kind).to_pylist()
+    )
     return values
 
 
-def as_totals(arrays: Sequence[Array], kinds: Sequence[pa.DataType]) -> list[Any]:
+def as_totals(arrays: Sequence[Held], kinds: Sequence[pa.DataType]) -> list[Any]:
     """Merged partials as ``Aggregator.finish`` takes them: arrays of numbers as they are, all else as Arrow columns."""
     return [array if array.dtype.kind in _PLAIN else as_column(array, kind) for array, kind in zip(arrays, kinds, strict=True)]

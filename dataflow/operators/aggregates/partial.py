@@ -7,8 +7,9 @@ combining before the exchange, running totals, panes and sessions, asks the part
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -17,13 +18,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayad.dataflow.operators.aggregates.held import as_column, held, held_dtype
+from rayad.dataflow.operators.aggregates.lists import Lists, lengths_of
 from rayad.dataflow.operators.aggregates.sums import added
 from rayad.dataflow.operators.keys import group_functions as functions
 from rayad.dataflow.operators.keys.group_functions import GroupFunction
 from rayad.dataflow.operators.keys.keyed import group, may_overflow
 from rayad.dataflow.operators.keys.packing import packed_group
+from rayad.dataflow.records.batches import one_array
+from rayad.progress import DataflowError, show
 
 Array = npt.NDArray[Any]
+_MICROSECONDS = {"s": 1_000_000, "ms": 1_000}
 _NOT_A_TIME = np.iinfo(np.int64).min
 Values: TypeAlias = "pa.Array | pa.ChunkedArray"
 
@@ -42,6 +47,13 @@ class Partial(ABC):
     goes_on: ClassVar[bool] = False
     """Whether :meth:`made` does something."""
 
+    field: str | None = None
+    """Of which field of what its aggregation makes of the values it is; None: of the whole."""
+
+    gathers: ClassVar[bool] = False
+    """Whether it looks at all values of a group together: ``of_rows`` is ``POSITIONS`` alone, and :meth:`gathered` makes its one column of
+    lists, of values and of such lists."""
+
     # -- of values ------------------------------------------------------------------
     def needs_rows(self, values: Values) -> bool:
         """Whether columns would give another result than rows for these values, because they leave 64 bits or are rounded."""
@@ -50,6 +62,15 @@ class Partial(ABC):
     def made(self, columns: Sequence[pa.Array]) -> Sequence[pa.Array]:
         """Its columns, from what the functions ``of_rows`` gave."""
         return columns
+
+    def gathered(self, items: Values, positions: Array, lengths: Array) -> pa.ListArray:
+        """Its column, a list for each group.
+
+        Args:
+            positions: of the items of each group, one group behind the other.
+            lengths: how many items each group has, shape (groups,).
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def of_each(self, values: Values | None, rows: int, kinds: Sequence[pa.DataType]) -> list[pa.Array] | None:
@@ -109,6 +130,24 @@ class Total(Partial):
 
     def may_overflow(self, columns: Sequence[Values]) -> bool:
         return may_overflow(columns[0])
+
+
+class Meant(Total):
+    """The sum that a mean is made of. A mean of durations is in microseconds: rows handle values that 64 bits do not hold as such."""
+
+    def needs_rows(self, values: Values) -> bool:
+        return super().needs_rows(values) or _beyond_microseconds(values)
+
+    def of_each(self, values: Values | None, rows: int, kinds: Sequence[pa.DataType]) -> list[pa.Array] | None:
+        assert values is not None
+        return None if _beyond_microseconds(values) else super().of_each(values, rows, kinds)
+
+
+def _beyond_microseconds(values: Values) -> bool:
+    if not pa.types.is_duration(values.type) or values.type.unit not in _MICROSECONDS or len(values) == values.null_count:
+        return False
+    bounds = pc.min_max(values.cast(pa.int64())).as_py()
+    return bool(max(abs(bounds["min"]), abs(bounds["max"])) * _MICROSECONDS[values.type.unit] >= 1 << 63)
 
 
 class _OneExtreme(Partial):
@@ -175,7 +214,26 @@ class CountValid(_OneCount):
         return [pc.is_valid(values).cast(kinds[0]) if values.null_count else pa.array(np.ones(rows, dtype=np.int64))]
 
 
-TOTAL, SMALLEST, LARGEST, COUNT_ALL, COUNT_VALID = Total(), Smallest(), Largest(), CountAll(), CountValid()
+TOTAL, MEANT, SMALLEST, LARGEST, COUNT_ALL, COUNT_VALID = Total(), Meant(), Smallest(), Largest(), CountAll(), CountValid()
+
+
+_BY_NAME: dict[str, Partial] = {"sum": TOTAL, "min": SMALLEST, "max": LARGEST}
+
+
+def of_names(columns: Mapping[str, str], what: str) -> tuple[Partial, ...]:
+    """For each name, with ``"sum"``, ``"min"`` or ``"max"``, that partial and a count, of the field of that name.
+
+    >>> [(partial.field, *partial.columns) for partial in of_names({"low": "min"}, "columns")]
+    [('low', 'min'), ('low', 'count')]
+    """
+    out: list[Partial] = []
+    for name, how in columns.items():
+        if how not in _BY_NAME:
+            raise DataflowError(f"{what} has {show(how, 40)} for {show(name, 40)}: two of a column become one by {sorted(_BY_NAME)}")
+        for partial in (_BY_NAME[how], COUNT_VALID):
+            out.append(copy.copy(partial))
+            out[-1].field = name
+    return tuple(out)
 
 
 def each_of(function: Callable[[Any, Any], Any], left: Array, right: Array) -> Array:
@@ -202,6 +260,11 @@ def _cast(values: Values | None, kind: pa.DataType) -> list[pa.Array] | None:
         return None
 
 
+def _sums(values: Array, lengths: Array) -> Array:
+    """The sums of runs of these lengths, none of which is empty."""
+    return np.add.reduceat(values, np.cumsum(lengths) - lengths) if len(lengths) else values[:0]
+
+
 class Partials:
     """Several partials side by side: the columns behind the keys (and places) of a batch.
 
@@ -223,10 +286,10 @@ class Partials:
         return partial.neutral(at, dtype)
 
     def filled(self, columns: Sequence[pa.Array]) -> list[Array]:
-        """The columns as numpy values, with what is neutral in place of nulls."""
+        """The columns as they are held, with what is neutral in place of nulls."""
         return [self._held(i, column) for i, column in enumerate(columns)]
 
-    def _held(self, i: int, column: pa.Array) -> Array:
+    def _held(self, i: int, column: pa.Array) -> Any:
         return held(column, self.neutral(i, held_dtype(column.type)) if column.null_count else None)
 
     # -- merged at slots -------------------------------------------------------------
@@ -257,28 +320,34 @@ class Partials:
         keys, values = names[:leading], names[leading:]
         if self.may_overflow(table.columns[leading:]):
             return None
-        wanted = [(name, function) for name, function in zip(values, self._merging(), strict=True)]
+        wanted = [
+            (None if function is functions.POSITIONS else name, function) for name, function in zip(values, self._merging(), strict=True)
+        ]
         columns = packed_group(table, keys, wanted) if pack else None
         if columns is None:
             columns = group(table, keys, wanted, values).columns
-        made = zip([*columns[:leading], *self._from_groups(columns[leading:])], schema.types, strict=True)
+        made = zip([*columns[:leading], *self._from_groups(table.columns[leading:], columns[leading:])], schema.types, strict=True)
         return pa.RecordBatch.from_arrays([c if c.type.equals(kind) else c.cast(kind) for c, kind in made], schema=schema)
 
     def _merging(self) -> list[GroupFunction]:
-        return [f for partial, _ in self._parts for f in partial.of_columns or [functions.LIST] * len(partial.columns)]
+        return [f for partial, _ in self._parts for f in partial.of_columns or [functions.POSITIONS] * len(partial.columns)]
 
-    def _from_groups(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
+    def _from_groups(self, values: Sequence[pa.ChunkedArray], columns: Sequence[pa.Array]) -> list[pa.Array]:
         out: list[pa.Array] = []
         for partial, its in self._parts:
-            some = columns[its]
-            out += some if partial.of_columns is not None else self._lists_merged(partial, its.start, some)
+            if partial.of_columns is not None:
+                out += columns[its]
+                continue
+            rows = columns[its][0]
+            positions, lengths = rows.flatten().to_numpy(), lengths_of(rows)
+            if partial.gathers:
+                lists = Lists.of(one_array(values[its.start]))[positions]
+                out.append(partial.gathered(lists.items(), np.arange(int(lists.lengths.sum())), _sums(lists.lengths, lengths)))
+                continue
+            flat = [self._held(its.start + i, one_array(column.take(pa.array(positions)))) for i, column in enumerate(values[its])]
+            arrays = merged_runs(partial, flat, lengths)
+            out += [as_column(array, column.type) for array, column in zip(arrays, values[its], strict=True)]
         return out
-
-    def _lists_merged(self, partial: Partial, first: int, lists: Sequence[pa.ListArray]) -> list[pa.Array]:
-        lengths = pc.list_value_length(lists[0]).to_numpy(zero_copy_only=False)
-        flat = [self._held(first + i, column.flatten()) for i, column in enumerate(lists)]
-        arrays = merged_runs(partial, flat, lengths)
-        return [as_column(array, column.type.value_type) for array, column in zip(arrays, lists, strict=True)]
 
 
 def merged_runs(partial: Partial, columns: list[Array], lengths: Array) -> list[Array]:

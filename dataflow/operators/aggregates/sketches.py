@@ -79,6 +79,7 @@ class Quantile(Aggregator):
     """
 
     name = "quantile"
+    is_tried = True
     may_change: ClassVar[frozenset[str]] = frozenset({"q"})
 
     def __init__(self, q: float, relative_error: float = 0.01) -> None:

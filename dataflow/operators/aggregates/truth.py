@@ -32,6 +32,7 @@ class AnyTrue(_OfBools):
     """Whether a value is true."""
 
     name = "any"
+    is_tried = True
     partials = (TOTAL, COUNT_VALID)
     state_columns = ("any",)
 
@@ -49,6 +50,7 @@ class AllTrue(_OfBools):
     """Whether no value is false."""
 
     name = "all"
+    is_tried = True
     partials = (TOTAL, COUNT_VALID)
     state_columns = ("all",)
 

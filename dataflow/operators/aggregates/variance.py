@@ -178,6 +178,7 @@ class Variance(Aggregator):
 
     ddof: int = 1
     name: str = "var"
+    is_tried: ClassVar[bool] = True
     partials = (Dispersion(),)
     may_change: ClassVar[frozenset[str]] = frozenset({"ddof"})
 
@@ -212,6 +213,7 @@ class Deviation(Variance):
     """The standard deviation, the root of the :class:`Variance`."""
 
     name: str = "std"
+    is_tried: ClassVar[bool] = True
     partials = Variance.partials
 
     def result(self, accumulator: Spread) -> float | None:

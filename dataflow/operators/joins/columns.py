@@ -24,7 +24,7 @@ from rayad.dataflow.operators.state.group_index import Groups, chosen, compacted
 from rayad.dataflow.operators.state.stored_columns import narrow, stored, taken_back
 from rayad.dataflow.operators.state.touched_keys import Additions
 from rayad.dataflow.operators.state.two_forms import ColumnForm
-from rayad.dataflow.records.batches import keyed_columns, mark_keyed, one_batch, take_rows
+from rayad.dataflow.records.batches import keyed_columns, mark_keyed, no_rows, one_batch, take_rows
 from rayad.dataflow.records.key_hashing import groups_of_hashes, hash_columns, mix64_array
 from rayad.progress import Timestamp
 
@@ -326,6 +326,18 @@ class ColumnJoin(ColumnForm):
         positions = (np.cumsum(stays) - 1)[run.positions[indexed]]
         times = run.times if isinstance(run.times, int) else run.times[stays]
         return SortedRun(run.codes[indexed], positions, take_rows(run.rows, pa.array(np.flatnonzero(stays))), times, run.groups[stays])
+
+    def schema_of(self, inputs: Sequence[pa.Schema | None]) -> pa.Schema | None:
+        """Of pairs, as long as both sides are like these; to be asked before anything comes."""
+        left, right = [None if schema is None else no_rows(schema) for schema in inputs]
+        if left is None or right is None:
+            return None
+        try:
+            self._learn(0, left.schema)
+            self._learn(1, right.schema)
+        except NotColumnar:
+            return None
+        return joined_batch(left, right, self.schemas).schema
 
 
 _Part = tuple[int, pa.RecordBatch, Any]

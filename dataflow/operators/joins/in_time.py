@@ -4,7 +4,7 @@ a time are late is known when the time before it is complete."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Generic
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ from rayad.dataflow.operators.state.two_forms import Columns, Rows, TwoForms
 from rayad.dataflow.operators.state.waiting import Batches, Waiting
 from rayad.dataflow.operators.windows.assigning import SENT_ROWS_MAX
 from rayad.dataflow.operators.windows.watermarks import Marks
-from rayad.dataflow.records.batches import to_rows
+from rayad.dataflow.records.batches import no_rows, to_rows
 from rayad.dataflow.vertex import EndVertex
 from rayad.progress import Timestamp
 
@@ -28,6 +28,7 @@ class JoinInTime(KeyedVertex, EndVertex, ABC):
         delays: how late records of each of the other ports' streams may come.
     """
 
+    gives_records = True
     sequential = True
     broadcast_may_repeat = True
     may_change = frozenset({"delays"})
@@ -79,13 +80,27 @@ class JoinInTwoForms(JoinInTime, Generic[Rows, Columns]):
 
     Args:
         delays: see :class:`JoinInTime`.
-        kept: the records that wait for others. Its forms take batches (rows: ``put(side, batch, watermark)``; columns: ``check(side,
-            batches)``, then ``accept(side, batches, watermark)``).
+        kept: the records that wait for others. Its forms take batches (rows: ``put(side, batch, *told)``; columns: ``check(side,
+            batches)``, then ``accept(side, batches, *told)``), which gives what is late, and results; ``due(watermark)`` gives the results
+            that are settled; the columns' ``results(left, right)`` makes results of rows that have met.
     """
 
+    @abstractmethod
     def __init__(self, delays: tuple[Any, ...], kept: TwoForms[Rows, Columns]) -> None:
         super().__init__(delays)
         self.open = kept
+
+    def schemas_of(self, inputs: Sequence[pa.Schema | None]) -> Sequence[pa.Schema | None]:
+        left, right = [None if schema is None else no_rows(schema) for schema in inputs[:2]]
+        columns: Any = self.open.columns
+        if left is None or right is None:
+            return ()
+        try:
+            columns.check(0, [left])
+            columns.check(1, [right])
+        except NotColumnar:
+            return ()
+        return (columns.results(left, right).schema,)
 
     def _put(self, side: int, batches: list[Any], mark: Any, time: Timestamp) -> list[Any]:
         rows: Any = self.open.rows
@@ -96,10 +111,23 @@ class JoinInTwoForms(JoinInTime, Generic[Rows, Columns]):
             except NotColumnar:
                 pass
             else:
-                return self._late_of(columns.accept(side, batches, mark), time)
+                return self._late_of(columns.accept(side, batches, *self.told(mark, time)), time)
         self.open.to_rows()
-        return [late for batch in batches for late in self._late_of(rows.put(side, batch, mark), time)]
+        return [late for batch in batches for late in self._late_of(rows.put(side, batch, *self.told(mark, time)), time)]
 
-    def _late_of(self, taken: Any, time: Timestamp) -> list[Any]:
+    def told(self, mark: Any, time: Timestamp) -> tuple[Any, ...]:
+        """What the forms are told with records: the watermark."""
+        return (mark,)
+
+    def _late_of(self, taken: tuple[list[Any], list[Any]], time: Timestamp) -> list[Any]:
         """The late ones of what a form gave when it took records in."""
-        return taken  # type: ignore[no-any-return]
+        late, results = taken
+        self.send_cut(results, time)
+        return late
+
+    def _fire(self, time: Timestamp, mark: Any) -> None:
+        columns: Any = self.open.columns
+        rows: Any = self.open.rows
+        if columns.is_used:
+            self.send_cut(columns.due(mark), time)
+        self.send_cut(rows.due(mark), time)

@@ -75,8 +75,8 @@ class IntervalRows(KeptRows):
     def due(self, mark: Any) -> Iterator[list[Any]]:
         """The records that are settled at a watermark (None: all) and met none, where the join gives these; they are forgotten."""
         out: list[Any] = []
-        for side, key, end in self.ended(mark):
-            out += self._drop(side, key, end - self._reach[side][1])
+        for side, key, tick, _ in self.ended(mark):
+            out += self._drop(side, key, tick)
         if out:
             yield out
 
@@ -111,13 +111,3 @@ class IntervalJoin(JoinInTwoForms[IntervalRows, IntervalColumns]):
         now = self.marks.watermark.now
         if now is not None:  # what has come may be settled already, also where the watermark has not moved
             self._fire(time, now)
-
-    def _late_of(self, taken: Any, time: Timestamp) -> list[Any]:
-        late, results = taken
-        self.send_cut(results, time)
-        return late  # type: ignore[no-any-return]
-
-    def _fire(self, time: Timestamp, mark: Any) -> None:
-        if self.open.columns.is_used:
-            self.send_cut(self.open.columns.due(mark), time)
-        self.send_cut(self.open.rows.due(mark), time)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +23,9 @@ class Join(KeyedVertex):
 
     def __init__(self) -> None:
         self.sides = TwoForms(KeyedLists(2), ColumnJoin)
+
+    def schemas_of(self, inputs: Sequence[pa.Schema | None]) -> Sequence[pa.Schema | None]:
+        return (self.sides.columns.schema_of(inputs),)
 
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
         rows = self.sides.rows

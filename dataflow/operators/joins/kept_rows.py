@@ -37,8 +37,8 @@ class KeptRows(RowForm):
 
     def __init__(self) -> None:
         self.kept: dict[Any, tuple[list[Any], list[Any]]] = {}
-        self._ends: dict[Any, list[tuple[int, Any]]] = {}
-        """The sides and keys that are to be looked at when the watermark is beyond a tick."""
+        self._ends: dict[Any, list[tuple[int, Any, Any]]] = {}
+        """The sides, keys and ticks of entries that are to be looked at when the watermark is beyond a tick."""
         self._order: list[Any] = []
         self._added = Additions()
         self._placed = 0  # records since there were none
@@ -76,16 +76,17 @@ class KeptRows(RowForm):
         self._placed = self._placed + records if self.kept else 0
         self._added.note((side, batch, *told), records, self._placed)
 
-    def ended(self, mark: Any) -> Iterator[tuple[int, Any, Any]]:
-        """The sides, keys and ticks to be looked at at a watermark (None: all), lowest tick and then the left side first; each once."""
+    def ended(self, mark: Any) -> Iterator[tuple[int, Any, Any, Any]]:
+        """``(side, key, tick, end)`` of the entries to be looked at at a watermark (None: all), lowest end and then the left side first;
+        each once. What :meth:`look_again` asks for meanwhile is among them."""
         self._settled = mark
         if mark is None:
             self._added.forget()
         limit = None if mark is None else exact_moment(mark)
         while self._order and (limit is None or self._order[0] < limit):
             end = heappop(self._order)
-            for side, key in sorted(self._ends.pop(end), key=_SIDE):
-                yield side, key, end
+            for side, key, tick in sorted(self._ends.pop(end), key=_SIDE):
+                yield side, key, tick, end
 
     def is_empty(self, key: Any) -> bool:
         """Whether nothing of a key is left; then it is forgotten."""
@@ -98,10 +99,14 @@ class KeptRows(RowForm):
 
     def _note_end(self, side: int, key: Any, tick: Any) -> None:
         for end in self.ends_of(side, tick):
-            if end not in self._ends:
-                self._ends[end] = []
-                heappush(self._order, end)
-            self._ends[end].append((side, key))
+            self.look_again(side, key, tick, end)
+
+    def look_again(self, side: int, key: Any, tick: Any, end: Any) -> None:
+        """Look at an entry when the watermark is beyond a tick."""
+        if end not in self._ends:
+            self._ends[end] = []
+            heappush(self._order, end)
+        self._ends[end].append((side, key, tick))
 
     # -- snapshots -----------------------------------------------------------------
     def checkpoint(self) -> Any:

@@ -69,14 +69,14 @@ def matches_within(
     if not len(codes) or not len(others):
         return
     begin, end = (np.searchsorted(others, codes, side=side) for side in ("left", "right"))
-    first = _reached(ticks, begin, end, low)
-    counts = _reached(ticks, first, end, high + 1) - first
+    first = reached(ticks, begin, end, low)
+    counts = reached(ticks, first, end, high + 1) - first
     hits = np.flatnonzero(counts)
     if len(hits):
         yield from _expanded(hits, np.ones(len(hits), np.int64), first[hits], counts[hits])
 
 
-def _reached(ticks: Positions, begin: Positions, end: Positions, at: Positions) -> Positions:
+def reached(ticks: Positions, begin: Positions, end: Positions, at: Positions) -> Positions:
     """In each stretch ``begin .. end`` of ticks, which is sorted, the first position whose tick is at or beyond ``at``."""
     while (searched := begin < end).any():
         middle = (begin + end) // 2
@@ -85,9 +85,44 @@ def _reached(ticks: Positions, begin: Positions, end: Positions, at: Positions) 
     return begin
 
 
+class Stretches:
+    """An index of sorted codes, and ticks that are sorted within each: to look for a code and a tick at once, by one number where 64 bits
+    hold both.
+
+    >>> stretches = Stretches(np.array([7, 7, 9]), np.array([10, 30, 20]))
+    >>> hits, where = stretches.of(np.array([9, 8, 7]))
+    >>> hits.tolist(), [part.tolist() for part in where], stretches.reached(where, np.array([0, 11])).tolist()
+    ([0, 2], [[1, 0], [2, 0], [3, 2]], [2, 1])
+    """
+
+    def __init__(self, codes: Numbers, ticks: Positions) -> None:
+        heads = beginnings(codes)
+        self._codes, self._ticks = codes[heads], ticks
+        self._begins, self._ends = heads, np.append(heads[1:], len(codes))
+        self._low = int(ticks.min()) if len(ticks) else 0
+        self._span = (int(ticks.max()) if len(ticks) else 0) - self._low + 2
+        self._both: Positions | None = None
+        if self._span * len(heads) < 1 << 62:
+            self._both = np.repeat(np.arange(len(heads)) * self._span, self._ends - heads) + (ticks - self._low)
+
+    def of(self, codes: Numbers) -> tuple[Positions, tuple[Positions, Positions, Positions]]:
+        """The positions of codes that are here, and their stretches: number, begin, end."""
+        numbers = np.searchsorted(self._codes, codes)
+        hits = np.flatnonzero(self._codes[np.minimum(numbers, len(self._codes) - 1)] == codes) if len(self._codes) else numbers[:0]
+        numbers = numbers[hits]
+        return hits, (numbers, self._begins[numbers], self._ends[numbers])
+
+    def reached(self, where: tuple[Positions, Positions, Positions], at: Positions) -> Positions:
+        """In each stretch the first position whose tick is at or beyond ``at``, else its end."""
+        numbers, begin, end = where
+        if self._both is None:
+            return reached(self._ticks, begin, end, at)
+        return np.searchsorted(self._both, numbers * self._span + np.clip(at - self._low, 0, self._span - 1))
+
+
 def _expanded(heads: Positions, sizes: Positions, low: Positions, counts: Positions) -> Iterator[tuple[Positions, Positions]]:
     """All pairs of ``heads[i] .. + sizes[i]`` with ``low[i] .. + counts[i]``."""
-    rows = _ranges(heads, sizes)  # of the left side, each to be repeated
+    rows = ranges(heads, sizes)  # of the left side, each to be repeated
     repeats, firsts = np.repeat(counts, sizes), np.repeat(low, sizes)
     reach = np.cumsum(repeats)
     begin = 0
@@ -95,11 +130,11 @@ def _expanded(heads: Positions, sizes: Positions, low: Positions, counts: Positi
         before = int(reach[begin - 1]) if begin else 0
         end = max(begin + 1, int(np.searchsorted(reach, before + PAIRS_MAX, side="right")))
         some = slice(begin, end)
-        yield np.repeat(rows[some], repeats[some]), _ranges(firsts[some], repeats[some])
+        yield np.repeat(rows[some], repeats[some]), ranges(firsts[some], repeats[some])
         begin = end
 
 
-def _ranges(starts: Positions, lengths: Positions) -> Positions:
+def ranges(starts: Positions, lengths: Positions) -> Positions:
     """``starts[0], starts[0] + 1, ..`` for each length, one behind the other."""
     total = int(lengths.sum())
     if total == len(lengths) and (lengths == 1).all():
@@ -110,4 +145,4 @@ def _ranges(starts: Positions, lengths: Positions) -> Positions:
     return out
 
 
-__all__ = ["ALONE", "LEFT_ONLY", "OWED", "PAIRS_MAX", "How", "matches", "matches_within"]
+__all__ = ["ALONE", "LEFT_ONLY", "OWED", "PAIRS_MAX", "How", "Stretches", "matches", "matches_within", "ranges", "reached"]

@@ -31,7 +31,6 @@ from rayad.dataflow.operators.windows.pane_runs import Panes
 from rayad.dataflow.operators.windows.panes import Form, grid_of, moment_ticks, windows_between, windows_of_place
 from rayad.dataflow.records.batches import keyed_columns, one_batch, to_rows
 from rayad.dataflow.windows import Sliding, Tumbling, Window
-from rayad.progress import Timestamp
 
 SIDES = ("left", "right")
 """The tables of what a join keeps."""
@@ -142,15 +141,15 @@ class WindowJoinColumns(ColumnForm):
         known = common_schema(side, batches, self.schemas)
         self.learn([known, None] if side == 0 else [None, known])
 
-    def accept(self, side: int, batches: list[pa.RecordBatch], watermark: Any) -> list[Any]:
-        """Take records in; gives those that are late as ``(key, window, record)``. To be called after :meth:`check`."""
+    def accept(self, side: int, batches: list[pa.RecordBatch], watermark: Any) -> tuple[list[Any], list[Any]]:
+        """Take records in; gives those that are late as ``(key, window, record)``, and no results. To be called after :meth:`check`."""
         panes = self.sides[side]
         assert panes is not None
         mark = None if watermark is None else moment_ticks(watermark, panes.form.bound, self.windows)
         run = panes.run_of(pa.Table.from_batches([b.replace_schema_metadata(None) for b in batches]))
         late = [] if mark is None else self._late(side, panes.windows([run], mark))
         panes.keep(run, mark)
-        return late
+        return late, []
 
     def _late(self, side: int, found: tuple[pa.Table, bool] | None) -> list[Any]:
         if found is None:
@@ -176,8 +175,7 @@ class WindowJoinColumns(ColumnForm):
                 met[0][mine] = True  # type: ignore[index]
                 met[1][theirs] = True  # type: ignore[index]
                 if self.how not in LEFT_ONLY:
-                    pairs = left.take(pa.array(mine)), right.take(pa.array(theirs))
-                    out.append(joined_batch(*pairs, self.schemas, (("window", self._windows(0, pairs[0])),)))
+                    out.append(self.results(left.take(pa.array(mine)), right.take(pa.array(theirs))))
         if self.how == "semi" and left is not None:
             out.append(self._records(left.filter(pa.array(met[0]))))
         for side, batch in enumerate(fired):
@@ -208,6 +206,12 @@ class WindowJoinColumns(ColumnForm):
         panes = self.sides[side]
         assert panes is not None
         return windows_between(batch.column(panes.form.keys), panes.ends_of(batch), self.windows)
+
+    def results(self, left: pa.RecordBatch, right: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows that have met, as they are given."""
+        if self.how in LEFT_ONLY:
+            return self._records(left)
+        return joined_batch(left, right, self.schemas, (("window", self._windows(0, left)),))
 
     def _records(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Records of the left side: key columns, ``window``, ``record``."""
@@ -248,8 +252,8 @@ class JoinedWindows(RowForm):
         return bool(self.open)
 
     # -- records and time ------------------------------------------------------------
-    def put(self, side: int, batch: Any, mark: Any) -> list[Any]:
-        """Take records in; gives those that are late at a watermark, as ``(key, window, record)``."""
+    def put(self, side: int, batch: Any, mark: Any) -> tuple[list[Any], list[Any]]:
+        """Take records in; gives those that are late at a watermark, as ``(key, window, record)``, and no results."""
         late = []
         placed = self._places_of(batch)
         for key, record, windows in placed:
@@ -260,7 +264,7 @@ class JoinedWindows(RowForm):
                     self.keep(side, key, window, record)
         self._placed = self._placed + len(placed) if self.open else 0
         self._added.note((side, batch, mark), len(placed), self._placed)
-        return late
+        return late, []
 
     def _places_of(self, batch: Any) -> list[tuple[Any, Any, list[Window]]]:
         """``(key, record, windows)``."""
@@ -372,12 +376,6 @@ class WindowJoin(JoinInTwoForms[JoinedWindows, WindowJoinColumns]):
     def __init__(self, windows: Tumbling | Sliding, delays: tuple[Any, ...], how: How = "inner") -> None:
         super().__init__(delays, TwoForms(JoinedWindows(windows, how), partial(WindowJoinColumns, windows, how)))
         self.windows = windows
-
-    def _fire(self, time: Timestamp, mark: Any) -> None:
-        if self.open.columns.is_used:
-            self.send_cut(self.open.columns.due(mark), time)
-        for out in self.open.rows.due(mark):
-            self.send_by(0, out, time)
 
 
 Sides = tuple[dict[Any, list[Any]], dict[Any, list[Any]]]

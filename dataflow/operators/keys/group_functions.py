@@ -163,4 +163,5 @@ MAX = Extreme("max", np.maximum, _least)
 MEAN = GroupFunction("mean")
 VARIANCE = GroupFunction("variance")
 """Of the whole group: the squares of the distances from the mean, divided by how many there are."""
-LIST = GroupFunction("list")
+POSITIONS = GroupFunction("list")
+"""The rows of the group, ascending, as a list of numbers; it takes no column."""

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from rayad.dataflow.operators.keys.column_keys import plain
 from rayad.dataflow.operators.keys.keyed import distinct_names
-from rayad.dataflow.operators.stateless import Element
+from rayad.dataflow.operators.stateless import Element, columns_given
 from rayad.dataflow.records.batches import ROWS_KEY, keyed_columns, mark_keyed, take_rows, to_rows
 from rayad.dataflow.records.calling import mapped
 from rayad.dataflow.records.selectors import KeySelector, require_columns
@@ -45,6 +45,9 @@ class KeyFirst(Element):
 
     def rows_because(self, schema: pa.Schema) -> str | None:
         return None if self.key.columns else "its key is a function"
+
+    def schema_of(self, schema: pa.Schema) -> pa.Schema | None:
+        return columns_given(self, schema)
 
 
 def with_key(batch: pa.RecordBatch, keys: tuple[str, ...]) -> pa.RecordBatch:

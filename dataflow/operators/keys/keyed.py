@@ -13,12 +13,13 @@ from decimal import Decimal
 from operator import itemgetter
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayad.dataflow.operators.keys.column_keys import key_normalised
 from rayad.dataflow.operators.keys.dense_groups import dense_group
-from rayad.dataflow.operators.keys.group_functions import DECIMAL_DIGITS, GroupFunction
+from rayad.dataflow.operators.keys.group_functions import DECIMAL_DIGITS, POSITIONS, GroupFunction
 from rayad.dataflow.operators.stateless import Element
 from rayad.dataflow.records.batches import mark_keyed, one_array, to_rows
 from rayad.dataflow.records.calling import mapped
@@ -109,7 +110,7 @@ def group(
     batch: pa.RecordBatch | pa.Table, keys: list[str], aggregations: Sequence[tuple[str | None, GroupFunction]], names: list[str]
 ) -> pa.RecordBatch:
     """A group-by as one keyed batch: the key columns first, then a column for each ``(column, function)`` under ``names`` (with ``_``
-    behind one that is taken); the column is None for ``COUNT_ROWS``."""
+    behind one that is taken); the column is None for ``COUNT_ROWS`` and ``POSITIONS``."""
     table = batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
     if len(keys) == 1:
         dense = dense_group(table, keys[0], aggregations)
@@ -126,7 +127,11 @@ def group(
     for position in range(len(keys)):
         if pa.types.is_floating(table.schema.field(position).type):
             table = table.set_column(position, leading[position], key_normalised(table.column(position)))
-    wanted = [([] if each is None else number[each], f.arrow) for each, (_, f) in zip(needed, aggregations, strict=True)]
+    wanted: list[Any] = [([] if each is None else number[each], f.arrow) for each, (_, f) in zip(needed, aggregations, strict=True)]
+    if any(function is POSITIONS for _, function in aggregations):
+        rows = str(table.num_columns)
+        table = table.append_column(rows, pa.array(np.arange(table.num_rows)))
+        wanted = [(rows, f.arrow) if f is POSITIONS else each for each, (_, f) in zip(wanted, aggregations, strict=True)]
     out = table.unify_dictionaries().group_by(leading, use_threads=False).aggregate(wanted).combine_chunks()
     columns = [out.column(name) for name in leading] + [out.column(i) for i in range(len(keys), out.num_columns)]
     for at, (column, function) in enumerate(aggregations, len(keys)):

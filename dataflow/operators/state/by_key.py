@@ -8,7 +8,6 @@ from typing import Any
 
 from rayad.dataflow.operators.state.contents import comparable, originals
 from rayad.dataflow.operators.state.group_index import GroupIndices, PairIndex
-from rayad.dataflow.operators.state.keyed_state import KeyedState
 from rayad.dataflow.operators.state.stored_rows import FEW_ROWS, StoredRows, plain_and_few
 from rayad.dataflow.operators.state.tables import TIME, Entries, Opening, Whole, dict_of_entries, entries_of_dict
 from rayad.dataflow.operators.state.touched_keys import Additions, TouchedKeys, now_and_gone
@@ -170,7 +169,7 @@ class GrowingDict(_Indexed):
         return KeyedDict(opening=self._opening)
 
 
-class GrowingSet(KeyedState):
+class GrowingSet(RowForm):
     """``(key, something)`` pairs that stay.
 
     >>> seen = GrowingSet()
@@ -182,6 +181,10 @@ class GrowingSet(KeyedState):
         self.kept: set[Any] = set()
         self._added = Additions()
         self._index: PairIndex | None = None
+
+    @property
+    def is_used(self) -> bool:
+        return bool(self.kept)
 
     def new(self, pairs: Iterable[Any]) -> list[Any]:
         """Those of these pairs that are not here."""
@@ -240,7 +243,7 @@ class GrowingSet(KeyedState):
 
 
 class KeyedSets(KeyedDict):
-    """The same of keys that come and go: ``{key: {something: None, ...}}``.
+    """The same of keys that come and go: ``{key: {something: None, ...}}``. To other replicas they go as pairs.
 
     >>> seen = KeyedSets()
     >>> seen.add([("a", 1), ("a", 2), ("b", 1)]); seen.drop(["a"])
@@ -258,6 +261,14 @@ class KeyedSets(KeyedDict):
         for key, value in pairs:
             self.kept.setdefault(key, {})[value] = None
         self.note([key for key, _ in pairs], len(self.kept))
+
+    def give(self, groups: frozenset[int], key_groups: int) -> Any:
+        given = super().give(groups, key_groups)
+        return given and [(key, value) for key, some in given.items() for value in some]
+
+    def take(self, given: Any) -> None:
+        self._indices.removed(self.kept, [key for key, _ in given])
+        self.add(given)
 
     def entries(self) -> dict[str, Entries]:
         pairs = originals((key, value) for key, some in self.kept.items() for value in some)

@@ -39,7 +39,7 @@ class KeyIndex:
         column = columns[0]
         if self._key_columns == 1 and column.type == pa.int64() and not column.null_count:
             if self._integers is None and not self._slots:
-                self._integers = _integer_table(max(FIRST_SLOTS, len(column)))
+                self._integers = integer_table(max(FIRST_SLOTS, len(column)))
             if self._integers is not None:
                 return self._integers.factorize(np.ascontiguousarray(column.to_numpy())).astype(np.int64, copy=False)
         self._to_dict()
@@ -92,7 +92,8 @@ class KeyIndex:
             self._integers = None
 
 
-def _integer_table(size: int) -> Any:
+def integer_table(size: int) -> Any:
+    """pandas' table from integers to the numbers 0, 1, 2, ... in the order in which they are first seen; None with a pandas without it."""
     try:
         from pandas._libs.hashtable import Int64Factorizer
     except ImportError:  # another pandas: then a dict does it

@@ -6,6 +6,7 @@ restores, gives and takes each of them by the name of its attribute. What there 
 | module | state |
 | --- | --- |
 | ``by_key`` | dicts by key, sets and lists that only grow |
+| ``by_moment`` | dicts by key whose keys come to a moment, in its order |
 | ``waiting`` | what waits for its time to be complete, and asks for the notification |
 | ``two_forms`` | columns as long as all batches are columns, rows from then on |
 
@@ -16,8 +17,10 @@ Each says how it is a table (``tables``), for :func:`rayad.read_state` and its i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
+
+import pyarrow as pa
 
 from rayad.dataflow.operators.state.tables import Entries, Whole, dict_of_entries, entries_of_dict
 from rayad.dataflow.vertex import Vertex
@@ -112,9 +115,18 @@ class KeyedVertex(Vertex):
     state_version = 2
     """1: each operator had a shape of its own for what it stored."""
 
+    gives_records: ClassVar[bool] = False
+    """Whether results hold records, or values of them, as they came."""
+
     def states(self) -> dict[str, KeyedState]:
         """What is stored and moves, by name."""
         return {name: value for name, value in vars(self).items() if isinstance(value, KeyedState)}
+
+    def schemas_of(self, inputs: Sequence[pa.Schema | None]) -> Sequence[pa.Schema | None]:
+        """The columns of what leaves by each output, as long as all that comes is columns of these schemas, one for each input; None, or
+        nothing at all, where they are not known. Asked when the program is written, of a vertex that never runs: it makes results of no
+        rows, so that nothing else says what they are."""
+        return ()
 
     # -- snapshots -----------------------------------------------------------------
     @property

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rayad.dataflow.operators.aggregates.held import as_column, as_values, held_dtype
+from rayad.dataflow.operators.aggregates.held import as_column, as_values, grown, nothing_held
+from rayad.dataflow.operators.aggregates.lists import Lists
 from rayad.dataflow.operators.aggregates.partial import Partials
 from rayad.dataflow.operators.keys.schemas import as_schema
 from rayad.dataflow.operators.state.group_index import chosen, compacted
@@ -39,7 +40,7 @@ class ColumnTotals:
         self._changes: _Changes | None = None
         self._groups: SlotGroups | None = None
         self._given: npt.NDArray[np.bool_] | None = None  # slots whose totals were given to another replica
-        self.arrays = [np.zeros(0, dtype=held_dtype(schema.field(key_columns + i).type)) for i in range(partials.width)]
+        self.arrays = [nothing_held(schema.field(key_columns + i).type) for i in range(partials.width)]
 
     def merge(self, partial: pa.RecordBatch) -> list[Any]:
         """Add one row per distinct key; gives the totals of those keys, as arrays in the same order.
@@ -78,16 +79,15 @@ class ColumnTotals:
         array = self.arrays[i]
         if needed > len(array):
             size = max(needed, 2 * len(array), 1024)
-            grown = np.full(size, self.partials.neutral(i, array.dtype), dtype=array.dtype)
-            grown[: len(array)] = array
-            self.arrays[i] = array = grown
+            self.arrays[i] = array = grown(array, size, self.partials.neutral(i, array.dtype))
         return array
+
+    def _typed(self) -> list[tuple[Any, pa.DataType]]:
+        return list(zip(self.arrays, self.schema.types[self.key_columns :], strict=True))
 
     def rows(self) -> list[tuple[Any, tuple[Any, ...]]]:
         """``(key, partials)`` of every key."""
-        columns = [
-            as_values(array[: len(self)], kind) for array, kind in zip(self.arrays, self.schema.types[self.key_columns :], strict=True)
-        ]
+        columns = [as_values(array[: len(self)], kind) for array, kind in self._typed()]
         given = set() if self._given is None else set(np.flatnonzero(self._given).tolist())
         keys = enumerate(self._made_index().keys())
         return [(key, tuple(column[slot] for column in columns)) for slot, key in keys if slot not in given]
@@ -97,7 +97,7 @@ class ColumnTotals:
         """Keys by slot and their totals; the index is made anew by :meth:`restore`."""
         types = [self.schema.field(i).type for i in range(self.key_columns)]
         keys = self._index.key_columns(types) if self._index is not None else self._first_keys
-        totals = [_narrowed(a[: len(self)]) for a in self.arrays]
+        totals = [_narrowed(a[: len(self)], kind) for a, kind in self._typed()]
         return {"schema": self.schema, "keys": _stored_keys(keys), "totals": totals, "given": self._given_slots()}
 
     @staticmethod
@@ -114,7 +114,7 @@ class ColumnTotals:
             self._made_index().restore(keys)
         elif keys is not None:
             self._first_keys = _columns_of(keys)
-        self.arrays = [total.astype(own.dtype) for total, own in zip(state["totals"], self.arrays, strict=True)]
+        self.arrays = [_widened(total, own) for total, own in zip(state["totals"], self.arrays, strict=True)]
         self._restore_given(state["given"])
 
     def take_changes(self) -> Callable[[], dict[str, Any]] | None:
@@ -130,7 +130,7 @@ class ColumnTotals:
             "keys": _stored(changes.new_keys),
             "slots": None if is_most else narrow(old),
             "given": self._given_slots(),
-            "totals": [(_narrowed(array[old]), _narrowed(array[new])) for array in self.arrays],
+            "totals": [(_narrowed(array[old], kind), _narrowed(array[new], kind)) for array, kind in self._typed()],
         }
 
     def restore_changes(self, changes: dict[str, Any]) -> None:
@@ -140,8 +140,8 @@ class ColumnTotals:
             self._made_index().slots_of(taken_back(changes["keys"])[0].columns)
         for i, (old, new) in enumerate(changes["totals"]):
             array = self._grown(i, len(self))
-            array[slice(0, known) if changes["slots"] is None else changes["slots"]] = old
-            array[known : len(self)] = new
+            array[slice(0, known) if changes["slots"] is None else changes["slots"]] = _widened(old, array)
+            array[known : len(self)] = _widened(new, array)
         self._restore_given(changes["given"])
 
     def _given_slots(self) -> Any:
@@ -248,12 +248,20 @@ def _stored_keys(keys: list[Any] | None) -> Any:
     return _stored([[pa.array(narrow(column.to_numpy())) if is_wide else column for column, is_wide in zip(keys, wide, strict=True)]]), wide
 
 
-def _narrowed(array: Any) -> Any:
-    """Integers in as few bytes as hold them, others as they are; a copy in either case, so that it stays as it was."""
+def _narrowed(array: Any, kind: pa.DataType) -> Any:
+    """Integers in as few bytes as hold them, lists as columns, others as they are; a copy in any case, so that it stays as it
+    was."""
+    if isinstance(array, Lists):
+        return tuple(stored([pa.RecordBatch.from_arrays([array.as_column(kind)], names=["lists"])]))
     small = narrow(array) if array.dtype == np.int64 else array
     own = small.copy() if small is array else small
     own.flags.writeable = False  # the writer needs no copy of its own
     return own
+
+
+def _widened(narrowed: Any, own: Any) -> Any:
+    """The inverse of :func:`_narrowed`, for the place of ``own``."""
+    return Lists.of(taken_back(narrowed)[0].column(0)) if isinstance(own, Lists) else narrowed.astype(own.dtype)
 
 
 def _stored(keys: list[list[pa.Array]]) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 
@@ -16,7 +18,9 @@ from rayad.progress import Timestamp
 class EpochWindows(EpochTotals):
     """Totals of each time alone that leave as columns: the key columns, ``window``, and the value (several of them as a struct)."""
 
-    def emit_columns(self, out: pa.RecordBatch, time: Timestamp) -> None:
+    def given(self, out: Any, time: Timestamp) -> Any:
+        if not isinstance(out, pa.RecordBatch):
+            return super().given(out, time)
         start = time.counters[-1] if time.counters else time.epoch
         windows = window_array(*(pa.array(np.full(out.num_rows, at, np.int64)) for at in (start, start + 1)))
         keys = keyed_columns(out.schema) or 0
@@ -24,4 +28,4 @@ class EpochWindows(EpochTotals):
         if isinstance(self.aggregator, Several):
             values, names = [pa.StructArray.from_arrays(values, names=names[keys:])], [*names[:keys], "value"]
         labels = distinct_names(names[:keys], ["window", *names[keys:]])
-        self.send_by(0, mark_keyed(pa.RecordBatch.from_arrays([*leading, windows, *values], names=labels), keys), time)
+        return mark_keyed(pa.RecordBatch.from_arrays([*leading, windows, *values], names=labels), keys)

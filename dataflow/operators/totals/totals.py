@@ -7,7 +7,7 @@ sum that leaves 64 bits, and columns of types that do not go together turn the s
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -23,7 +23,7 @@ from rayad.dataflow.operators.state.slot_groups import NotColumns
 from rayad.dataflow.operators.state.two_forms import ColumnForm, TwoForms
 from rayad.dataflow.operators.state.waiting import Batches, ByKey, Waiting
 from rayad.dataflow.operators.totals.columns import ColumnTotals
-from rayad.dataflow.records.batches import mark_keyed, to_rows
+from rayad.dataflow.records.batches import mark_keyed, no_rows, to_rows
 from rayad.progress import Timestamp
 
 COMPACT_ROWS = 1 << 19
@@ -91,8 +91,16 @@ class TotalsByTime(KeyedVertex):
         table = pa.Table.from_batches(together)
         return self._partials.group(table, len(schema) - self._partials.width, schema)
 
-    def _emit_finished(self, partial: pa.RecordBatch, totals: list[Any], time: Timestamp) -> None:
-        """Send the totals of the keys of ``partial``, in its order."""
+    def schemas_of(self, inputs: Sequence[pa.Schema | None]) -> Sequence[pa.Schema | None]:
+        nothing = None if inputs[0] is None else no_rows(inputs[0])
+        if nothing is None:
+            return ()
+        totals = self._partials.filled(nothing.columns[nothing.num_columns - self._partials.width :])
+        given = self.given(self._finished(nothing, totals), Timestamp(0))
+        return (given.schema if isinstance(given, pa.RecordBatch) else None,)
+
+    def _finished(self, partial: pa.RecordBatch, totals: list[Any]) -> pa.RecordBatch:
+        """The totals of the keys of ``partial``, in its order."""
         fields, keys = partial.schema, partial.num_columns - self._partials.width
         finished = self.aggregator.results(fields.names[keys:], as_totals(totals, fields.types[keys:]))
         named = isinstance(self.aggregator, Several)
@@ -100,15 +108,11 @@ class TotalsByTime(KeyedVertex):
         # The values of a dict keep the names that the user gave; a key column of such a name gives way.
         names = [*distinct_names(wanted, leading)[len(wanted) :], *wanted] if named else distinct_names(leading, wanted)
         columns = [*(partial.column(i) for i in range(keys)), *(column for _, column in finished)]
-        self.emit_columns(mark_keyed(pa.RecordBatch.from_arrays(columns, names=names), keys, named=named), time)
+        return mark_keyed(pa.RecordBatch.from_arrays(columns, names=names), keys, named=named)
 
-    def emit_rows(self, out: list[Any], time: Timestamp) -> None:
-        """Send results; windows over epochs say which."""
-        self.send_by(0, out, time)
-
-    def emit_columns(self, out: pa.RecordBatch, time: Timestamp) -> None:
-        """Send columnar results."""
-        self.send_by(0, out, time)
+    def given(self, out: Any, time: Timestamp) -> Any:
+        """Results as they leave; windows over epochs say which."""
+        return out
 
     def _pairs(self, batches: list[pa.RecordBatch]) -> list[Any]:
         """Columnar partials as the pairs that the row form uses."""
@@ -214,10 +218,11 @@ class Totals(TotalsByTime):
             compacted = self._compact(batches)
             if compacted is not None:
                 try:
-                    self._emit_finished(*self.totals.columns.merge(compacted), time)
+                    finished = self._finished(*self.totals.columns.merge(compacted))
                 except (NotColumns, OverflowError):
                     pass
                 else:
+                    self.send_by(0, self.given(finished, time), time)
                     return
         if batches:
             self._merge_rows(rows, self._pairs(batches))
@@ -232,7 +237,7 @@ class Totals(TotalsByTime):
             state[key] = accumulator
             out.append((key, result(accumulator)))
         kept.note(rows, len(state))
-        self.emit_rows(out, time)
+        self.send_by(0, self.given(out, time), time)
 
 
 class EpochTotals(TotalsByTime):
@@ -249,23 +254,20 @@ class EpochTotals(TotalsByTime):
                 except OverflowError:
                     pass
                 else:
-                    self._emit_finished(compacted, totals, time)
+                    self.send_by(0, self.given(self._finished(compacted, totals), time), time)
                     return
         if batches:
             self._merge_rows(rows, self._pairs(batches))
         if rows:
             result = self.aggregator.result
-            self.emit_rows([(key, result(accumulator)) for key, accumulator in rows.items()], time)
+            self.send_by(0, self.given([(key, result(accumulator)) for key, accumulator in rows.items()], time), time)
 
-    def emit_rows(self, out: list[Any], time: Timestamp) -> None:
+    def given(self, out: Any, time: Timestamp) -> Any:
         from rayad.dataflow.windows import Window
 
         start = time.counters[-1] if time.counters else time.epoch
         window = Window(start, start + 1)
-        self.send_by(0, [(key, window, value) for key, value in out], time)
-
-    def emit_columns(self, out: pa.RecordBatch, time: Timestamp) -> None:
-        self.emit_rows(to_rows(out), time)
+        return [(key, window, value) for key, value in to_rows(out)]
 
 
 class Fold(KeyedVertex):

@@ -2,83 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from functools import partial, reduce
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rayad.dataflow.operators.aggregates.aggregators import Aggregator, Several
-from rayad.dataflow.operators.aggregates.combiner import Combine, rows_because, value_columns
+from rayad.dataflow.operators.aggregates.combiner import Combine, rows_because, value_columns, with_inputs
 from rayad.dataflow.operators.keys.keyed import distinct_names, import_group_by, require_hashable
 from rayad.dataflow.operators.keys.packing import Packing, can_be_packed
 from rayad.dataflow.operators.stateless import Element, Gatherer
 from rayad.dataflow.operators.windows.best import BestRecords, best_of_batch
-from rayad.dataflow.operators.windows.panes import grid_of, panes_of, ticks, windows_of_place
-from rayad.dataflow.operators.windows.watermarks import WatermarkRule
-from rayad.dataflow.records.batches import mark_keyed, to_rows
-from rayad.dataflow.records.calling import mapped
-from rayad.dataflow.records.event_times import event_time, later
-from rayad.dataflow.records.selectors import KeySelector, ValueSelector, require_columns, sole_value_column
+from rayad.dataflow.operators.windows.panes import grid_of, in_each_window, panes_of, ticks
+from rayad.dataflow.records.batches import mark_keyed, no_rows, to_rows
+from rayad.dataflow.records.event_times import event_time
+from rayad.dataflow.records.selectors import KeySelector, ValueSelector, sole_value_column
 from rayad.dataflow.windows import Given, Session, Window
 from rayad.progress import DataflowError, Timestamp, show
 
 SENT_ROWS_MAX = 1 << 17
 """Results leave in batches of at most so many rows, so that whoever takes them can begin."""
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """One of the streams that have become one: where it is, where its records' event times are, and how late a record may come.
-
-    Args:
-        per: where a record's part is, where each part has a watermark of its own.
-        idle_epochs: see :class:`rayad.dataflow.operators.windows.watermarks.WatermarkRule`.
-    """
-
-    node: int
-    port: int
-    selector: ValueSelector
-    max_delay: Any
-    per: ValueSelector | None = None
-    idle_epochs: int | None = None
-
-    @property
-    def rule(self) -> Any:
-        """What a vertex is told: the delay, or with more than that a WatermarkRule."""
-        if self.per is None and self.idle_epochs is None:
-            return self.max_delay
-        return WatermarkRule(self.max_delay, self.per is not None, self.idle_epochs)
-
-
-@dataclass(frozen=True, slots=True)
-class EventTime:
-    """Where a record's event time is, and how late a record may come.
-
-    Args:
-        selector: None for a union of streams that have it in different places.
-        sides: the streams of a union, whose watermark is the least of theirs.
-        together: whether the stream is these sides and nothing else, so that a step on it may as well be made on each of them.
-        per, idle_epochs: as of a :class:`Side`.
-    """
-
-    selector: ValueSelector | None
-    max_delay: Any
-    sides: tuple[Side, ...] = ()
-    together: bool = False
-    per: ValueSelector | None = None
-    idle_epochs: int | None = None
-
-    def sides_at(self, node: int, port: int) -> tuple[Side, ...]:
-        """The streams whose event times make the watermark, of a stream that is there."""
-        return self.sides or (Side(node, port, self.selector or ValueSelector(), self.max_delay, self.per, self.idle_epochs),)
-
-    def moved(self) -> EventTime | None:
-        """Behind an exchange, where the sides of a union cannot be told apart any more."""
-        return None if self.selector is None else replace(self, together=False)
 
 
 @dataclass(slots=True)
@@ -104,7 +50,11 @@ class AssignWindows(Element):
             return "the event time is a function"
         if isinstance(self.aggregator, BestRecords):
             return "the best records of sessions are found in rows" if isinstance(self.windows, Session) else None
-        return rows_because(schema, self.key, self.value, self.aggregator, keyless=self.keyless)
+        return rows_because(schema, self.key, self.value, self.aggregator, (self.times.column,), keyless=self.keyless)
+
+    def schema_of(self, schema: pa.Schema) -> pa.Schema | None:
+        nothing = no_rows(schema) if self.rows_because(schema) is None else None
+        return None if nothing is None else WindowCombiner(self).schema_of(nothing)
 
     def gatherer(self) -> Gatherer | None:
         return WindowCombiner(self) if self.key.columns or self.keyless else None
@@ -209,6 +159,15 @@ class WindowCombiner(Gatherer):
                 return self._marked(self._inner.add(time, placed))
         return [self._element.apply(batch)]
 
+    def schema_of(self, nothing: pa.RecordBatch) -> pa.Schema | None:
+        """The columns of what leaves, from a batch without rows; None where rows leave."""
+        if isinstance(self._element.aggregator, BestRecords):
+            out = self._best(nothing, self._element.aggregator)
+        else:
+            placed = self._placed(nothing)
+            out = [] if placed is None or self._combine is None else self._marked([self._combine.apply(placed)])[0]
+        return out.schema if isinstance(out, pa.RecordBatch) else None
+
     def flush(self) -> list[tuple[Timestamp, Any]]:
         before, self._before = self._before, []
         held = self._inner.flush() if self._inner is not None else []
@@ -230,7 +189,8 @@ class WindowCombiner(Gatherer):
     def _placed(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         """The batch with columns for its panes, and a combiner made for it; None where rows must do it."""
         element = self._element
-        found = self._panes(batch) if element.aggregator.partials else None
+        others = (*element.key.columns, *(name for name in (element.times.column,) if name is not None))
+        found = self._panes(with_inputs(batch, element.value, element.aggregator, others)) if element.aggregator.partials else None
         if found is None:
             return None
         batch, panes = found
@@ -259,7 +219,7 @@ class WindowCombiner(Gatherer):
         element = self._element
         key = pa.array(np.zeros(batch.num_rows, np.int64)) if element.keyless else batch.column(element.key.columns[0])
         grid = grid_of(element.windows, panes.type)
-        if grid is None or pa.types.is_timestamp(key.type) or not can_be_packed(key) or not can_be_packed(panes):
+        if grid is None or not batch.num_rows or pa.types.is_timestamp(key.type) or not can_be_packed(key) or not can_be_packed(panes):
             return None
         keys, at = ticks(key), ticks(panes)
         for packing in (self._packing, Packing.for_panes(at, grid.pane, key.type, panes.type)):
@@ -306,7 +266,7 @@ class WindowCombiner(Gatherer):
 
 
 def _named(value: ValueSelector, aggregator: Aggregator, batch: pa.RecordBatch, others: tuple[str, ...]) -> ValueSelector:
-    if not aggregator.takes_value or value.function is not None or value.column is not None:
+    if not aggregator.takes_value or aggregator.makes_input or value.function is not None or value.column is not None:
         return value
     return ValueSelector(column=sole_value_column(batch, others))
 
@@ -316,70 +276,9 @@ def placed_pairs(pairs: list[Any], keys: int, windows: Any) -> list[Any]:
     out: list[Any] = []
     for at, accumulator in pairs:
         key = at[0] if keys == 1 else at[:keys]
-        out.extend((key, (window, accumulator)) for window in windows_of_place(at[keys:], windows))
+        out.extend(in_each_window(key, at[keys:], windows, accumulator))
     return out
 
 
 def _none(row: Any) -> None:
     return None
-
-
-@dataclass(slots=True)
-class LargestTime(Element):
-    """The largest event time of a batch, as a batch of one; with ``per`` of each part, as ``(part, time)``."""
-
-    times: ValueSelector
-    per: ValueSelector | None = None
-
-    def apply(self, batch: Any) -> Any:
-        if self.per is None:
-            return self._largest(batch)
-        return [(part, time) for part, rows in _by_part(batch, self.per) for time in self._largest(rows)]
-
-    def _largest(self, batch: Any) -> Any:
-        if isinstance(batch, pa.RecordBatch) and self.times.column:
-            require_columns(batch, (self.times.column,))
-            column = batch.column(self.times.column)
-            if column.null_count == len(column):
-                return []  # they are refused where windows are assigned
-            if _has_maximum(column.type):
-                if pa.types.is_duration(column.type):  # for which Arrow has no such kernel
-                    largest = pa.array([pc.max(column.view(pa.int64())).as_py()], pa.int64()).view(column.type)
-                    return [event_time(largest[0].as_py(), "a record")]
-                return [event_time(pc.max(column).as_py(), "a record")]
-        rows = to_rows(batch)
-        if not rows:
-            return []
-        times = mapped(self.times.row_value(), rows)
-        try:
-            return [event_time(max(times), "a record")]
-        except (TypeError, DataflowError):  # scalars of several kinds, or one that is refused
-            return [reduce(later, [event_time(time, row) for time, row in zip(times, rows, strict=True)])]
-
-
-def _by_part(batch: Any, per: ValueSelector) -> Iterator[tuple[Any, Any]]:
-    """Each part with its records, in the order of their first ones."""
-    if isinstance(batch, pa.RecordBatch) and per.column:
-        require_columns(batch, (per.column,))
-        parts = batch.column(per.column).dictionary_encode(null_encoding="encode")
-        names = parts.dictionary.to_pylist()
-        for index, part in enumerate(names):
-            yield part, batch if len(names) == 1 else batch.filter(pc.equal(parts.indices, index))
-        return
-    of: dict[Any, list[Any]] = {}
-    rows = to_rows(batch)
-    for part, row in zip(mapped(per.row_value(), rows), rows, strict=True):
-        try:
-            of.setdefault(part, []).append(row)
-        except TypeError as error:
-            raise DataflowError(
-                f"assign_timestamps(per=...): the part of {show(row, 60)} is {show(part, 60)}, a {type(part).__name__}, which cannot be a "
-                "key: give a text, a number or a tuple of them"
-            ) from error
-    yield from of.items()
-
-
-def _has_maximum(kind: pa.DataType) -> bool:
-    """Whether Arrow's ``max`` is Python's."""
-    numbers = pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind)
-    return bool(numbers or pa.types.is_timestamp(kind) or pa.types.is_duration(kind) or pa.types.is_date(kind))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rayad.dataflow.operators.aggregates.aggregators import Aggregator
+from rayad.dataflow.operators.aggregates.aggregators import Aggregator, Max, Min
 from rayad.dataflow.operators.aggregates.partial import Partials
 from rayad.dataflow.operators.keys.column_keys import beginnings, key_numbers, plain
 from rayad.dataflow.operators.keys.key_first import key_first, keys_of, pairs_of, record_of
@@ -17,10 +18,10 @@ from rayad.dataflow.operators.keys.keyed import distinct_names, require_hashable
 from rayad.dataflow.operators.results import record_array, window_array
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.operators.state.waiting import Batches, Waiting
-from rayad.dataflow.operators.stateless import Element
+from rayad.dataflow.operators.stateless import Element, columns_given
 from rayad.dataflow.operators.windows.columns import Pairs, WindowColumns
 from rayad.dataflow.operators.windows.panes import Form, windows_between, windows_of_place
-from rayad.dataflow.records.batches import keyed_columns, mark_keyed, one_batch, to_rows
+from rayad.dataflow.records.batches import keyed_columns, mark_keyed, no_rows, one_batch, to_rows
 from rayad.dataflow.records.calling import mapped
 from rayad.dataflow.records.selectors import KeySelector, ValueSelector, require_columns
 from rayad.dataflow.windows import Given, Window
@@ -35,6 +36,7 @@ class BestRecords(Aggregator):
     An accumulator is ``(value, records)``. The result is a list, which :class:`EachRecord` makes one record each.
     """
 
+    gives_records = True
     state_columns = ("value", "records")
 
     def __init__(self, by: ValueSelector, *, largest: bool) -> None:
@@ -45,6 +47,10 @@ class BestRecords(Aggregator):
 
     def __reduce__(self) -> Any:
         return _best_records, (self.by, self.largest)
+
+    def refusal(self, values: Sequence[Any]) -> str | None:
+        """Of values of what it compares records by."""
+        return (Max() if self.largest else Min()).refusal(values)
 
     def create(self, value: Any) -> Best:
         found = self._value(value)
@@ -200,6 +206,9 @@ def with_windows(batch: pa.RecordBatch, schema: pa.Schema, windows: pa.Extension
 class EachRecord(Element):
     """``(key, window, [records])`` as ``(key, window, record)`` for each; columns have them so already."""
 
+    def schema_of(self, schema: pa.Schema) -> pa.Schema | None:
+        return columns_given(self, schema)
+
     def apply(self, batch: Any) -> Any:
         if isinstance(batch, pa.RecordBatch):
             return batch
@@ -216,6 +225,9 @@ class BestOfBatch(Element):
     key: KeySelector
     aggregator: BestRecords
     keyless: bool = False
+
+    def schema_of(self, schema: pa.Schema) -> pa.Schema | None:
+        return columns_given(self, schema)
 
     def apply(self, batch: Any) -> Any:
         if isinstance(batch, pa.RecordBatch) and (self.key.columns or self.keyless):
@@ -243,6 +255,10 @@ class EpochBest(KeyedVertex):
         self.aggregator = aggregator
         self.pending = Waiting(self, Batches())
 
+    def schemas_of(self, inputs: Sequence[pa.Schema | None]) -> Sequence[pa.Schema | None]:
+        nothing = None if inputs[0] is None else no_rows(inputs[0])
+        return () if nothing is None else (self._with_window(nothing, 0).schema,)
+
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
         self.pending[time].append(batch)
 
@@ -258,8 +274,7 @@ class EpochBest(KeyedVertex):
             form = best_form(schema, 0, self.aggregator)
             assert form is not None
             best, _ = form.merged(pa.Table.from_batches(batches))
-            bounds = [pa.array(np.full(best.num_rows, at, np.int64)) for at in (start, start + 1)]
-            self.send_by(0, with_windows(best, schema, window_array(*bounds)), time)
+            self.send_by(0, self._with_window(best.replace_schema_metadata(schema.metadata), start), time)
             return
         for batch in batches:
             pairs += [(key, self.aggregator.create(record)) for key, record in pairs_of(batch)]
@@ -268,3 +283,8 @@ class EpochBest(KeyedVertex):
             merged[key] = self.aggregator.merge(merged[key], found) if key in merged else found
         window = Window(start, start + 1)
         self.send_by(0, [(key, window, record) for key, (_, records) in merged.items() for record in records], time)
+
+    @staticmethod
+    def _with_window(best: pa.RecordBatch, start: int) -> pa.RecordBatch:
+        bounds = [pa.array(np.full(best.num_rows, at, np.int64)) for at in (start, start + 1)]
+        return with_windows(best, best.schema, window_array(*bounds))

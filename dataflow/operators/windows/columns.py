@@ -16,9 +16,9 @@ from rayad.dataflow.operators.keys.keyed import distinct_names
 from rayad.dataflow.operators.state.two_forms import ColumnForm
 from rayad.dataflow.operators.windows.open_windows import OpenWindows
 from rayad.dataflow.operators.windows.pane_runs import Panes
-from rayad.dataflow.operators.windows.panes import Form, grid_of, moment_ticks, windows_between, windows_of_place
+from rayad.dataflow.operators.windows.panes import Form, grid_of, in_each_window, moment_ticks, windows_between
 from rayad.dataflow.operators.windows.sessions import Sessions
-from rayad.dataflow.records.batches import keyed_columns, mark_keyed, one_batch
+from rayad.dataflow.records.batches import keyed_columns, mark_keyed, no_rows, one_batch
 from rayad.dataflow.windows import Given, Session, Window
 
 COMPACT_ROWS = 1 << 19
@@ -165,6 +165,15 @@ class WindowColumns(ColumnForm):
         assert self.form is not None
         return moment_ticks(watermark, self.form.bound, self.windows)
 
+    def schema_of(self, schema: pa.Schema) -> pa.Schema | None:
+        """Of results, as long as partials like these come; to be asked before any."""
+        nothing = no_rows(schema)
+        if nothing is None or not self.takes([nothing]):
+            return None
+        assert self.state is not None
+        out = self._results((pa.Table.from_batches([], schema=self.state.form.schema), True))
+        return out.schema if isinstance(out, pa.RecordBatch) else None
+
     # -- out ---------------------------------------------------------------------
     def due(self, watermark: Any) -> pa.RecordBatch | list[Any] | None:
         """Results of the windows that have not fired and end at or before the watermark (None: no bound)."""
@@ -239,5 +248,5 @@ class WindowColumns(ColumnForm):
             places = columns[form.keys : form.keys + form.places]
             accumulators = map(self.aggregator.accumulator, zip(*columns[form.keys + form.places :], strict=True))
             for key, place, accumulator in zip(keys, zip(*places, strict=True), accumulators, strict=True):
-                out.extend((key, (window, accumulator)) for window in windows_of_place(place, self.windows))
+                out.extend(in_each_window(key, place, self.windows, accumulator))
         return out

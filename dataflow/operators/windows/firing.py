@@ -7,6 +7,7 @@ each side of a union. When epoch e is complete, the watermark is the largest eve
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -38,6 +39,9 @@ class EventWindows(KeyedVertex, EndVertex):
         self.pending = Waiting(self, Batches(), Batches())  # rows, columns
         self.marks = Marks(delays, self.pending)
         self.open = KeptWindows(aggregator, windows)
+
+    def schemas_of(self, inputs: Sequence[pa.Schema | None]) -> Sequence[pa.Schema | None]:
+        return () if inputs[0] is None else (self.open.columns.schema_of(inputs[0]),)
 
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
         rows, columns = self.pending[time]

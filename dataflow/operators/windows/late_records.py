@@ -9,7 +9,7 @@ not ask pays for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, TypeAlias
@@ -22,15 +22,15 @@ from rayad.dataflow.operators.aggregates.aggregators import Count
 from rayad.dataflow.operators.keys.key_first import key_first, with_key, without_null_keys
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.operators.state.waiting import Batches, Waiting
-from rayad.dataflow.operators.stateless import Element
+from rayad.dataflow.operators.stateless import Element, columns_given
 from rayad.dataflow.operators.windows.assigning import assigner
 from rayad.dataflow.operators.windows.best import with_windows
 from rayad.dataflow.operators.windows.kept_windows import KeptWindows
 from rayad.dataflow.operators.windows.panes import as_bounds, grid_of, moment_ticks, panes_of, ticks, windows_between
 from rayad.dataflow.operators.windows.watermarks import Marks
-from rayad.dataflow.records.batches import keyed_columns, mark_keyed, take_rows, to_rows
+from rayad.dataflow.records.batches import keyed_columns, mark_keyed, no_rows, take_rows, to_rows
 from rayad.dataflow.records.calling import mapped
-from rayad.dataflow.records.event_times import compared, event_time
+from rayad.dataflow.records.event_times import compared, event_time, watermark_less
 from rayad.dataflow.records.selectors import KeySelector, ValueSelector
 from rayad.dataflow.windows import Given, Session
 from rayad.progress import Timestamp
@@ -61,6 +61,9 @@ class PlaceRecords(Element):
                 extra += [(f"pane{i}", pane) for i, pane in enumerate(panes)]
                 return mark_keyed(key_first(usable, keys, tuple(extra)), len(keys) or 1)
         return self.rows(batch)
+
+    def schema_of(self, schema: pa.Schema) -> pa.Schema | None:
+        return columns_given(self, schema)
 
     def rows(self, batch: Any) -> list[Any]:
         """The records with their places as rows."""
@@ -104,16 +107,29 @@ class LateRecords(KeyedVertex):
     """Gives ``(key, window, record)`` for each record and each of its windows that had ended at the watermark before its time.
 
     Port 0 takes what :class:`PlaceRecords` makes, the others the largest event times, as those of the windows' own vertex.
+
+    Args:
+        lateness: for how long windows that have fired take records.
     """
 
+    gives_records = True
     sequential = True
     broadcast_may_repeat = True
     may_change = frozenset({"delays"})
 
-    def __init__(self, windows: Any, delays: tuple[Any, ...]) -> None:
+    def __init__(self, windows: Any, delays: tuple[Any, ...], lateness: Any = None) -> None:
         self.windows = windows
+        self.lateness = lateness
         self.pending = Waiting(self, Batches())
         self.marks = Marks(delays, self.pending)
+
+    def schemas_of(self, inputs: Sequence[pa.Schema | None]) -> Sequence[pa.Schema | None]:
+        nothing = None if inputs[0] is None else no_rows(inputs[0])
+        if nothing is None:
+            return ()
+        bounds = nothing.columns[keyed_columns(nothing.schema) or 0 :]
+        starts, ends = bounds[:2] if isinstance(self.windows, Given) else (bounds[0], bounds[0])
+        return (with_windows(nothing, nothing.schema, windows_between(starts, ends, self.windows)).schema,)
 
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
         waiting = self.pending[time]
@@ -123,7 +139,7 @@ class LateRecords(KeyedVertex):
             waiting.append(batch)
 
     def on_notify(self, time: Timestamp) -> None:
-        mark = self.marks.ahead_of(time)
+        mark = watermark_less(self.marks.ahead_of(time), self.lateness)
         for late in self.late_of(self.pending.pop(time, []), mark):
             self.send_by(0, late, time)
         if self.marks.advance(time):

@@ -86,12 +86,16 @@ class OpenWindows(RowForm):
     def due(self, mark: Any) -> list[tuple[Any, Window, Any]]:
         """Results of the windows that end at or before a watermark (None: all), which are forgotten."""
         result = self.aggregator.result
+        return [(key, window, result(accumulator)) for key, window, accumulator in self.ended(mark)]
+
+    def ended(self, mark: Any) -> list[tuple[Any, Window, Any]]:
+        """The same with accumulators."""
         done = sorted(window for window in self.open if mark is None or window.end <= mark)
-        out = [(key, window, result(a)) for window in done for key, a in self.open.pop(window).items()]
+        out = [(key, window, accumulator) for window in done for key, accumulator in self.open.pop(window).items()]
         for key in list(self.sessions):
             finished = [s for s in self.sessions[key] if mark is None or s[1] <= mark]
             if finished:
-                out.extend([(key, Window(s[0], s[1]), result(s[2])) for s in sorted(finished, key=lambda s: (s[0], s[1]))])
+                out.extend([(key, Window(s[0], s[1]), s[2]) for s in sorted(finished, key=lambda s: (s[0], s[1]))])
                 self._keep_sessions(key, [s for s in self.sessions[key] if s not in finished])
         self._fired = mark
         if mark is None:

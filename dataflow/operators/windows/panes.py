@@ -9,6 +9,7 @@ and pane, and a window is its panes put together when it fires, so a record is a
 
 from __future__ import annotations
 
+import copy
 import datetime as dt
 import math
 from dataclasses import dataclass
@@ -22,13 +23,12 @@ from rayad.dataflow.operators.aggregates.partial import Partials
 from rayad.dataflow.operators.keys.column_keys import plain
 from rayad.dataflow.operators.results import window_array
 from rayad.dataflow.records.batches import one_batch
-from rayad.dataflow.records.event_times import DAY_TICKS, EXACT_FLOATS_MAX, Lengths, Scale, nanoseconds
+from rayad.dataflow.records.event_times import DAY_TICKS, EXACT_FLOATS_MAX, TICKS_MAX, Lengths, Scale, nanoseconds
 from rayad.dataflow.records.selectors import require_columns
-from rayad.dataflow.windows import Between, Given, Session, Sliding, Tumbling, Window
+from rayad.dataflow.windows import AsOf, Between, Given, Session, Sliding, Tumbling, Window
 from rayad.progress import DataflowError
 
 _TICKS_PER = {"s": 1_000_000, "ms": 1_000, "us": 1}
-_TICKS_MAX = 1 << 61
 _FLOAT_TICKS_MAX = 1 << 51
 """Up to here ``tick / per_unit`` is exact but for its one rounding, and a floor in floats is at most one tick off."""
 _INT64 = np.iinfo(np.int64)
@@ -79,21 +79,21 @@ def ticks_of(times: pa.Array, windows: Any) -> tuple[Ticks, pa.DataType] | None:
         raise DataflowError(f"{times.null_count} event times are null: every record needs one; filter such records out first")
     kind = times.type
     if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
-        return _ticks_of_moments(times, exactly=isinstance(windows, (Session, Given, Between)))
+        return _ticks_of_moments(times, exactly=isinstance(windows, (Session, Given, Between, AsOf)))
     if pa.types.is_date(kind):
         days = times.cast(pa.date32()).cast(pa.int32()).to_numpy().astype(np.int64)
         return (days, pa.date32()) if _are_within(days, *_DATES) else _beyond(times)
     float_ticks = isinstance(windows, (Tumbling, Sliding)) and windows.ticks.scale.kind is Lengths.FLOAT
     if pa.types.is_integer(kind):
         units = times.to_numpy()
-        if not _are_within(units, -_TICKS_MAX, _TICKS_MAX):
+        if not _are_within(units, -TICKS_MAX, TICKS_MAX):
             return None
         units = units.astype(np.int64, copy=False)
         if not float_ticks:
             return units, pa.int64()
         return _float_ticks(units.astype(np.float64), windows) if _are_within(units, -EXACT_FLOATS_MAX, EXACT_FLOATS_MAX) else None
     if pa.types.is_floating(kind):
-        if isinstance(windows, (Session, Given, Between)):
+        if isinstance(windows, (Session, Given, Between, AsOf)):
             return None
         numbers = times.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
         odd = len(numbers) - int(np.count_nonzero(np.isfinite(numbers)))
@@ -101,7 +101,7 @@ def ticks_of(times: pa.Array, windows: Any) -> tuple[Ticks, pa.DataType] | None:
             raise DataflowError(f"{odd} event times are NaN or infinite: they are in no window; filter such records out first")
         if float_ticks:
             return _float_ticks(numbers, windows)
-        if not _are_within(numbers, -_TICKS_MAX, _TICKS_MAX):
+        if not _are_within(numbers, -TICKS_MAX, TICKS_MAX):
             return None
         return np.floor(numbers).astype(np.int64), pa.int64()
     return None
@@ -122,7 +122,7 @@ def _ticks_of_moments(times: pa.Array, *, exactly: bool) -> tuple[Ticks, pa.Data
     moments = pa.types.is_timestamp(kind)
     if kind.unit != "ns":
         per = _TICKS_PER[kind.unit]
-        low, high = _DATETIMES if moments else (-_TICKS_MAX, _TICKS_MAX)
+        low, high = _DATETIMES if moments else (-TICKS_MAX, TICKS_MAX)
         if not _are_within(units, -(-low // per), high // per):
             return _beyond(times) if moments else None
         units = units * per
@@ -156,7 +156,7 @@ def length_ticks(length: int, scale: Scale, bound: pa.DataType) -> int | None:
         length *= 1_000 if bound.unit == "ns" else 1
     elif scale.kind not in (Lengths.WHOLE, Lengths.FLOAT) or bound != pa.int64():
         return None
-    return length if abs(length) < _TICKS_MAX else None
+    return length if abs(length) < TICKS_MAX else None
 
 
 def moment_ticks(moment: Any, bound: pa.DataType, windows: Any) -> int:
@@ -217,6 +217,14 @@ def windows_of_place(place: tuple[Any, ...], windows: Any) -> list[Window]:
     return list(windows.assign(place[0]))
 
 
+def in_each_window(key: Any, place: tuple[Any, ...], windows: Any, accumulator: Any) -> list[tuple[Any, tuple[Window, Any]]]:
+    """``(key, (window, accumulator))`` for each window that holds a pane; each has an accumulator of its own, since merging may change
+    it."""
+    found = windows_of_place(place, windows)
+    own = [accumulator, *(copy.deepcopy(accumulator) for _ in found[1:])]
+    return [(key, pair) for pair in zip(found, own, strict=False)]
+
+
 def panes_of(batch: pa.RecordBatch, keys: tuple[str, ...], times: str | None, windows: Any) -> tuple[pa.RecordBatch, list[pa.Array]] | None:
     """The rows that are in a window, in types that can be grouped by these keys, and columns with their panes; None where rows must do
     it."""
@@ -249,7 +257,7 @@ def within(batch: pa.RecordBatch, times: str, start: str, end: str) -> pa.Record
 
 
 def pane_columns(batch: pa.RecordBatch, name: str, windows: Any) -> list[pa.Array] | None:
-    """One column with each row's pane (for intervals: event time), or, for windows that records bring along, two with the bounds; None
+    """One column with each row's pane (without windows: event time), or, for windows that records bring along, two with the bounds; None
     where columns do not do."""
     times = batch.column(name)
     found = ticks_of(times, windows)
@@ -261,10 +269,10 @@ def pane_columns(batch: pa.RecordBatch, name: str, windows: Any) -> list[pa.Arra
         if any(each is None or each[1] != bound for each in bounds):
             return None
         return [as_bounds(each[0], bound) for each in bounds if each is not None]
-    if isinstance(windows, Between):
-        if len(times):
+    if isinstance(windows, (Between, AsOf)):
+        if len(times) and windows.scale is not None:
             windows.scale.admit(times[0].as_py())
-        return [as_bounds(at, bound)]
+        return [as_bounds(at, bound)] if _are_within(at, -TICKS_MAX, TICKS_MAX) else None
     grid = grid_of(windows, bound)
     if grid is None:
         return None

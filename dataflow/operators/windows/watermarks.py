@@ -10,14 +10,15 @@ fired: every run of panes knows how far that is, and of windows and sessions one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from rayad.dataflow.operators.state.keyed_state import KeyedState
 from rayad.dataflow.operators.state.tables import Entries
 from rayad.dataflow.operators.state.waiting import Waiting
-from rayad.dataflow.records.event_times import compared, later, watermark_of
+from rayad.dataflow.operators.windows.watermark_rules import WHOLE, Mark, WatermarkRule, last_of
+from rayad.dataflow.records.event_times import compared, later
 from rayad.progress import Timestamp
 
 
@@ -71,65 +72,15 @@ class Watermark:
         self.now = later(self.now, other.now)
 
 
-Mark = tuple[Any, int]
-"""The watermark of a part, and the last epoch in which it brought something."""
-WHOLE = ()
-"""The part of a stream without parts, and of one that has brought nothing yet. Others are ``(part,)``."""
-
-
-@dataclass(frozen=True, slots=True)
-class WatermarkRule:
-    """How the watermark of one stream follows from its event times.
-
-    Args:
-        max_delay: how late its records may come; None: not at all.
-        per_part: whether each part has a watermark of its own, of which the least counts; event times then come with their part.
-        idle_epochs: a part, or the stream, that has brought nothing in the last so many epochs does not count; None: all do, for ever.
-
-    >>> rule = WatermarkRule(2, per_part=True, idle_epochs=3)
-    >>> marks = rule.after({}, {("a",): 10, ("b",): 7}, epoch=1)
-    >>> rule.watermark(marks, 1)
-    (True, 5)
-    >>> marks = rule.after(marks, {("a",): 20}, epoch=5)
-    >>> rule.watermark(marks, 5)
-    (True, 18)
-    """
-
-    max_delay: Any
-    per_part: bool = False
-    idle_epochs: int | None = None
-
-    def after(self, marks: Mapping[Any, Mark], seen: Mapping[Any, Any], epoch: int) -> dict[Any, Mark]:
-        """The marks of the parts when ``epoch`` has brought these largest event times, by part."""
-        found = dict(marks)
-        for part, moment in seen.items():
-            before, _ = found.get(part, (None, epoch))
-            found[part] = later(before, watermark_of(moment, self.max_delay)), epoch
-        if not found and self.idle_epochs is not None:
-            found[WHOLE] = None, epoch  # it has brought nothing from now on
-        found = {part: mark for part, mark in found.items() if (part != WHOLE) is self.per_part} or found
-        return self._awake(found, epoch) or found  # a part that was idle begins anew
-
-    def watermark(self, marks: Mapping[Any, Mark], epoch: int) -> tuple[bool, Any]:
-        """Whether the stream counts after ``epoch``, and its watermark; None: it has none yet, and holds back all others."""
-        awake = self._awake(marks, epoch)
-        known = [mark for mark, _ in awake.values()]
-        return bool(awake or not marks), None if not known or None in known else compared(*known)[0]
-
-    def _awake(self, marks: Mapping[Any, Mark], epoch: int) -> dict[Any, Mark]:
-        most = self.idle_epochs
-        return {part: mark for part, mark in marks.items() if most is None or epoch - mark[1] <= most}
-
-
 class Marks(KeyedState):
-    """The watermark of a vertex, and what has come of it for times that are not complete: the largest event times of each input. It goes
-    along with whatever moves.
+    """The watermark of a vertex, and what has come of it for times that are not complete: what each input tells of its event times. It
+    goes along with whatever moves.
 
     It is the least of those of the inputs and their parts, as in Flink: an input that has brought nothing yet holds it back, unless its
     rule says for how long. A part holds it back from its first record on. All of this follows from data and epochs, too.
 
     Args:
-        delays: how late records of each input may come, or its :class:`WatermarkRule`.
+        delays: what each input's :class:`WatermarkRule` tells.
         pending: what waits at the same vertex.
     """
 
@@ -137,22 +88,27 @@ class Marks(KeyedState):
     is_in_flight = True
 
     def __init__(self, delays: tuple[Any, ...], pending: Waiting) -> None:
-        self.rules = tuple(rule if isinstance(rule, WatermarkRule) else WatermarkRule(rule) for rule in delays)
+        self.rules = tuple(map(WatermarkRule.of, delays))
         self._pending = pending
-        self.largest: list[dict[Timestamp, dict[Any, Any]]] = [{} for _ in delays]
+        self.seen: list[dict[Timestamp, dict[Any, Any]]] = [{} for _ in delays]
         self.marks: list[dict[Any, Mark]] = [{} for _ in delays]
         self.watermark = Watermark()
+        self.began: tuple[int, ...] | None = None
+        """The first time of which this replica, or one whose state it has taken, was told. A new replica was not told of earlier ones, so
+        its marks are not those of the others before it has taken state of theirs."""
 
     # -- snapshots -----------------------------------------------------------------
     def checkpoint(self) -> Any:
         """What is known."""
-        return self.largest, self.marks, self.watermark
+        return self.seen, self.marks, self.watermark, self.began
 
     def restore(self, state: Any) -> None:
         """Take back what :meth:`checkpoint` gave; also in earlier versions, which knew no parts."""
-        largest, marks, self.watermark = state
-        self.largest = [{time: seen if isinstance(seen, dict) else {WHOLE: seen} for time, seen in side.items()} for side in largest]
-        self.marks = [mark if isinstance(mark, dict) else {} if mark is None else {WHOLE: (mark, 0)} for mark in marks]
+        seen, marks, self.watermark, *began = state
+        self.began = began[0] if began else ()  # of an earlier version: from the beginning
+        self.seen = [{time: one if isinstance(one, dict) else {WHOLE: one} for time, one in side.items()} for side in seen]
+        parts = [mark if isinstance(mark, dict) else {} if mark is None else {WHOLE: (mark, 0)} for mark in marks]
+        self.marks = [{part: Mark(*mark) for part, mark in side.items()} for side in parts]
 
     @property
     def inline(self) -> None:
@@ -170,21 +126,26 @@ class Marks(KeyedState):
 
     # -- to other replicas -----------------------------------------------------------
     def give(self, groups: frozenset[int], key_groups: int) -> Any:
-        """The watermark, and the largest event times of all times that wait: a new replica has not seen what was broadcast before."""
-        largest = [{time: dict(seen) for time, seen in side.items()} for side in self.largest]
-        return largest, [dict(marks) for marks in self.marks], replace(self.watermark)
+        """The watermark, and what all times that wait have brought: a new replica has not seen what was broadcast before."""
+        seen = [{time: dict(of_time) for time, of_time in side.items()} for side in self.seen]
+        return seen, [dict(marks) for marks in self.marks], replace(self.watermark), self.began
 
     def take(self, state: Any) -> None:
-        """Know what :meth:`give` gave as well; each of the times waits here, too."""
-        for mine, theirs in zip(self.largest, state[0], strict=True):
-            for time, seen in theirs.items():
-                for part, moment in seen.items():
-                    _put(mine, time, part, moment)
+        """Know what :meth:`give` gave as well; each of the times waits here, too. The marks of the replica that knew more: that was told of
+        earlier times, or has handled one time more."""
+        mine, theirs = self.began, state[3]
+        for side, waiting in enumerate(state[0]):
+            for time, of_time in waiting.items():
+                for part, told in of_time.items():
+                    self._put(side, time, part, told)
                 self._pending[time]
-        for known, others in zip(self.marks, state[1], strict=True):
-            for part, (mark, epoch) in others.items():
-                before, since = known.get(part, (None, epoch))
-                known[part] = later(before, mark), max(since, epoch)
+        if theirs is not None and (mine is None or theirs < mine):
+            self.marks, self.began = [dict(marks) for marks in state[1]], theirs
+        elif theirs == mine:
+            for known, others in zip(self.marks, state[1], strict=True):
+                for part, mark in others.items():
+                    if part not in known or known[part].epoch < mark.epoch:
+                        known[part] = mark
         self.watermark.take(state[2])
 
     # -- as a table ------------------------------------------------------------------
@@ -193,12 +154,17 @@ class Marks(KeyedState):
         return {}
 
     # -- times -----------------------------------------------------------------------
-    def see(self, side: int, times: Iterable[Any], time: Timestamp) -> None:
-        """Event times of an input have come; of one in parts, ``(part, time)``."""
-        largest, in_parts = self.largest[side], self.rules[side].per_part
-        for one in times:
-            part, moment = ((one[0],), one[1]) if in_parts else (WHOLE, one)
-            _put(largest, time, part, moment)
+    def see(self, side: int, told: Iterable[Any], time: Timestamp) -> None:
+        """What batches of an input tell of their event times has come; of one in parts, ``(part, that)``."""
+        in_parts = self.rules[side].per_part
+        for one in told:
+            part, of_part = ((one[0],), one[1]) if in_parts else (WHOLE, one)
+            self._put(side, time, part, of_part)
+
+    def _put(self, side: int, time: Timestamp, part: Any, told: Any) -> None:
+        self.began = time.sort_key() if self.began is None else min(self.began, time.sort_key())
+        of_time = self.seen[side].setdefault(time, {})
+        of_time[part] = self.rules[side].seen(of_time.get(part), told)
 
     def ahead_of(self, time: Timestamp) -> Any:
         """The watermark by which what waits for ``time`` is late or not; None: nothing is.
@@ -206,21 +172,16 @@ class Marks(KeyedState):
         Raises DataflowError where it does not compare with the event times that wait.
         """
         mark = self.watermark.ahead_of(time)
-        for largest in self.largest:
-            for moment in largest.get(time, {}).values():
-                later(mark, moment)
+        for side in self.seen:
+            for told in side.get(time, {}).values():
+                later(mark, last_of(told))
         return mark
 
     def advance(self, time: Timestamp) -> bool:
         """A time is complete. Gives whether windows are to fire."""
         found = []
         for side, rule in enumerate(self.rules):
-            marks = self.marks[side] = rule.after(self.marks[side], self.largest[side].pop(time, {}), time.epoch)
+            marks = self.marks[side] = rule.after(self.marks[side], self.seen[side].pop(time, {}), time.epoch)
             found.append(rule.watermark(marks, time.epoch))
         known = [mark for counts, mark in found if counts]
         return self.watermark.advance(time, None if not known or None in known else compared(*known)[0])
-
-
-def _put(largest: dict[Timestamp, dict[Any, Any]], time: Timestamp, part: Any, moment: Any) -> None:
-    of_time = largest.setdefault(time, {})
-    of_time[part] = later(of_time.get(part), moment)

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import fs
 
-from rayad.integrations.committed import open_directory
+from rayad.integrations.file_output.committed import open_directory
 from rayad.integrations.refs import first_line
 from rayad.integrations.spark.blocks import SparkBlock, SparkBlocks
 from rayad.integrations.staged_blocks import MARKER, BlockFolder, StagedBlock

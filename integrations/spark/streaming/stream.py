@@ -20,7 +20,7 @@ import pyarrow as pa
 from rayad.actors.job import Job, JobInput
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.items import FedInput
-from rayad.integrations.committed import open_directory
+from rayad.integrations.file_output.committed import open_directory
 from rayad.integrations.refs import first_line
 from rayad.integrations.spark.frames import check_frame, spark_arrow_schema
 from rayad.integrations.spark.streaming.feed import BatchFeed, Kept

@@ -47,6 +47,9 @@ class Parallelism(Replicas):
         return (None, int(count)) if count.isdigit() and int(count) > 0 else super().convert(value, param, ctx)
 
 
+SURVIVED = "Failures that it survives. [default: with --storage 10 deaths of processes and nodes]"
+
+
 def _options(command: Callable[..., None]) -> Callable[..., None]:
     """What both commands take."""
     for option in reversed(
@@ -55,7 +58,7 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
             click.option("--name", help="The job's; by default the dataflow's."),
             click.option("--storage", help="Folder or URI for snapshots that all nodes see; by default none is kept."),
             click.option("--interval", type=Interval(), help="Between snapshots, such as 30s, or auto."),
-            click.option("--max-failures", type=click.IntRange(min=0), default=0, show_default=True, help="Failures that it survives."),
+            click.option("--max-failures", type=click.IntRange(min=0), help=SURVIVED),
             click.option("-p", "--parallelism", "replicas", multiple=True, type=Parallelism(), help="Replicas: 4, or counts=4."),
             click.option("--detached/--attached", default=False, help="Leave the job running, or wait for its end. [default: attached]"),
             on_cluster.ADDRESS,
@@ -97,7 +100,7 @@ def _run(
     name: str | None,
     storage: str | None,
     interval: Any,
-    max_failures: int,
+    max_failures: int | None,
     replicas: tuple[tuple[str | None, int], ...],
     detached: bool,
     address: str | None,

@@ -1,14 +1,14 @@
-"""A directory of Parquet files as a sink that is written exactly once, with each snapshot.
+"""A directory of files as a sink that is written exactly once, with each snapshot; the format of the files is a value of it.
 
 Replicas write below ``<path>/_staging/<job>-<replica>-<writer>/``; readers pass over names that start with ``_``. ``commit`` moves the
 finished files into place one by one and then replaces ``_SUCCESS``, a JSON manifest of all files of the output, each with its
-snapshot: that replacement is the commit, and :mod:`rayad.integrations.committed` reads by it. Each step can be repeated: a file that
-is already in place is left there, so a commit that was cut off is finished by committing the same again. What no longer belongs there
-(the old output of ``mode="overwrite"``, files of snapshots that are rolled back) is deleted after the manifest is replaced, never
+snapshot: that replacement is the commit, and :mod:`rayad.integrations.file_output.committed` reads by it. Each step can be repeated: a
+file that is already in place is left there, so a commit that was cut off is finished by committing the same again. What no longer belongs
+there (the old output of ``mode="overwrite"``, files of snapshots that are rolled back) is deleted after the manifest is replaced, never
 before, so that either the old or the new output is there at any time.
 
-With ``spark_log`` there is also the log by which Spark reads the output as a stream (:mod:`rayad.integrations.spark_log`). It is written
-after the manifest and follows from it.
+With a log for Spark there is also what Spark reads the output by as a stream (:mod:`rayad.integrations.file_output.spark_log`). It is
+written after the manifest and follows from it.
 
 All nodes have to see the directory, and only one job at a time may write to it: the manifest has one writer. On object stores a move is a
 copy and a delete; the manifest still separates whole from partial output.
@@ -21,16 +21,16 @@ import json
 import os
 import time as clock
 import uuid
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, ClassVar
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyarrow import fs
 
 from rayad.dataflow.sink import Sink, SinkWriter
 from rayad.integrations.blocks import schema_drift
-from rayad.integrations.committed import (
+from rayad.integrations.file_output.committed import (
     BEGUN,
     MANIFEST,
     STAGING,
@@ -43,21 +43,15 @@ from rayad.integrations.committed import (
     sync,
     write_manifest,
 )
-from rayad.integrations.parquet_writer import ParquetWriter, StagedFile
-from rayad.integrations.partitions import check_partition_by, check_types
+from rayad.integrations.file_output.compacting import Joiner, groups_to_join
+from rayad.integrations.file_output.formats import FileFormat, ParquetFormat, format_of, is_data
+from rayad.integrations.file_output.partitions import check_partition_by, check_types
+from rayad.integrations.file_output.spark_log import SPARK_LOG, SparkLogFolder, numbered
+from rayad.integrations.file_output.writer import FileWriter, StagedFile
 from rayad.integrations.paths import check_schema
-from rayad.integrations.spark.types import for_sparks_files
-from rayad.integrations.spark_log import SPARK_LOG, SparkLogFolder, base_uri, encoded, numbered
-from rayad.progress import ConfigError, DataflowError, arguments, show
+from rayad.progress import ConfigError, DataflowError, arguments
 
 MODES = ("error", "append", "overwrite")
-
-
-def _is_known(compression: str) -> bool:
-    try:
-        return compression.lower() == "none" or bool(pa.Codec.is_available(compression.lower()))
-    except ValueError:
-        return False
 
 
 def check_name(name: str) -> str:
@@ -69,87 +63,55 @@ def check_name(name: str) -> str:
     parts = name.split("/")
     bad = not name or "\0" in name or "\\" in name or name.startswith("/") or any(part in ("", ".", "..") for part in parts)
     if bad or parts[0].startswith((STAGING, MANIFEST, SPARK_LOG)):
-        raise ConfigError(f"write_parquet: refused the file name {name!r}; names are relative, below the output directory, without '..'")
+        raise ConfigError(f"refused the file name {name!r}; names are relative, below the output directory, without '..'")
     return name
 
 
-class ParquetSink(Sink):
-    """Writes records to Parquet files below ``path``; ``result`` gives :class:`PublishedFiles`.
-
-    ``partition_by_epoch``: a directory ``epoch=<n>`` for each epoch. ``partition_by``: columns whose values are in the names of
-    directories, ``town=Ulm/``, and not in the files (:mod:`rayad.integrations.partitions`); ``rd.read_committed`` and ``read_parquet``
-    give them their types back, other readers guess them from the text. ``epoch_column``: a column of this name with the epoch of each row.
-    ``mode``: what to do when the directory is not empty: ``"error"``, ``"append"`` or ``"overwrite"``. ``schema``: columns and types.
-    Without it the types follow the records of a replica (int, then 1.5: double) until it has written a row group or taken a snapshot with
-    them, and all replicas must agree. ``row_group_rows`` are collected in memory before they are written. A job that takes snapshots makes
-    at least one file for each writer and snapshot in which it had records.
-
-    ``spark_log``: also write ``_spark_metadata/``, so that ``spark.readStream.schema(..).parquet(path)`` and ``spark.read.parquet(path)``
-    see the committed files, each once, and nothing else; columns are written in types that Spark has. Spark then ignores the files of other
-    programs in the directory. Entries of the log hold whole URIs. Where the URI does not follow from the file system, give it as text, such
-    as ``"hdfs://host:9000/out"``. A directory that has such a log keeps it, even if its next writer does not ask for one.
-    """
+class FileSink(Sink):
+    """Writes records to files below ``path``; ``result`` gives :class:`PublishedFiles`. Its subclasses say of which format."""
 
     commits = True
+    where: ClassVar[str] = "write_files"
 
     def __init__(
         self,
         path: str | os.PathLike[str],
+        kind: FileFormat,
         *,
-        partition_by_epoch: bool = False,
-        partition_by: str | Sequence[str] = (),
-        epoch_column: str | None = None,
-        mode: Literal["error", "append", "overwrite"] = "error",
-        schema: pa.Schema | None = None,
-        compression: str | None = "zstd",
-        row_group_rows: int = 131_072,
-        filesystem: fs.FileSystem | None = None,
-        spark_log: bool | str = False,
+        partition_by_epoch: bool,
+        partition_by: str | Sequence[str],
+        epoch_column: str | None,
+        mode: str,
+        schema: pa.Schema | None,
+        filesystem: fs.FileSystem | None,
     ) -> None:
-        arguments.choice(mode, "write_parquet: mode", *MODES, error=ConfigError)
-        row_group_rows = arguments.whole(row_group_rows, "write_parquet: row_group_rows", least=1, error=ConfigError)
-        check_schema(schema, "write_parquet")
-        arguments.flag(partition_by_epoch, "write_parquet: partition_by_epoch", error=ConfigError)
+        where = self.where
+        arguments.choice(mode, f"{where}: mode", *MODES, error=ConfigError)
+        check_schema(schema, where)
+        arguments.flag(partition_by_epoch, f"{where}: partition_by_epoch", error=ConfigError)
         if epoch_column is not None:
-            arguments.text(epoch_column, "write_parquet: epoch_column", error=ConfigError, more=", the name of a column, or None")
-        if compression is not None and not (isinstance(compression, str) and _is_known(compression)):
-            raise ConfigError(f"write_parquet: compression is {show(compression)}: it must be one that Arrow has here, as 'zstd', or None")
-        self.filesystem, self.path = open_directory(path, filesystem, "write_parquet")
+            arguments.text(epoch_column, f"{where}: epoch_column", error=ConfigError, more=", the name of a column, or None")
+        self.filesystem, self.path = open_directory(path, filesystem, where)
         if self.filesystem.get_file_info(self.path).type == fs.FileType.File:
-            raise ConfigError(f"write_parquet: {self.path!r} is a file; give a directory")
+            raise ConfigError(f"{where}: {self.path!r} is a file; give a directory")
+        self.format = kind
         self.job = uuid.uuid4().hex[:12]
         self.mode = mode
         self.partition_by_epoch = partition_by_epoch
-        self.partition_by = check_partition_by(partition_by, "write_parquet")
-        if self.partition_by and spark_log is not False:
-            raise ConfigError("write_parquet: partition_by and spark_log do not go together: Spark's log has no types for directories")
+        self.partition_by = check_partition_by(partition_by, where)
         if schema is not None and self.partition_by:
-            check_types(schema, self.partition_by, "write_parquet")
+            check_types(schema, self.partition_by, where)
+        if schema is not None:
+            kind.check_schema(pa.schema([field for field in schema if field.name not in self.partition_by]), where)
         self.epoch_column = epoch_column
         self.schema = schema
-        self.compression = compression
-        self.row_group_rows = row_group_rows
-        self._spark_base = self._uri_for_spark(spark_log)
+        self.compact = False
+        """Whether commits join small files, which are Parquet then."""
+        self.spark_base: str | None = None
+        """The directory's URI for Spark, where a log is wanted."""
         self._has_history = False  # whether this job may have committed before
         self._void: tuple[int, int] | None = None  # snapshots that the next commit rolls back, first and last
         self._swept = False  # whether this instance has removed files that do not belong there
-
-    def _uri_for_spark(self, spark_log: bool | str) -> str | None:
-        """The directory's URI for Spark; None: no log is wanted."""
-        if isinstance(spark_log, str) and "://" in spark_log:
-            return encoded(spark_log)
-        if not isinstance(spark_log, bool):
-            raise ConfigError(
-                f"write_parquet: spark_log is {show(spark_log)}: it must be True, False, or the URI under which Spark knows the directory, "
-                "such as 's3a://bucket/folder'"
-            )
-        uri = base_uri(self.filesystem, self.path) if spark_log else None
-        if spark_log and uri is None:
-            raise ConfigError(
-                f"write_parquet: spark_log=True, but Spark's URI of {self.path!r} on the {self.filesystem.type_name!r} file system is not "
-                "known; give it, as spark_log='hdfs://host:9000/folder'"
-            )
-        return uri
 
     # -- before writing ------------------------------------------------------------------------------
     def identity(self) -> str:
@@ -167,6 +129,7 @@ class ParquetSink(Sink):
         last = self._log.last()
         before = read_manifest(self.filesystem, self.path)
         self._check_free(before)
+        self._check_kind(before)
         self._check_log(last, before)
         if self._read_note() is None:
             declared = self._declared()
@@ -178,9 +141,9 @@ class ParquetSink(Sink):
         """The writer of one replica."""
         if not self._has_history:
             self.check()
-            return ParquetWriter(self, replica)
+            return FileWriter(self, replica)
         before = read_manifest(self.filesystem, self.path)
-        return ParquetWriter(self, replica, self._without_epoch(before.schema) if before is not None and before.job == self.job else None)
+        return FileWriter(self, replica, self._without_epoch(before.schema) if before is not None and before.job == self.job else None)
 
     def _without_epoch(self, schema: pa.Schema | None) -> pa.Schema | None:
         """The schema of the records whose files have this schema."""
@@ -188,8 +151,8 @@ class ParquetSink(Sink):
         return schema if schema is None or at < 0 else schema.remove(at)
 
     def stored(self, table: pa.Table) -> pa.Table:
-        """``table`` in the types of the files: its own, unless their reader needs others."""
-        return table if self._spark_base is None else for_sparks_files(table, "write_parquet", "leave spark_log out")
+        """``table`` in the types of the files: its own, unless a subclass knows that their reader needs others."""
+        return table
 
     def staging(self) -> str:
         """Where the unpublished files of all jobs are."""
@@ -221,8 +184,16 @@ class ParquetSink(Sink):
         foreign = [name for name in self._present() if not self._is_mine(name)]
         if foreign:
             raise ConfigError(
-                f"write_parquet: {self.path!r} already holds {len(foreign)} files ({foreign[0]!r} ..) and mode='error'; "
+                f"{self.where}: {self.path!r} already holds {len(foreign)} files ({foreign[0]!r} ..) and mode='error'; "
                 "give mode='overwrite' or mode='append', or another directory; to continue a job that was interrupted, resume it"
+            )
+
+    def _check_kind(self, before: OutputManifest | None) -> None:
+        """An output is of one format."""
+        if before is not None and before.files and before.content != self.format.as_json():
+            raise ConfigError(
+                f"{self.where}: {self.path!r} holds an output of other files: {before.content or format_of(None).kind}, these would be "
+                f"{self.format.as_json() or self.format.kind}; write to another directory"
             )
 
     def _check_history(self, before: OutputManifest | None) -> None:
@@ -234,7 +205,7 @@ class ParquetSink(Sink):
         elif self._read_note() != (before.digest if before is not None else ""):
             whose = f"now is of job {before.job!r}" if before is not None else "is gone"
             raise ConfigError(
-                f"write_parquet: the output of job {self.job!r} in {self.path!r} {whose}: what earlier snapshots committed would be lost; "
+                f"{self.where}: the output of job {self.job!r} in {self.path!r} {whose}: what earlier snapshots committed would be lost; "
                 "put the directory back as it was, or start the job afresh"
             )
 
@@ -244,12 +215,12 @@ class ParquetSink(Sink):
         return SparkLogFolder(self.filesystem, self.path, self.staging())
 
     def _check_log(self, last: int, manifest: OutputManifest | None) -> None:
-        self._log.check(last, manifest, may_replace=self.mode == "overwrite", where="write_parquet")
+        self._log.check(last, manifest, may_replace=self.mode == "overwrite", where=self.where)
 
     def _with_log(self, before: OutputManifest | None, after: OutputManifest) -> OutputManifest:
         """``after``, with its entries in Spark's log."""
         log = before.spark if before is not None else None
-        base = self._spark_base or (log.base if log is not None else None)
+        base = self.spark_base or (log.base if log is not None else None)
         if base is None:
             return after
         return numbered(before, after, base, int(1000 * clock.time()), above=-1 if log is not None else self._log.last())
@@ -288,19 +259,25 @@ class ParquetSink(Sink):
         self._check_void(snapshot, before)
         if not swept:
             self._check_log(last, before)
+        self._check_kind(before)
         if before is None:
             before = self._begin()
         void = before.jobs.get(self.job, ())
         if self._void is not None and self._void not in void:
             void = (*void, self._void)
-        kept = {file.name: file for file in before.files if self._stays(file, void)}
-        fresh = [file for file in files if file.name not in kept]
+        new_void = self._void if self._void not in before.jobs.get(self.job, ()) else None
+        kept = {file.name: file for file in before.files if self._stays(file, void, new_void)}
+        gone = self._cut(before.files, kept, new_void)
+        fresh = self._fresh(files, kept, snapshot)
         self._check_schemas(files, before.schema if before.job == self.job else None)
         self._move(fresh)
         kept.update({file.name: CommittedFile(file.name, file.rows, file.size_bytes, self.job, snapshot) for file in fresh})
+        if self.compact and before.spark is None:
+            gone += self._join(kept, snapshot)
         jobs = {job: ranges for job, ranges in before.jobs.items() if self.mode == "append"} | {self.job: void}
         schema = files[0].schema if files else before.schema if before.job == self.job else None
-        after = OutputManifest(self.job, jobs, tuple(kept[name] for name in sorted(kept)), schema or self._declared())
+        listed = tuple(kept[name] for name in sorted(kept))
+        after = OutputManifest(self.job, jobs, listed, schema or self._declared(), content=self.format.as_json())
         after = self._with_log(before, after)
         is_new = not after.says_the_same(before)
         if is_new:
@@ -308,6 +285,9 @@ class ParquetSink(Sink):
         self._tell_spark(after, is_new=is_new, swept=swept)
         if not swept:
             self._sweep(set(kept))
+        elif is_new:
+            for name in gone:
+                self.filesystem.delete_file(f"{self.path}/{name}")
         self._has_history, self._swept, self._void = True, True, None
         return after.published(self.path)
 
@@ -316,26 +296,71 @@ class ParquetSink(Sink):
         for file in files:
             check_name(file.name)
             if not os.path.normpath(file.staged).startswith(self.staging() + "/"):
-                raise ConfigError(f"write_parquet: refused the staged file {file.staged!r}: it is not below {self.staging()!r}")
+                raise ConfigError(f"{self.where}: refused the staged file {file.staged!r}: it is not below {self.staging()!r}")
         return files
 
     def _check_void(self, snapshot: int, before: OutputManifest | None) -> None:
         for low, high in before.jobs.get(self.job, ()) if before is not None else ():
             if low <= snapshot <= high:
                 raise DataflowError(
-                    f"write_parquet: snapshot {snapshot} cannot be committed to {self.path!r}: the job resumed from snapshot {low - 1} "
+                    f"{self.where}: snapshot {snapshot} cannot be committed to {self.path!r}: the job resumed from snapshot {low - 1} "
                     f"meanwhile, and what snapshots {low} to {high} committed was removed; resume from {low - 1}, or from one after {high}"
                 )
 
-    def _stays(self, file: CommittedFile, void: Iterable[tuple[int, int]]) -> bool:
+    def _stays(self, file: CommittedFile, void: Iterable[tuple[int, int]], new_void: tuple[int, int] | None) -> bool:
         if file.job != self.job:
             return self.mode == "append"
+        if file.first >= 0:  # the snapshots that were void when it was joined are not in it
+            return new_void is None or file.snapshot < new_void[0]
         return not any(low <= file.snapshot <= high for low, high in void)
+
+    # -- joined files --------------------------------------------------------------------------------
+    def _cut(self, files: Iterable[CommittedFile], kept: dict[str, CommittedFile], void: tuple[int, int] | None) -> list[str]:
+        """Keep those rows of joined files that a roll-back leaves; gives the names of files that others replace."""
+        if void is None:
+            return []
+        cut = [file for file in files if file.job == self.job and 0 <= file.first < void[0] <= file.snapshot]
+        return self._replace([([file], partial(self._joiner().cut, file, void[0])) for file in cut], kept)
+
+    def _join(self, kept: dict[str, CommittedFile], snapshot: int) -> list[str]:
+        """Join small files of earlier snapshots; gives the names of those that joined ones replace."""
+        groups = groups_to_join(kept.values(), self.job, snapshot)
+        return self._replace([(group, partial(self._joiner().join, group)) for group in groups], kept)
+
+    def _joiner(self) -> Joiner:
+        assert isinstance(self.format, ParquetFormat), "only Parquet files are joined"
+        return Joiner(self.format, self.filesystem, self.path)
+
+    def _replace(
+        self, works: Sequence[tuple[list[CommittedFile], Callable[[str, str], CommittedFile]]], kept: dict[str, CommittedFile]
+    ) -> list[str]:
+        """Make a file in place of some, for each of the works, and list it in their place."""
+        gone: list[str] = []
+        for files, write in works:
+            folder, slash, _ = files[0].name.rpartition("/")
+            own = f"part-{self.job}-joined-{uuid.uuid4().hex[:12]}{self.format.suffix}"
+            staged, name = f"{self.staging()}/{self.job}-joined/{own}", f"{folder}{slash}{own}"
+            made = write(staged, name)
+            self._move([StagedFile(staged, name, made.rows, made.size_bytes, pa.schema([]))])
+            for file in files:
+                kept.pop(file.name, None)
+                gone.append(file.name)
+            kept[name] = made
+        return gone
+
+    def _fresh(self, files: Sequence[StagedFile], kept: dict[str, CommittedFile], snapshot: int) -> list[StagedFile]:
+        """The staged files of a snapshot that are not committed yet. One that the manifest does not list is in a joined file of its
+        directory if that reaches over the snapshot: snapshots are committed in order, each as a whole."""
+        joined = {
+            (file.name.rpartition("/")[0], file.first, file.snapshot) for file in kept.values() if file.first >= 0 and file.job == self.job
+        }
+        over = {folder for folder, first, last in joined if first <= snapshot <= last}
+        return [file for file in files if file.name not in kept and file.name.rpartition("/")[0] not in over]
 
     def _begin(self) -> OutputManifest:
         """Write the manifest of the files that were there before, so that it is right from the first move on."""
         entries = tuple(self._entry(name) for name in self._present() if not self._is_mine(name))
-        manifest = OutputManifest(self.job, {self.job: ()}, entries)
+        manifest = OutputManifest(self.job, {self.job: ()}, entries, content=self.format.as_json())
         if self._log.last() < 0:  # else the log has another program's files, until the first commit replaces it
             manifest = self._with_log(None, manifest)
         self.filesystem.create_dir(self.path, recursive=True)
@@ -347,13 +372,13 @@ class ParquetSink(Sink):
     def _entry(self, name: str) -> CommittedFile:
         path = f"{self.path}/{name}"
         rows = 0
-        if name.endswith(".parquet"):
+        if is_data(self.format.kind, name):
             try:
-                rows = pq.read_metadata(path, filesystem=self.filesystem).num_rows
+                rows = self.format.count_rows(self.filesystem, path)
             except pa.ArrowException as error:
                 if self.mode == "append":
                     raise ConfigError(
-                        f"write_parquet: cannot append to {self.path!r}: {name!r} is no whole Parquet file: {error}"
+                        f"{self.where}: cannot append to {self.path!r}: {name!r} is no whole file of {self.format.kind}: {error}"
                     ) from error
         return CommittedFile(name, rows, self.filesystem.get_file_info(path).size, "", 0)
 
@@ -369,7 +394,7 @@ class ParquetSink(Sink):
             advice = "give schema= to the sink, or convert them with map()"
             drift = schema_drift(f"the output of {file.name!r}", first, file.schema, advice)
             if drift is not None:
-                raise DataflowError(f"write_parquet: replicas gave different columns: {drift}") from drift
+                raise DataflowError(f"{self.where}: replicas gave different columns: {drift}") from drift
 
     def _move(self, files: Sequence[StagedFile]) -> None:
         touched: set[str] = set()
@@ -390,16 +415,16 @@ class ParquetSink(Sink):
         there = self.filesystem.get_file_info(target)
         if there.type != fs.FileType.File or there.size != file.size_bytes:
             raise DataflowError(
-                f"write_parquet: cannot publish {file.name!r}: its staged file {file.staged!r} is gone and {target!r} "
+                f"{self.where}: cannot publish {file.name!r}: its staged file {file.staged!r} is gone and {target!r} "
                 f"{'is missing' if there.type != fs.FileType.File else f'has {there.size} bytes, not {file.size_bytes}'}; "
                 "was the directory cleaned while the job ran? Is it seen by all nodes?"
             )
 
     # -- cleaning up ---------------------------------------------------------------------------------
     def _sweep(self, listed: set[str]) -> None:
-        """Delete files of this job that the manifest does not have and, when overwriting, all other Parquet files."""
+        """Delete files of this job that the manifest does not have and, when overwriting, all other files of its format."""
         for name in self._present():  # other files are not deleted: they are not ours
-            if name not in listed and (self._is_mine(name) or (self.mode == "overwrite" and name.endswith(".parquet"))):
+            if name not in listed and (self._is_mine(name) or (self.mode == "overwrite" and is_data(self.format.kind, name))):
                 self.filesystem.delete_file(f"{self.path}/{name}")
 
     def abort(self) -> None:
@@ -434,4 +459,4 @@ class ParquetSink(Sink):
         return receipt
 
 
-__all__ = ["ParquetSink", "ParquetWriter", "PublishedFiles", "StagedFile", "check_name"]
+__all__ = ["MODES", "FileSink", "check_name"]

@@ -1,4 +1,4 @@
-"""Writing Parquet files into the staging directory of an output: the half of :class:`ParquetTarget` that lives in a replica.
+"""Writing files into the staging directory of an output: the half of a :class:`FileTarget` that lives in a replica.
 
 A writer has a directory of its own, ``<path>/_staging/<job>-<replica>-<writer>/``, and unique file names, so a replica that replaces a dead
 one never overwrites its files. Files that ``stage()`` has named stay until the sink moves or removes them.
@@ -7,23 +7,23 @@ one never overwrites its files. Files that ``stage()`` has named stay until the 
 from __future__ import annotations
 
 import uuid
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyarrow import fs
 
 from rayad.dataflow.records.exact import cast_batch
 from rayad.dataflow.records.output_form import OutputForm, describe
 from rayad.dataflow.sink import SinkWriter
-from rayad.integrations.committed import sync
-from rayad.integrations.partitions import check_types, split
+from rayad.integrations.file_output.committed import sync
+from rayad.integrations.file_output.formats import FileFormat, TableWriter
+from rayad.integrations.file_output.partitions import check_types, split
 from rayad.progress import DataflowError, Timestamp
 
 OPEN_FILES_MAX = 16
 """Files of one writer of which something is written and that are not complete."""
 WAITING_BYTES_MAX = 64 << 20
-"""What waits in memory for its row group, in all files of one writer together, where there are more than :data:`OPEN_FILES_MAX`."""
+"""What waits in memory for its chunk, in all files of one writer together, where there are more than :data:`OPEN_FILES_MAX`."""
 
 
 class StagedFile(NamedTuple):
@@ -36,8 +36,8 @@ class StagedFile(NamedTuple):
     schema: pa.Schema
 
 
-class ParquetTarget(Protocol):
-    """What a writer uses of its sink, :class:`rayad.integrations.parquet.ParquetSink`."""
+class FileTarget(Protocol):
+    """What a writer uses of its sink, :class:`rayad.integrations.file_output.sink.FileSink`."""
 
     filesystem: fs.FileSystem
     job: str
@@ -45,8 +45,8 @@ class ParquetTarget(Protocol):
     epoch_column: str | None
     partition_by_epoch: bool
     partition_by: tuple[str, ...]
-    compression: str | None
-    row_group_rows: int
+    where: ClassVar[str]
+    format: FileFormat
 
     def stored(self, table: pa.Table) -> pa.Table: ...
 
@@ -54,15 +54,15 @@ class ParquetTarget(Protocol):
 
 
 class _OpenFile:
-    """A file being written: batches are collected until they fill a row group, and only then the file is made. Before the first row group
-    is written the types may change."""
+    """A file being written: batches are collected until they fill a chunk (of Parquet a row group), and only then the file is made. Before
+    the first chunk is written the types may change."""
 
-    def __init__(self, sink: ParquetTarget, staged: str, name: str, schema: pa.Schema) -> None:
+    def __init__(self, sink: FileTarget, staged: str, name: str, schema: pa.Schema) -> None:
         self.staged, self.name, self.schema, self.rows = staged, name, schema, 0
         self._sink = sink
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = self.waiting_bytes = 0
-        self._writer: pq.ParquetWriter | None = None
+        self._writer: TableWriter | None = None
         self._stream: Any = None
 
     @property
@@ -72,8 +72,8 @@ class _OpenFile:
 
     @property
     def is_full(self) -> bool:
-        """Whether a row group waits to be written."""
-        return self._waiting_rows >= self._sink.row_group_rows
+        """Whether a chunk waits to be written."""
+        return self._waiting_rows >= self._sink.format.chunk_rows
 
     def add(self, batch: pa.RecordBatch) -> None:
         self._waiting.append(batch)
@@ -99,10 +99,13 @@ class _OpenFile:
             table = pa.Table.from_batches(waiting, schema=self.schema)
             table = self._sink.stored(table.drop_columns(list(self._sink.partition_by)))
             if self._writer is None:
+                self._sink.format.check_schema(table.schema, self._sink.where)
+            table = self._sink.format.prepared(table, self._sink.where)
+            if self._writer is None:
                 self._sink.filesystem.create_dir(self.staged.rsplit("/", 1)[0], recursive=True)
-                self._stream = self._sink.filesystem.open_output_stream(self.staged)
-                self._writer = pq.ParquetWriter(self._stream, table.schema, compression=self._sink.compression)
-            self._writer.write_table(table, row_group_size=self._sink.row_group_rows)
+                self._stream = self._sink.filesystem.open_output_stream(self.staged, compression=None)
+                self._writer = self._sink.format.writer(self._stream, table.schema)
+            self._writer.write_table(table)
             self._waiting, self._waiting_rows, self.waiting_bytes = [], 0, 0
 
     def close(self) -> StagedFile:
@@ -129,15 +132,15 @@ def _bytes_of(batch: pa.RecordBatch) -> int:
         return int(batch.get_total_buffer_size())
 
 
-class ParquetWriter(SinkWriter):
+class FileWriter(SinkWriter):
     """Writes the files of one replica into staging."""
 
-    def __init__(self, sink: ParquetTarget, replica: int, earlier: pa.Schema | None = None) -> None:
+    def __init__(self, sink: FileTarget, replica: int, earlier: pa.Schema | None = None) -> None:
         self._sink = sink
         self._token = f"{replica:05d}-{uuid.uuid4().hex[:8]}"  # a replica that replaces a dead one must not overwrite its files
         self._directory = f"{sink.staging()}/{sink.job}-{self._token}"
         schema = sink.schema if sink.schema is not None else earlier
-        self._form = OutputForm(schema, "write_parquet", settled=sink.schema is None)
+        self._form = OutputForm(schema, sink.where, settled=sink.schema is None)
         self._open: dict[str, _OpenFile] = {}
         """By directory, relative to the output."""
         self._waiting_bytes = 0
@@ -160,8 +163,8 @@ class ParquetWriter(SinkWriter):
         if not self._sink.partition_by:
             self._add(folder, records)
             return
-        check_types(records.schema, self._sink.partition_by, "write_parquet")
-        for directory, some in split(records, self._sink.partition_by, "write_parquet"):
+        check_types(records.schema, self._sink.partition_by, self._sink.where)
+        for directory, some in split(records, self._sink.partition_by, self._sink.where):
             self._add(f"{folder}{directory}/", some)
 
     def _add(self, folder: str, records: pa.RecordBatch) -> None:
@@ -191,17 +194,19 @@ class ParquetWriter(SinkWriter):
     def _with_epoch(self, records: pa.RecordBatch, name: str, epoch: int) -> pa.RecordBatch:
         if name in records.schema.names:
             raise DataflowError(
-                f"write_parquet: epoch_column={name!r} is already a column of the records: {describe(records.schema)}; choose another name"
+                f"{self._sink.where}: epoch_column={name!r} is already a column of the records: {describe(records.schema)}; "
+                "choose another name"
             )
         return records.append_column(name, pa.repeat(pa.scalar(epoch, pa.int64()), records.num_rows))
 
     def _start(self, folder: str, schema: pa.Schema) -> _OpenFile:
         if self._sink.partition_by_epoch and "epoch" in schema.names:
             raise DataflowError(
-                "write_parquet: partition_by_epoch makes a column 'epoch' from the directory names, but the records have one: "
+                f"{self._sink.where}: partition_by_epoch makes a column 'epoch' from the directory names, but the records have one: "
                 f"{describe(schema)}; rename it"
             )
-        name = f"part-{self._sink.job}-{self._token}-{self._count:06d}.parquet"
+        self._sink.format.check_schema(pa.schema([f for f in schema if f.name not in self._sink.partition_by]), self._sink.where)
+        name = f"part-{self._sink.job}-{self._token}-{self._count:06d}{self._sink.format.suffix}"
         self._count += 1
         file = _OpenFile(self._sink, f"{self._directory}/{name}", f"{folder}{name}", schema)
         self._open[folder] = file
@@ -240,4 +245,4 @@ class ParquetWriter(SinkWriter):
             pass
 
 
-__all__ = ["ParquetWriter", "StagedFile"]
+__all__ = ["FileWriter", "StagedFile"]

@@ -1,4 +1,4 @@
-"""Which files of a Parquet output are committed: the manifest ``_SUCCESS``, and reading by it.
+"""Which files of an output are committed: the manifest ``_SUCCESS``, and reading by it.
 
 The manifest is replaced in one step, and it alone says what belongs to the output. A reader that lists the directory instead
 (``pyarrow.dataset.dataset(path)``, DuckDB's ``*.parquet``, Spark where the output has no log) may see other files in three cases, each
@@ -26,20 +26,24 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 from pyarrow import fs
 
-from rayad.integrations.partitions import typed
+from rayad.integrations.file_output.formats import format_of, is_data
+from rayad.integrations.file_output.partitions import typed
 from rayad.integrations.paths import check_filesystem
 from rayad.progress import ConfigError, arguments
 
 STAGING = "_staging"
 MANIFEST = "_SUCCESS"
 BEGUN = "-begun.json"
-FORMATS = ("rayad-parquet-1", "rayad-parquet-2")
+FORMATS = ("rayad-parquet-1", "rayad-parquet-2", "rayad-files-1")
+"""The last is of outputs with other files than Parquet, or with joined ones, which earlier versions would not understand."""
 
 
 class CommittedFile(NamedTuple):
     """A file of the output: its name below the directory, its size, and which snapshot of which job committed it ("" and 0: not a job).
 
-    entry: its entry in Spark's log (:mod:`rayad.integrations.spark_log`), -1: none. shown_ms: the time of that entry, since 1970.
+    entry: its entry in Spark's log (:mod:`rayad.integrations.file_output.spark_log`), -1: none. shown_ms: the time of that entry, since
+    1970. first, joined: of a joined file (:mod:`rayad.integrations.file_output.compacting`), the first of its snapshots, of which
+    ``snapshot`` is the last, and of how many files it is made.
     """
 
     name: str
@@ -49,10 +53,13 @@ class CommittedFile(NamedTuple):
     snapshot: int
     entry: int = -1
     shown_ms: int = 0
+    first: int = -1
+    joined: int = 1
 
     def as_json(self) -> dict[str, str | int]:
         """Its JSON form in the manifest."""
-        return dict(zip(self._fields, self if self.entry >= 0 else self[:5], strict=False))
+        defaults = self._field_defaults
+        return {name: value for name, value in self._asdict().items() if name not in defaults or value != defaults[name]}
 
     def in_entry(self, entry: int, shown_ms: int) -> CommittedFile:
         """The same file, in an entry of Spark's log."""
@@ -84,8 +91,8 @@ class OutputManifest(NamedTuple):
     """The content of ``_SUCCESS``.
 
     job: the one that wrote it last. jobs: each job whose files may be in it, with its void snapshots as ranges (first, last). files: in
-    order of name. schema: of the last job's files, if it wrote any. spark: the log for Spark, if there is one. digest: of the text that
-    this was read from.
+    order of name. schema: of the last job's files, if it wrote any. spark: the log for Spark, if there is one. content: the format
+    of the files (:func:`rayad.integrations.file_output.formats.format_of`). digest: of the text that this was read from.
     """
 
     job: str
@@ -93,6 +100,7 @@ class OutputManifest(NamedTuple):
     files: tuple[CommittedFile, ...]
     schema: pa.Schema | None = None
     spark: SparkLog | None = None
+    content: dict[str, Any] | None = None
     digest: str = ""
 
     def says_the_same(self, other: OutputManifest) -> bool:
@@ -123,6 +131,7 @@ def read_manifest(filesystem: fs.FileSystem, path: str) -> OutputManifest | None
             return None
         if plain.get("format") not in FORMATS:
             raise ValueError(f"its format is {plain.get('format')!r}, this version of Rayad knows {', '.join(FORMATS)}")
+        format_of(plain.get("content"))
         job = plain["job"]
         return OutputManifest(
             job,
@@ -130,6 +139,7 @@ def read_manifest(filesystem: fs.FileSystem, path: str) -> OutputManifest | None
             tuple(CommittedFile(**{"job": job, "snapshot": 0, **entry}) for entry in plain["files"]),
             pa.ipc.read_schema(pa.py_buffer(base64.b64decode(plain["schema"]))) if plain.get("schema") else None,
             SparkLog(**plain["spark"]) if plain.get("spark") else None,
+            plain.get("content"),
             hashlib.sha256(text).hexdigest(),
         )
     except (ValueError, KeyError, TypeError, pa.ArrowException) as error:
@@ -139,13 +149,15 @@ def read_manifest(filesystem: fs.FileSystem, path: str) -> OutputManifest | None
 def write_manifest(filesystem: fs.FileSystem, path: str, manifest: OutputManifest) -> None:
     """Replace the manifest in one step; it is on disk when this returns."""
     plain: dict[str, Any] = {
-        "format": FORMATS[-1],
+        "format": FORMATS[2] if manifest.content is not None or any(file.first >= 0 for file in manifest.files) else FORMATS[1],
         "job": manifest.job,
         "jobs": manifest.jobs,
         "rows": sum(file.rows for file in manifest.files),
         "schema": base64.b64encode(manifest.schema.serialize()).decode() if manifest.schema is not None else None,
         "files": [file.as_json() for file in manifest.files],
     }
+    if manifest.content is not None:
+        plain["content"] = manifest.content
     if manifest.spark is not None:
         plain["spark"] = manifest.spark.as_json()
     text = json.dumps(plain).encode()
@@ -209,7 +221,8 @@ def _manifest_of(filesystem: fs.FileSystem, path: str, where: str) -> OutputMani
 
 
 def committed_files(path: str | os.PathLike[str], *, filesystem: fs.FileSystem | None = None) -> PublishedFiles:
-    """The committed files of what ``write_parquet(path)`` writes; also while the job runs, or after it has failed.
+    """The committed files of what ``write_parquet(path)``, ``write_csv`` or ``write_json`` writes; also while the job runs, or after it has
+    failed.
 
     For Spark, where the output was not written with ``spark_log=True``:
     ``spark.read.option("basePath", out.path).parquet(*(f"{out.path}/{name}" for name in out.files))``.
@@ -220,24 +233,27 @@ def committed_files(path: str | os.PathLike[str], *, filesystem: fs.FileSystem |
 
 
 def read_committed(path: str | os.PathLike[str], *, filesystem: fs.FileSystem | None = None) -> pads.Dataset:
-    """A ``pyarrow.dataset.Dataset`` of the committed files of what ``write_parquet(path)`` writes, and of nothing else.
+    """A ``pyarrow.dataset.Dataset`` of the committed files of what ``write_parquet(path)``, ``write_csv`` or ``write_json`` writes, and of
+    nothing else.
 
     It does not follow later commits: call it again to see them. Directories ``epoch=<n>`` become a column ``epoch``, those of
     ``partition_by`` the columns that they were, in their types, behind the others.
+    Columns have their types in files of text, too; JSON with dates, durations or dictionaries is read at once, into memory.
     Before the first commit of a job that has begun it is empty, with the columns of ``schema=`` if that was given; ConfigError where no job
     writes.
     """
     home, inner = open_directory(path, filesystem, "read_committed")
     manifest = _manifest_of(home, inner, "read_committed")
-    names = [f"{inner}/{file.name}" for file in manifest.files if file.name.endswith(".parquet")]
+    kind = format_of(manifest.content)
+    names = [f"{inner}/{file.name}" for file in manifest.files if is_data(kind.kind, file.name)]
     if not names:
         return pads.dataset(pa.table({}) if manifest.schema is None else manifest.schema.empty_table())
     partitioning = typed(manifest.schema, [file.name for file in manifest.files])
-    return pads.dataset(names, filesystem=home, format="parquet", partitioning=partitioning, partition_base_dir=inner)
+    return kind.dataset(names, home, manifest.schema, partitioning, inner)
 
 
-def written_partitioning(filesystem: fs.FileSystem, path: str) -> pads.Partitioning | str:
-    """How the directories above a Parquet file are to be read: by the manifest of the output that it is in, if ours wrote that."""
+def written_output(filesystem: fs.FileSystem, path: str) -> tuple[str, OutputManifest] | None:
+    """The directory and the manifest of the output that a file is in, if it is in one of ours."""
     folders = path.split("/")[:-1]
     while folders and "=" in folders[-1]:
         folders.pop()
@@ -245,8 +261,14 @@ def written_partitioning(filesystem: fs.FileSystem, path: str) -> pads.Partition
     try:
         manifest = read_manifest(filesystem, root)
     except (ConfigError, OSError, ValueError):  # Spark's _SUCCESS is empty
-        manifest = None
-    return "hive" if manifest is None else typed(manifest.schema, [path[len(root) :].lstrip("/")])
+        return None
+    return (root, manifest) if manifest is not None else None
+
+
+def written_partitioning(filesystem: fs.FileSystem, path: str) -> pads.Partitioning | str:
+    """How the directories above a Parquet file are to be read: by the manifest of the output that it is in, if ours wrote that."""
+    output = written_output(filesystem, path)
+    return "hive" if output is None else typed(output[1].schema, [path[len(output[0]) :].lstrip("/")])
 
 
 def sync(filesystem: fs.FileSystem, path: str) -> None:
@@ -272,5 +294,6 @@ __all__ = [
     "replace_file",
     "sync",
     "write_manifest",
+    "written_output",
     "written_partitioning",
 ]

@@ -76,15 +76,24 @@ def _directory(name: str, value: Any, where: str) -> str:
             f"{where}: partition_by: {name!r} is {value!r}, which readers of such directories take for null: give it another value first"
         )
     else:
-        text = quote(str(value), safe="")
-    return f"{quote(name, safe='')}={text}"
+        text = in_name(str(value))
+    return f"{in_name(name)}={text}"
+
+
+def in_name(text: str) -> str:
+    """A text as part of a directory's name. Letters beyond ASCII stay: Spark takes each ``%C3`` for a letter of its own.
+
+    >>> in_name("Köln/Süd 50%")
+    'Köln%2FSüd%2050%25'
+    """
+    return "".join(letter if letter > "\x7f" else quote(letter, safe="") for letter in text)
 
 
 def typed(schema: pa.Schema | None, names: Sequence[str]) -> pads.Partitioning | str:
     """How the directories in the names of files are read: columns of ``schema`` in its types, others as their text suggests."""
     found = dict.fromkeys(part.partition("=")[0] for name in names for part in name.split("/")[:-1] if "=" in part)
     fields_of = () if schema is None else (f.with_type(pa.string()) if pat.is_null(f.type) else f for f in schema)
-    known = {quote(field.name, safe=""): field for field in fields_of}
+    known = {in_name(field.name): field for field in fields_of}
     if not any(name in known for name in found):
         return "hive"
     fields = [known.get(name, pa.field(name, pa.int64())) for name in found]  # another one is the epoch

@@ -4,11 +4,11 @@ Spark's file source, streaming or batch, lists this log where there is one, and 
 line ``v1``, then a line of JSON for each file that the commit added. Every tenth one, ``<n>.compact``, has all files up to there; a reader
 takes the last of these and the entries behind it (``CompactibleFileStreamLog`` of Spark 3.5).
 
-**The log follows from the manifest** (:mod:`rayad.integrations.committed`), which has the entry of each file and the time of that entry. An
-entry is written after the manifest that names it, never before, and writing it again writes the same text. So after a crash the next writer
-can compare the log with the manifest and repair it. Files that leave the manifest cannot be removed from an old entry (Spark 3.5 reads all
-of them, whatever their ``action``). Instead numbering continues at the next ``.compact`` entry, which replaces all entries before it in
-one step.
+**The log follows from the manifest** (:mod:`rayad.integrations.file_output.committed`), which has the entry of each file and the time of
+that entry. An entry is written after the manifest that names it, never before, and writing it again writes the same text. So after a
+crash the next writer can compare the log with the manifest and repair it. Files that leave the manifest cannot be removed from an old
+entry (Spark 3.5 reads all of them, whatever their ``action``). Instead numbering continues at the next ``.compact`` entry, which replaces
+all entries before it in one step.
 
 The time of an entry grows with its number: Spark reads files in order of time, and forgets those that are a week older than the newest.
 """
@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 from pyarrow import fs
 
-from rayad.integrations.committed import CommittedFile, OutputManifest, SparkLog, replace_file
+from rayad.integrations.file_output.committed import CommittedFile, OutputManifest, SparkLog, replace_file
 from rayad.progress import ConfigError
 
 SPARK_LOG = "_spark_metadata"
