@@ -42,12 +42,12 @@ class Coordinator:
     def __repr__(self) -> str:
         return actor_title(self, *getattr(self, "_shown_as", ()))
 
-    def run(self, run: str | None = None, earlier: Collection[str] = (), *, asked_s: float | None = None) -> JobOutcome:
+    def run(self, run: str | None = None, earlier: Collection[str] = (), *, failures: int = 0, asked_s: float | None = None) -> JobOutcome:
         """See :meth:`Supervisor.run`."""
         watch = Watch(self._control.status, [JobMetrics(self._name).show, Stalls(self._control.note_event, self._control.holds_up).see])
         watch.start()
         try:
-            return self._supervisor.run(run, earlier, asked_s=asked_s)
+            return self._supervisor.run(run, earlier, failures=failures, asked_s=asked_s)
         finally:
             watch.stop()
 

@@ -91,9 +91,12 @@ class FailureConfig:
             within ``window_s``; then it fails, with the first cause of these. 0: the first failure ends it. None: 10 deaths of processes
             and nodes are survived, and what your code raises ends it.
         survive_errors: whether what your code raises is survived as deaths are; None: where ``max_failures`` is given.
-        window_s: failures longer ago than this do not count; None: all since the job's start count.
-        delay_s, delay_max_s: the first restart is at once. When failures come before another snapshot is complete, or the same error
-            repeats, the second waits ``delay_s``, and each later one twice as long (a tenth more or less, drawn), up to ``delay_max_s``.
+        window_s: failures after which the job has run for so long do not count; None: all since the job's start count. Only running
+            makes failures old, not the time that starts and delays take: a job that dies at every start ends.
+        delay_s, delay_max_s: the first restart is at once. When failures come in a row, the second waits ``delay_s``, and each later one
+            twice as long (a tenth more or less, drawn), up to ``delay_max_s``.
+        reset_after_s: a row of failures is over when the job has run for so long without one; snapshots in between do not end it. The
+            same error of your code belongs to the row however long after it comes.
         same_error_max: when the same error of your code repeats so many times in a row, at the same vertex and time, the job ends:
             it would repeat for ever. Errors that may pass (OSError and its subclasses, classes of other libraries) do not count.
             None: only ``max_failures`` ends it.
@@ -112,6 +115,7 @@ class FailureConfig:
     window_s: float | None = 3600.0
     delay_s: float = 1.0
     delay_max_s: float = 60.0
+    reset_after_s: float = 600.0
     same_error_max: int | None = 3
     recovery: Literal["graph", "upstream"] = "graph"
     heartbeat_timeout_s: float = 60.0
@@ -121,6 +125,7 @@ class FailureConfig:
         arguments.choice(self.recovery, "FailureConfig.recovery", "graph", "upstream", error=ConfigError)
         _settle(self, arguments.number, "window_s", optional=True)
         _settle(self, arguments.number, "delay_s", "delay_max_s", zero=True)
+        _settle(self, arguments.number, "reset_after_s")
         if self.delay_max_s < self.delay_s:
             raise ConfigError(f"FailureConfig.delay_max_s is {self.delay_max_s!r}: it must be at least delay_s, {self.delay_s!r}")
         _settle(self, arguments.whole, "same_error_max", optional=True, least=2)
@@ -372,7 +377,9 @@ USED_LOCALLY: dict[type, frozenset[str]] = {
         "spill_memory_bytes", "spill_directory",
     }),
     SnapshotConfig: frozenset({"interval_s", "timeout_s", "alignment_timeout_s", "keep", "failures_max", "secret"}),
-    FailureConfig: frozenset({"max_failures", "survive_errors", "window_s", "delay_s", "delay_max_s", "same_error_max", "recovery"}),
+    FailureConfig: frozenset({
+        "max_failures", "survive_errors", "window_s", "delay_s", "delay_max_s", "reset_after_s", "same_error_max", "recovery",
+    }),
     ScalingConfig: frozenset({"parallelism", "default"}),
 }  # fmt: skip
 """The settings that the local runtime uses."""

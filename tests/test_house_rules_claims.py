@@ -161,6 +161,8 @@ CLAIMS = [
     ("docs/decisions/039-restarts.md", f"`FailureConfig(window_s={FAILURES.window_s:.0f})`"),
     ("docs/decisions/039-restarts.md", f"`delay_s={FAILURES.delay_s:.0f}`"),
     ("docs/decisions/039-restarts.md", f"`delay_max_s={FAILURES.delay_max_s:.0f}`"),
+    ("docs/decisions/039-restarts.md", f"`reset_after_s={FAILURES.reset_after_s:.0f}`"),
+    ("CHANGELOG.md", f"`FailureConfig(reset_after_s={FAILURES.reset_after_s:.0f})`"),
     ("docs/decisions/040-the-end-of-a-driver.md", f"`RunConfig(termination_s={RUN.termination_s:.0f})`"),
     ("CHANGELOG.md", f"`RunConfig(termination_s={RUN.termination_s:.0f})`"),
     ("docs/design/engine.md", f"`Vertex.reentrancy`, {rd.Vertex.reentrancy} by default"),

@@ -83,18 +83,19 @@ class Supervisor:
         self._run_s = 0.0
 
     # -- the long call ----------------------------------------------------------------
-    def run(self, run: str | None = None, earlier: Collection[str] = (), *, asked_s: float | None = None) -> JobOutcome:
+    def run(self, run: str | None = None, earlier: Collection[str] = (), *, failures: int = 0, asked_s: float | None = None) -> JobOutcome:
         """Start everything, wait for the end, publish. Never raises: the outcome says what happened.
 
         Args:
             run: tells this coordinator's run from others in the store.
             earlier: the runs of the coordinators that died before: it resumes where they were, and a store that is away is waited for.
+            failures: so many were survived before, outside of this coordinator: they count as its own.
             asked_s: when the driver began to start this actor, by ``time.time()``: the start of a job counts from there.
         """
         self._began_s = clock.time() if asked_s is None else min(clock.time(), asked_s)
         self._store_of = (run, earlier)
         try:
-            self._tell(recovery.Begin(succeeds=bool(earlier)))
+            self._tell(recovery.Begin(bool(earlier), failures))
             while self._outcome is None:
                 self._look()
             if self._job.snapshots is not None:

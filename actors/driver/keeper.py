@@ -175,8 +175,10 @@ class Keeper:
         """Wait as long as the deaths of this keeper's processes ask for, and give how many there were; None: they end the job."""
         before, now_s, decision = self._record.starts_s, clock.time(), None
         self._note(starts_s=(*before, now_s))
-        for began_s, died_s in zip(before, self._record.starts_s[1:], strict=True):
-            self._succession.on_start(clock.monotonic() - (now_s - began_s))
+        for running_s, died_s in self._record.lives():
+            self._succession.on_start()
+            if running_s is not None:
+                self._succession.on_running(clock.monotonic() - (now_s - running_s))
             decision = self._succession.on_death(clock.monotonic() - (now_s - died_s))
         if isinstance(decision, End):
             self._fail(f"{THE_KEEPER} died: {decision.why}")
@@ -191,7 +193,7 @@ class Keeper:
         self._plan, record = program.plan, self._record
         own = {name: value for name, value in record.changes.items() if name in CHANGEABLE}
         config = configured(program.config, own) if own else program.config
-        kept = Kept(self._token, record.runs, self._succession, failures, self._on_run, self._files)
+        kept = Kept(self._token, record.runs, self._succession, failures, self._on_run, self._on_running, self._files)
         job = RayJob(self._name, program.plan, config, program.scaling, program.asked_s if not failures else clock.time(), kept)
         try:
             job.sources.started(job, config)
@@ -217,6 +219,12 @@ class Keeper:
 
     def _on_run(self, run: str) -> None:
         self._note(runs=(*self._record.runs, run))
+
+    def _on_running(self) -> None:
+        """When the job of this process first ran, is written down once."""
+        began_s, running_s = self._record.starts_s[-1], self._record.running_s
+        if not running_s or running_s[-1] < began_s:
+            self._note(running_s=(*running_s, clock.time()))
 
     def _note(self, **changes: Any) -> None:
         """Write down what the process after this one must know."""

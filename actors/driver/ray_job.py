@@ -58,8 +58,9 @@ class Kept:
         token: of the keeper's name, which is the job's.
         runs: of the coordinators before, which have died with those processes: the next one resumes where they were.
         succession: which those deaths have counted for.
-        failures: how many they were, within the window.
+        failures: how many of them count.
         on_run: told of each run before it begins.
+        on_running: told, again and again, that the job runs.
         files: where what live inputs are sent is kept, too.
     """
 
@@ -68,12 +69,13 @@ class Kept:
     succession: Succession
     failures: int
     on_run: Callable[[str], None]
+    on_running: Callable[[], None]
     files: KeeperFiles | None
 
 
 def succession_of(config: RunConfig) -> Succession:
     """Whether and when another coordinator, or another process of a keeper, takes the place of one that died."""
-    return Succession(restarts_of(config.failures, random.Random()), good_s=config.failures.delay_max_s)
+    return Succession(restarts_of(config.failures, random.Random()))
 
 
 def is_ending(actor: Any) -> bool | None:
@@ -118,13 +120,12 @@ class RayJob(RayJobHandle):
         self._failed_by: RayadError | None = None
         self._coordinators_lost = 0
         self._heeded: Beat | None = None
-        self._failures_max = config.failures_survived
+        self._failures = kept.failures if kept is not None else 0  # survived outside of the coordinator, those that count
         self._kept = kept
         self._cuts_inputs = kept is None
         self._succession = kept.succession if kept is not None else succession_of(config)
         self._runs = list(kept.runs) if kept is not None else []
         self._tokens = [kept.token] if kept is not None else []  # of the names that are this job's
-        self._count_failures(kept.failures if kept is not None else 0)
         self._restarting = threading.Lock()
         self._is_terminated = False
         self._start_coordinator(asked_s)
@@ -132,7 +133,7 @@ class RayJob(RayJobHandle):
             FedJob(
                 self.name,
                 self._config,
-                self._failures_max > 0,
+                self._survives(),
                 identity=lambda: (self.id, self._secret),
                 ask=self._ask,
                 ask_again=self._ask_again,
@@ -155,11 +156,11 @@ class RayJob(RayJobHandle):
             self._kept.on_run(run)
         actor = self._claim_name(lambda options: ray_calls.create(coordinator, options, *arguments))
         self._runs.append(run)
-        outcome = ray_calls.call(actor.run, run, earlier, asked_s=asked_s)
+        outcome = ray_calls.call(actor.run, run, earlier, failures=self._failures, asked_s=asked_s)
         ray_calls.call(actor.introduce, [outcome], (*earlier, run))
         patience_s, start_s = self._config.failures.heartbeat_timeout_s, self._config.start_timeout_s
         self._line = CoordinatorLine(actor, outcome, self.name, patience_s, start_s)
-        self._succession.on_start(clock.monotonic())
+        self._succession.on_start()
         if self._autoscaler is not None:
             self._autoscaler.start(actor, resumes=bool(earlier) or self._config.resume not in (None, "never"))
         self._tell_again(actor)
@@ -172,15 +173,6 @@ class RayJob(RayJobHandle):
             actor, token = names.claim(self.name, start, lambda _: True, self._tokens, patience_s=self._config.start_timeout_s)
         self._tokens.append(token)
         return actor
-
-    def _count_failures(self, number: int) -> None:
-        """So many failures have been survived outside of the coordinator: the next one may survive the others."""
-        if not number:
-            return
-        before = self._config.failures
-        left = max(0, self._failures_max - number)
-        failures = dataclasses.replace(before, max_failures=left, survive_errors=before.survives_errors)
-        self._config = dataclasses.replace(self._config, failures=failures)
 
     @property
     def _coordinator(self) -> Any:
@@ -240,6 +232,7 @@ class RayJob(RayJobHandle):
                 else:
                     line.listen()
                     self._heed(line.beat)
+                    self._note_running(line)
             except Exception:
                 if self._outcome is not None or not ray.is_initialized():
                     return  # calls that wait report it
@@ -267,7 +260,7 @@ class RayJob(RayJobHandle):
             if not self._succession.is_due(clock.monotonic()):
                 return True  # later: the first call after the delay starts it
             self._coordinators_lost += 1
-            self._count_failures(decision.number)
+            self._failures = decision.number
             told = "job %r: the coordinator died; after %.1f s another one resumes from the last snapshot: %s"
             _log.warning(told, self.name, decision.delay_s, gone)
             try:
@@ -277,6 +270,12 @@ class RayJob(RayJobHandle):
                 return False
             return True
 
+    def _lost(self, gone: Gone) -> JobOutcome:
+        outcome, end = super()._lost(gone), self._succession.end
+        if end is None or outcome.failure is None:
+            return outcome
+        return dataclasses.replace(outcome, failure=dataclasses.replace(outcome.failure, message=f"{outcome.failure.message}; {end.why}"))
+
     def _heed(self, beat: Beat | None) -> None:
         """What other handles asked of the coordinator that died: a cancel ends the job, the rest is passed on to the next one."""
         if beat is not None and beat is not self._heeded:
@@ -284,6 +283,16 @@ class RayJob(RayJobHandle):
             self._cancelling = self._cancelling or beat.is_cancelled
             self._stopping = self._stopping or beat.is_stopping
             self._config = configured(self._config, beat.changes) if beat.changes else self._config
+
+    def _note_running(self, line: CoordinatorLine) -> None:
+        """Failures grow old while the job runs, which a heartbeat tells."""
+        if line.beat is None or line.beat.state is not JobState.RUNNING:
+            return
+        with self._restarting:
+            if self._line is line:
+                self._succession.on_running(clock.monotonic())
+        if self._kept is not None:
+            self._kept.on_running()
 
     def _kill_coordinator(self) -> None:
         if not self._line.is_connected():

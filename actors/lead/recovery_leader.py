@@ -17,6 +17,7 @@ It is long because its events and effects, each a class of its own, are the larg
 from __future__ import annotations
 
 import enum
+from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -54,9 +55,11 @@ class Phase(enum.Enum):
 # -- what has happened -------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Start the job. ``succeeds``: in the place of a coordinator that died; then it waits for a store that is away."""
+    """Start the job. ``succeeds``: in the place of a coordinator that died; then it waits for a store that is away. ``failures``: so many
+    were survived before, outside of it."""
 
     succeeds: bool = False
+    failures: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +148,7 @@ class StopChange:
 
 @dataclass(frozen=True, slots=True)
 class Survived:
-    """Tell that the job resumes from its last snapshot, after so many seconds; ``number``: failures within the window."""
+    """Tell that the job resumes from its last snapshot, after so many seconds; ``number``: failures that count."""
 
     failure: Failure
     number: int
@@ -320,7 +323,7 @@ class RecoveryLeader:
         self._restarts = restarts
         self._crashes = Crashes()
         self._reported = _Reported()
-        self._first: Failure | None = None  # within the window
+        self._causes: deque[Failure] = deque()  # the failures decided here that count, oldest first
         self._succeeds = False
         self._region: Region | None = None  # what is restarted; None: everything
         self._lost: set[str] = set()
@@ -347,7 +350,7 @@ class RecoveryLeader:
     @property
     def remembered(self) -> list[Failure]:
         """The failures that may still be told."""
-        return [*self._reported.failures, *([self._first] if self._first is not None else [])]
+        return [*self._reported.failures, *self._causes]
 
     def due_in_s(self, now_s: float) -> float | None:
         """Seconds until a :class:`Tick` can do something; None: never by itself."""
@@ -392,8 +395,9 @@ class RecoveryLeader:
         if self.phase is Phase.OVER:
             return effects
         match event:
-            case Begin(succeeds):
+            case Begin(succeeds, failures):
                 self._succeeds = succeeds
+                self._restarts.on_earlier(failures)
                 self._read_store(now_s, effects)
             case StoreRead():
                 self._on_store_read(event, now_s, effects)
@@ -418,7 +422,6 @@ class RecoveryLeader:
                 effects.append(StopChange())
                 self._recover(everybody if names is None else set(names), set(), 0.0, now_s, effects)
             case SnapshotPublished():
-                self._restarts.on_snapshot()
                 if stages := self._crashes.on_snapshot(now_s):
                     effects.append(Acquit(tuple(name for name in self._replicas() if stage_of(name) in stages)))
             case AllReported():
@@ -492,10 +495,11 @@ class RecoveryLeader:
             self._give_up(failure, "", effects)
             return
         decision = self._restarts.on_failure(failure.sign, now_s)
-        if decision.number == 1 or self._first is None:
-            self._first = failure
+        self._causes.append(failure)
+        while len(self._causes) > decision.number:
+            self._causes.popleft()
         if isinstance(decision, TooMany):
-            cause = failure if decision.is_newest else self._first
+            cause = failure if decision.is_newest else self._causes[0]
             last = "" if decision.is_newest else f"; the last: {failure.message}"
             crashed = self._crashes.told(self.plan)
             self._give_up(cause, f"{decision.why}{last}{crashed and f'; {crashed}'}", effects)
@@ -610,6 +614,7 @@ class RecoveryLeader:
     def _on_running(self, names: tuple[str, ...], now_s: float, effects: list[Effect]) -> None:
         restart_s = None if self._failed_s is None else max(0.0, now_s - self._failed_s - self._delay_s)
         self.phase = Phase.RUNNING
+        self._restarts.on_running(now_s)
         self._crashes.on_running(now_s)
         self._region, self._lost, self._too_late_s = None, set(), float("inf")
         effects.append(Running(names, restart_s))

@@ -58,6 +58,7 @@ def restarts_of(config: FailureConfig, chance: random.Random) -> Restarts:
     return Restarts(
         failures_max=config.most,
         window_s=config.window_s,
+        reset_after_s=config.reset_after_s,
         delay_s=config.delay_s,
         delay_max_s=config.delay_max_s,
         same_max=config.same_error_max,

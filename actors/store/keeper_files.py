@@ -58,6 +58,7 @@ class KeeperRecord:
         changes: of the configuration, since the job began.
         is_cancelled: whether the job is to end without results, or has.
         is_fetched: whether somebody has its results.
+        running_s: when the job first ran in those processes in which it came to run.
     """
 
     starts_s: tuple[float, ...] = ()
@@ -66,6 +67,16 @@ class KeeperRecord:
     changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     is_cancelled: bool = False
     is_fetched: bool = False
+    running_s: tuple[float, ...] = ()
+
+    def lives(self) -> list[tuple[float | None, float]]:
+        """Of each process before the newest one: when its job ran, None: it never did, and when the next process began.
+
+        >>> KeeperRecord(starts_s=(0.0, 50.0, 60.0), running_s=(4.0,)).lives()
+        [(4.0, 50.0), (None, 60.0)]
+        """
+        spans = zip(self.starts_s, self.starts_s[1:], strict=False)
+        return [(next((ran_s for ran_s in self.running_s if began_s <= ran_s < died_s), None), died_s) for began_s, died_s in spans]
 
 
 class KeeperFiles:
@@ -96,7 +107,8 @@ class KeeperFiles:
         if "record" not in self._names(""):
             return KeeperRecord()
         plain = json.loads(self._read("record"))
-        return KeeperRecord(**{**plain, "starts_s": tuple(plain["starts_s"]), "runs": tuple(plain["runs"])})
+        listed = ("starts_s", "running_s", "runs")
+        return KeeperRecord(**{**plain, **{name: tuple(plain.get(name, ())) for name in listed}})
 
     def write_record(self, record: KeeperRecord) -> None:
         """Write it in the place of the one before."""

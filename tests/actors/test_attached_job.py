@@ -14,13 +14,12 @@ import pytest
 import rayad as rd
 from rayad.actors.cluster import names, ray_calls
 from rayad.actors.coordinator.outcome import About, Beat, JobOutcome
-from rayad.actors.driver import attached_job, job_handle
+from rayad.actors.driver import attached_job, job_handle, ray_job
 from rayad.actors.driver.attached_job import AttachedJob, _Found
 from rayad.actors.driver.coordinator_line import Gone
 from rayad.actors.driver.job_handle import CANCEL_S
-from rayad.actors.driver.ray_job import RayJob
+from rayad.actors.driver.ray_job import RayJob, succession_of
 from rayad.actors.job import JobProgress, JobState, JobStatistics
-from rayad.snapshots.restarts import Restarts, Succession
 
 WAIT_S = 4.0
 """How long a coordinator that died may be without a successor."""
@@ -34,6 +33,9 @@ class Clock:
         self.now_s = 0.0
 
     def monotonic(self) -> float:
+        return self.now_s
+
+    def time(self) -> float:
         return self.now_s
 
     def sleep(self, seconds: float) -> None:
@@ -236,11 +238,11 @@ def test_a_stop_is_told_to_the_next_coordinator(table: Table) -> None:
 class Owner(RayJob):
     """The owner, without what makes a coordinator: it counts the successors that it would start."""
 
-    def __init__(self, line: Scripted) -> None:
-        super(RayJob, self).__init__("shared", PLAN, CONFIG, JobProgress(JobState.RUNNING, (), 0))
+    def __init__(self, line: Scripted, config: rd.RunConfig | None = None) -> None:
+        super(RayJob, self).__init__("shared", PLAN, config or CONFIG, JobProgress(JobState.RUNNING, (), 0))
         self._line, self._restarting = line, threading.Lock()  # type: ignore[assignment]
-        self._heeded, self._coordinators_lost, self._failures_max = None, 0, 9
-        self._succession = Succession(Restarts(failures_max=9, chance=None), good_s=1.0)  # type: ignore[arg-type]
+        self._heeded, self._kept, self._coordinators_lost, self._failures = None, None, 0, 0
+        self._succession = succession_of(self._config)
         self.started = 0
 
     def _start_coordinator(self, asked_s: float) -> None:
@@ -262,6 +264,31 @@ def test_what_the_owner_has_heard_decides_whether_a_successor_starts(beat: Beat 
     owner = Owner(line)
     assert owner._has_successor(line, Gone("killed")) is bool(started)  # type: ignore[arg-type]
     assert (owner.started, owner._stopping) == (started, stopping)
+
+
+def test_a_job_whose_coordinator_dies_every_day_has_a_successor_each_time(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: what its deaths had left of ``max_failures`` stayed with the job, so the second one, a year later, ended it."""
+    monkeypatch.setattr(ray_job, "clock", table.clock)
+    owner = Owner(table.begin(), rd.RunConfig(storage_path="/nowhere", failures=rd.FailureConfig(max_failures=1)))
+    for day in range(1, 366):
+        line = table.begin()
+        owner._line, line.beat = line, Beat(JobState.RUNNING)  # type: ignore[assignment, attr-defined]
+        owner._succession.on_start()
+        owner._note_running(line)  # type: ignore[arg-type]
+        table.clock.sleep(86_400.0)
+        line.is_dead = True  # type: ignore[attr-defined]
+        assert owner._has_successor(line, Gone("killed"))  # type: ignore[arg-type]
+        assert (owner.started, owner._failures) == (day, 1)
+    line = table.begin()
+    owner._line = line  # type: ignore[assignment]
+    owner._succession.on_start()
+    line.is_dead, line.beat = True, None  # type: ignore[attr-defined]
+    gone = Gone("killed before its job ran")
+    assert not owner._has_successor(line, gone)  # type: ignore[arg-type]
+    failed = owner._lost(gone).failure
+    assert failed is not None
+    told = "the coordinator actor died: killed before its job ran; failure 1 of 2 within 3600 s of running; FailureConfig.max_failures is 1"
+    assert failed.message == told
 
 
 def test_what_the_owner_has_configured_since_a_beat_is_newer_than_it(table: Table) -> None:

@@ -20,7 +20,7 @@ def files(folder: Path, token: str = "1", secret: bytes | None = None) -> Keeper
 def test_the_next_process_reads_what_the_one_before_has_written(tmp_path: Path) -> None:
     mine = files(tmp_path)
     assert mine.record() == KeeperRecord()
-    record = KeeperRecord((1.5, 2.5), ("a", "b"), True, {"batch_rows": 17}, True)
+    record = KeeperRecord((1.5, 2.5), ("a", "b"), True, {"batch_rows": 17}, True, running_s=(2.0,))
     mine.write_record(KeeperRecord((1.5,)))
     mine.write_record(record)
     assert mine.outcome() is None

@@ -33,6 +33,7 @@ from rayad.actors.lead.recovery_leader import (
     StoreRead,
     Survived,
     Switch,
+    Tick,
     TooLate,
     WholeGraph,
 )
@@ -181,7 +182,7 @@ def test_after_too_many_failures_the_first_is_raised_and_names_the_last() -> Non
     led.all_listen()
     led.fail("second", message="OSError: the second")
     ended = led.tick()
-    why = "failure 1 of 2 within 3600 s; FailureConfig.max_failures is 1; the last: OSError: the second"
+    why = "failure 1 of 2 within 3600 s of running; FailureConfig.max_failures is 1; the last: OSError: the second"
     assert ended == [StopChange(), StopAll(JobState.FAILED), End(JobState.FAILED, failure(message="OSError: the first"), why)]
 
 
@@ -213,13 +214,45 @@ def test_new_replicas_start_during_the_delay_and_the_store_is_read_after_it() ->
     assert led.tick(1.5) == [ReadStore(3)]
 
 
-def test_a_snapshot_makes_the_next_restart_immediate() -> None:
-    led = Led(delay_s=4.0).started()
+@pytest.mark.parametrize(("runs_s", "last"), [(599.0, "Start"), (600.0, "ReadStore")])
+def test_a_job_that_has_run_for_long_enough_restarts_at_once_whatever_its_snapshots(runs_s: float, last: str) -> None:
+    """Regression: one snapshot set the delay back, so a job that died shortly after each restarted at full speed for ever."""
+    led = Led(delay_s=4.0, reset_after_s=600.0).started()
     led.recovering()
+    led.tell(Tick(), 1e6)
     led.all_listen()
     led.tell(SnapshotPublished())
-    led.fail("first")
-    assert kinds(led.tick())[-1] == "ReadStore"
+    led.fail("first", runs_s)
+    assert kinds(led.tick())[-1] == last
+
+
+def test_what_was_survived_outside_of_this_coordinator_counts_until_the_job_has_run_for_the_window() -> None:
+    def begun() -> Led:
+        led = Led(max_failures=1, window_s=60.0)
+        led.tell(Begin(succeeds=True, failures=1))
+        led.store_read()
+        led.all_listen()
+        return led
+
+    led = begun()
+    led.fail("first", 60.0)
+    why = "failure 2 of 2 within 60 s of running; FailureConfig.max_failures is 1; the last: ValueError: bad"
+    assert led.tick()[-1] == End(JobState.FAILED, failure(), why)
+    led = begun()
+    led.fail("first", 61.0)
+    assert led.tick()[1] == Survived(failure(), 1, 0.0)
+
+
+def test_the_first_failure_that_counts_is_raised() -> None:
+    led = Led(max_failures=2, window_s=60.0, delay_s=0.0).started()
+    for number, after_s in enumerate((0.0, 40.0, 40.0, 5.0)):
+        led.fail("first", after_s, message=f"OSError: {number}")
+        ended = led.tick()
+        if not led.leader.is_over:
+            led.store_read()
+            led.all_listen()
+    why = "failure 1 of 3 within 60 s of running; FailureConfig.max_failures is 2; the last: OSError: 3"
+    assert ended[-1] == End(JobState.FAILED, failure(message="OSError: 1"), why)
 
 
 def test_the_restart_is_measured_without_its_delay() -> None:

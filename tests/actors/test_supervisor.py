@@ -161,7 +161,7 @@ def test_one_failure_too_many_ends_the_job_with_the_first(monkeypatch: pytest.Mo
     assert outcome.state is JobState.FAILED
     assert outcome.failure.who == "'numbers'[0]"
     assert (
-        "failure 1 of 2 within 3600 s; FailureConfig.max_failures is 1; the last: the actor of the progress actor died"
+        "failure 1 of 2 within 3600 s of running; FailureConfig.max_failures is 1; the last: the actor of the progress actor died"
         in outcome.failure.message
     )
     assert stage.log[-1] == "end"

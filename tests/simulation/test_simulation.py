@@ -81,7 +81,7 @@ def test_failures_are_bounded(tmp_path: Path) -> None:
     with pytest.raises(rd.DataflowError, match="always") as raised:
         job.wait()
     assert isinstance(raised.value.__cause__, ValueError)
-    why = "failure 1 of 4 within 3600 s; FailureConfig.max_failures is 3; the last: DataflowError: "
+    why = "failure 1 of 4 within 3600 s of running; FailureConfig.max_failures is 3; the last: DataflowError: "
     assert len(raised.value.__notes__) == 1
     assert raised.value.__notes__[0].startswith(f"job 'bounded': {why}")
     assert job.snapshots is not None
