@@ -31,6 +31,7 @@ from tests.simulation.changes import KEY_GROUPS, movable
 from tests.simulation.damage import refused
 from tests.simulation.disk import FaultyDisk
 from tests.simulation.faults import Fault, faults_of
+from tests.simulation.holding import INPUT_SHARE
 from tests.simulation.job import DriverDied, Replaced, SimulatedCrash, SimulatedJob
 from tests.simulation.moving import MOVING
 from tests.simulation.replaced import end_replaced
@@ -119,6 +120,7 @@ def run(
     rescales: bool = False,
     groups: int | str | None = "drawn",
     mode: str | None = None,
+    input_share: float = INPUT_SHARE,
 ) -> Outcome:
     """Run one seed.
 
@@ -128,6 +130,7 @@ def run(
         rescales: whether there are changes of layout.
         groups: how many key-groups a step of a change moves; "drawn": drawn.
         mode: of snapshots, instead of the one that the seed draws.
+        input_share: see :class:`World`.
     """
     drawn, parallelism = program_of(seed, rescales=rescales)
     chosen = program or drawn
@@ -136,7 +139,7 @@ def run(
     folder = tempfile.mkdtemp(prefix="rayad-simulation-", dir=FAST if os.path.isdir(FAST) else None)
     outcome = Outcome(seed, chosen.name, parallelism, rescales=rescales)
     strikes = faults_of(seed, count, rescales=rescales) if faults is None else faults
-    run_of = _Run(seed, chosen, parallelism, strikes, folder, mode=mode, rescales=rescales, groups=groups)
+    run_of = _Run(seed, chosen, parallelism, strikes, folder, mode=mode, rescales=rescales, groups=groups, input_share=input_share)
     try:
         with patch.object(local_network, "ChannelEnds", WatchedEnds):
             run_of.drive()
@@ -162,6 +165,7 @@ class _Run:
         mode: str | None,
         rescales: bool,
         groups: int | str | None,
+        input_share: float,
     ) -> None:
         self.rng = rng = random.Random(seed * 7919 + 13)
         self.seed = seed
@@ -173,7 +177,8 @@ class _Run:
         drawn = rng.choice(["aligned", "aligned", "unaligned", "mixed", "timeout"])
         mode = mode or drawn
         self.rescales = rescales
-        self.world = World(seed, faults, mode, "loop" in program.name, FaultyDisk(folder), rescales=rescales, groups=groups)
+        disk, has_loop = FaultyDisk(folder), "loop" in program.name
+        self.world = World(seed, faults, mode, has_loop, disk, rescales=rescales, groups=groups, input_share=input_share)
         self.world.start_job = self.start
         self.is_committing = rng.random() < 0.6 or any(f.kind == "error in commit" for f in faults)
         self.expected = undisturbed(program.name, parallelism)

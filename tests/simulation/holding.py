@@ -18,6 +18,8 @@ HELD_BY_DEATH: dict[str, tuple[str, ...]] = {
 }
 LAGGING = ("batch", "credit", "transfer", "arrive", "report", "answer", "start", "prepare", "register", "relayout", "adopt")
 """Events that come through a channel or a connection, which may be slow."""
+INPUT_SHARE = 0.3
+"""The share of a source's turns at which it reads while faults are left; one that is in place may wait for records."""
 
 
 def actor(job: LocalJob, event: Any) -> Any:
@@ -55,7 +57,7 @@ def holds(world: World, job: SimulatedJob, event: Any) -> bool:
         if world._lags[channel] and world.rng.random() < 0.85:
             return True
     if kind in ("source", "input") and (world.armed is not None or world.left) and world.armed_needs_time:
-        return world.rng.random() < 0.7
+        return world.rng.random() < 1 - (INPUT_SHARE if world._is_set else world.input_share)
     return False
 
 

@@ -15,6 +15,7 @@ from tests.simulation.changes import Changes
 from tests.simulation.damage import can_damage, choose_damage, damage
 from tests.simulation.disk import FaultyDisk, FaultyStore, whole_snapshots
 from tests.simulation.faults import CHANGES, DAMAGES, Fault
+from tests.simulation.holding import INPUT_SHARE
 from tests.simulation.job import DriverDied, Replaced, SimulatedCrash, SimulatedJob, phases_now
 from tests.simulation.replaced import step_replaced
 from tests.simulation.shelf import Shelf
@@ -38,6 +39,7 @@ class World:
         mode: "aligned", "unaligned" or "mixed".
         start_job: starts the job again, from its newest snapshot.
         rescales, groups: whether there are changes of layout, and how many key-groups a step moves (see :class:`Changes`).
+        input_share: the share of a source's turns at which it reads until the faults that are left are in place.
     """
 
     def __init__(
@@ -50,8 +52,10 @@ class World:
         *,
         rescales: bool = False,
         groups: int | str | None = "drawn",
+        input_share: float = INPUT_SHARE,
     ) -> None:
         self.rng = random.Random(seed ^ 0x5EED)
+        self.input_share = input_share
         self.mode = mode
         self.has_loop = has_loop
         self.disk = disk
