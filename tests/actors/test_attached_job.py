@@ -275,7 +275,7 @@ def test_a_job_whose_coordinator_dies_every_day_has_a_successor_each_time(table:
         owner._line, line.beat = line, Beat(JobState.RUNNING)  # type: ignore[assignment, attr-defined]
         owner._succession.on_start()
         owner._note_running(line)  # type: ignore[arg-type]
-        table.clock.sleep(86_400.0)
+        table.clock.now_s += 86_400.0
         line.is_dead = True  # type: ignore[attr-defined]
         assert owner._has_successor(line, Gone("killed"))  # type: ignore[arg-type]
         assert (owner.started, owner._failures) == (day, 1)
