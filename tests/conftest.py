@@ -30,27 +30,13 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 # Ray gives its workers the lowest priority but four. Beside a process of tests that computes they would hardly run at all.
 os.environ.setdefault("RAY_worker_niceness", "0")
 
-OTHER_RAY = {
-    f"tests/cluster/test_{name}.py" for name in ("environment", "examples_mpr", "guard", "job_submit", "programs", "spark_without_java")
-}
-"""They start a Ray of their own, or do as well with that of another process: so there is something on Ray for two processes to do."""
-
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Side by side (``-n 2``), one process gets all tests on Ray, one after the other; the rest go to whoever is free."""
-    from xdist.scheduler import LoadScopeScheduling
+    """Who runs which test with ``-n 2``."""
+    from tests.side_by_side import FromBothEnds
 
-    class OneForRay(LoadScopeScheduling):
-        """The largest scope, which is this one, is given out first; then the other files on Ray."""
-
-        def _split_scope(self, nodeid: str) -> str:
-            path = nodeid.split("::")[0]
-            if path.startswith(("tests/machines/", "tests/every_type/")):
-                return path.split("/")[1]  # they share one cluster, or one table of what was tried
-            return path.replace("tests/cluster/", "ray/") if path in OTHER_RAY else "ray" if path.startswith("tests/cluster/") else nodeid
-
-    return OneForRay(config, log)
+    return FromBothEnds(config, log)
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:

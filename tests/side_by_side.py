@@ -1,0 +1,67 @@
+"""Who runs which test when tests run side by side (``make test``, pytest-xdist).
+
+Tests on Ray mostly wait: for processes to start, for a heartbeat that is to be missed. The others compute. So one process begins with
+those on Ray and another one with the rest, and no processor is idle for long. A process that has nothing left of its kind takes of the
+other kind, a file on Ray as a whole: all end together, however long each kind takes on this machine. The queue is xdist's
+(``LoadScopeScheduling``, largest scope first); here is what a scope is, and who takes which.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
+
+ONE_SPARK = frozenset(
+    f"tests/cluster/test_{name}.py"
+    for name in ("replay", "spark_log", "spark_reads_files", "spark_sink", "spark_source", "spark_stop", "spark_stream")
+)
+"""They share a Spark session."""
+TOGETHER = ("tests/machines/", "tests/every_type/")
+"""Folders whose tests share a cluster of machines, or a table of what was tried."""
+
+
+class Kind(Enum):
+    """What a test mostly does."""
+
+    ON_RAY = "waits for processes"
+    ALONE = "computes"
+
+
+def scope_of(test: str) -> str:
+    """What is given to a process as a whole: a file of tests on Ray, since its fixtures last for the file; of the others, each test.
+
+    >>> scope_of("tests/cluster/test_attach.py::test_names"), scope_of("tests/progress/test_errors.py::test_one")
+    ('tests/cluster/test_attach.py', 'tests/progress/test_errors.py::test_one')
+    """
+    path = test.split("::")[0]
+    if path in ONE_SPARK:
+        return "tests/cluster/spark"
+    if path.startswith(TOGETHER):
+        return path.rpartition("/")[0]
+    return path if kind_of(path) is Kind.ON_RAY else test
+
+
+def kind_of(scope: str) -> Kind:
+    """By the folder."""
+    return Kind.ON_RAY if scope.startswith(("tests/cluster/", "tests/machines")) else Kind.ALONE
+
+
+def kind_of_process(number: int) -> Kind:
+    """What the process begins with: of two, the first one on Ray."""
+    return Kind.ON_RAY if number % 2 == 0 else Kind.ALONE
+
+
+class FromBothEnds(LoadScopeScheduling):
+    """A process that is about to run out of tests gets the largest scope of its kind that waits; when there is none, of the other kind."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return scope_of(nodeid)
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        wanted = kind_of_process(self.nodes.index(node))
+        found = next((scope for scope in self.workqueue if kind_of(scope) is wanted), None)
+        if found is not None:
+            self.workqueue.move_to_end(found, last=False)
+        super()._assign_work_unit(node)
