@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections import defaultdict
 from collections.abc import Callable
-from decimal import Decimal, localcontext
+from decimal import ROUND_HALF_EVEN, Decimal, localcontext
 from typing import Any
 
 import pyarrow as pa
@@ -61,6 +61,15 @@ def total(records: list[Any]) -> Any:
         return sum(values[1:], start=int(values[0]) if isinstance(values[0], bool) else values[0]) if values else None
 
 
+def mean(records: list[Any]) -> Any:
+    """Of decimals half to even, to 28 digits or as many as the sum has."""
+    together = total(records)
+    if not isinstance(together, Decimal):
+        return together if together is None else together / len(known(records))
+    with localcontext(prec=max(28, len(together.as_tuple().digits)), rounding=ROUND_HALF_EVEN):
+        return together / len(known(records))
+
+
 def at_end(last: bool) -> Callable[[list[Any]], Any]:
     """By time, of equal times by the ``repr`` of the value."""
 
@@ -72,7 +81,7 @@ def at_end(last: bool) -> Callable[[list[Any]], Any]:
 
 
 ANSWERS: dict[str, Callable[[list[Any]], Any]] = {
-    "mean": lambda records: total(records) / len(known(records)) if known(records) else None,
+    "mean": mean,
     "min": lambda records: min(known(records), default=None),
     "max": lambda records: max(known(records), default=None),
     "sum": total,
@@ -90,7 +99,7 @@ HOW: dict[str, Any] = {"top_k": TopK(2)}
 
 def words(kind: str) -> list[str]:
     left_out = set() if kind == "bool" else {"any", "all"}
-    if not kind.startswith("duration"):  # of numbers: test_sums.py
+    if not kind.startswith(("duration", "decimal")):  # of numbers: test_sums.py
         left_out.add("mean")
     return [word for word in ANSWERS if word not in left_out and (word != "sum" or kind in SUMMED)]
 
@@ -151,7 +160,7 @@ def test_every_word_equals_its_definition(kind: str, columnar: bool, data: st.Da
     [
         *((kind, word) for kind in TYPES for word in ("min", "max")),
         *((kind, "sum") for kind in sorted(SUMMED - {"decimal256"})),
-        *((kind, "mean") for kind in ("bool", "duration[s]", "duration[us]")),
+        *((kind, "mean") for kind in ("bool", "duration[s]", "duration[us]", "decimal32", "decimal64", "decimal128")),
         ("bool", "any"),
         ("bool", "all"),
         *((kind, word) for kind in TYPES for word in ("first", "last", "count_distinct", "collect_list", "top_k")),
@@ -175,6 +184,43 @@ def test_what_stays_in_columns(kind: str, word: str) -> None:
     result = flow.run(runtime="local", parallelism=2)
     for how in ("running", "epochs", "tumbling", "session"):
         assert {one for _, one in result[how]} == {pa.RecordBatch}, how
+
+
+def test_means_of_decimals_are_one_type_of_column_unless_one_does_not_fit() -> None:
+    of_epochs: list[list[Any]] = [["1.00", "2.00", "2.00", None], ["0.02", "0.00", "0.00"], ["12345678901234.00", "1.00", "2.00"]]
+    epochs = [
+        pa.record_batch({"k": ["a"] * len(some), "v": pa.array([v and Decimal(v) for v in some], pa.decimal128(20, 2))})
+        for some in of_epochs
+    ]
+    found = {}
+    for kind in ("columns", "rows"):
+        flow = rd.Dataflow()
+        means = flow.from_epochs(epochs if kind == "columns" else [batch.to_pylist() for batch in epochs]).key_by("k").per_epoch().mean("v")
+        means.collect("records")
+        means.as_columns("k", "start", "end", "middle").collect("table", columnar=True)
+        means.map_batches(lambda batch: [batch.schema.field(2).type if isinstance(batch, pa.RecordBatch) else None]).collect("types")
+        result = flow.run(runtime="local")
+        found[kind] = result["records"], result["table"].column("middle").to_pylist(), [one for _, one in result["types"]]
+    values = [record[-1] for _, record in found["columns"][0]]
+    told = ("1.666666666666666666666666667", "0.006666666666666666666666666667", "4115226300412.333333333333333")
+    assert values == [Decimal(text) for text in told]
+    assert found["columns"][:2] == found["rows"][:2]
+    assert found["columns"][2] == [pa.decimal128(38, 28), pa.decimal128(30, 30), pa.decimal128(28, 15)]
+    assert found["rows"][2] == [None] * 3
+
+
+def test_no_type_is_told_of_what_is_a_mean_of_decimals() -> None:
+    """It would be refused where a mean of a later batch does not fit."""
+    table = pa.table({"k": ["a"] * 3, "v": pa.array([Decimal("0.02"), Decimal(0), Decimal(0)], pa.decimal128(9, 2)), "t": [1, 2, 3]})
+    flow = rd.Dataflow()
+    keyed = flow.from_arrow(table).assign_timestamps("t").key_by("k")
+    means = keyed.mean("v"), keyed.window(rd.windows.tumbling(9)).mean("v"), keyed.aggregate({"n": "count", "m": ("mean", "v")})
+    for at, found in enumerate(means):
+        assert found.schema is None
+        found.as_columns().collect(str(at), columnar=True)
+    result = flow.run(runtime="local")
+    assert [result[str(at)].column(-1).to_pylist() for at in range(3)] == [[Decimal("0.006666666666666666666666666667")]] * 3
+    assert keyed.mean("t").schema == pa.schema([("k", pa.string()), ("mean(t)", pa.float64())])
 
 
 def _two_of(kind: str) -> list[Any]:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from rayad.dataflow.operators.aggregates.held import is_ordered, is_summed
 from rayad.dataflow.operators.aggregates.partial import COUNT_ALL, COUNT_VALID, LARGEST, MEANT, SMALLEST, TOTAL, Partial, of_names
-from rayad.dataflow.operators.aggregates.sums import added, exact_total, mean_durations, mean_of, means_of, summand
+from rayad.dataflow.operators.aggregates.sums import added, exact_total, mean_decimals, mean_durations, mean_of, means_of, summand
 from rayad.dataflow.operators.keys.keyed import distinct_names
 from rayad.dataflow.records.content_codes import has_contents, plain_form
 from rayad.dataflow.records.selectors import ValueSelector
@@ -215,6 +215,10 @@ class Aggregator(ABC):
         other types that :meth:`takes_type` lets in."""
         each = zip(self.columns, totals[::2], totals[1::2], strict=True)
         return finished_columns(self, {name: _where(total, count) for name, total, count in each}, len(totals[0]))
+
+    def has_type_of_values(self, kinds: Sequence[pa.DataType]) -> bool:
+        """Whether the type of what :meth:`finish` gives depends on the values, for partials of these types."""
+        return False
 
     def results(self, names: Sequence[str], totals: Sequence[Any]) -> list[tuple[str, pa.Array]]:
         """Named result columns: :meth:`finish`, called as the first of the columns of partials but for what it is."""
@@ -413,10 +417,8 @@ class Mean(_Plain):
     state_columns = ("sum", "count")
 
     def takes_type(self, kind: pa.DataType) -> bool:
-        """Numbers, bools and durations: a mean of decimals has as many digits as it needs, of which a column has one number. Rows have
-        nanoseconds as pandas does, which rounds their means in its own way."""
-        durations = pa.types.is_duration(kind) and kind.unit != "ns"
-        return super().takes_type(kind) or bool(pa.types.is_boolean(kind) or durations)
+        """What has a sum, but for nanoseconds: rows have them as pandas does, which rounds their means in its own way."""
+        return super().takes_type(kind) or (is_summed(kind) and kind != pa.duration("ns"))
 
     def create(self, value: Any) -> Any:
         if type(value) in _NUMBERS:
@@ -434,9 +436,14 @@ class Mean(_Plain):
     def accumulator(self, partials: Sequence[Any]) -> Any:
         return (partials[0], partials[1]) if partials[1] else _NO_VALUES
 
+    def has_type_of_values(self, kinds: Sequence[pa.DataType]) -> bool:
+        """Decimals: see :func:`mean_decimals`."""
+        return bool(pa.types.is_decimal(kinds[0]))
+
     def finish(self, totals: Sequence[Any]) -> pa.Array:
         if isinstance(totals[0], pa.Array):
-            return mean_durations(totals[0], totals[1])
+            made = mean_durations if pa.types.is_duration(totals[0].type) else mean_decimals
+            return made(totals[0], totals[1])
         return pa.array(means_of(totals[0], totals[1]), mask=totals[1] == 0)
 
 
@@ -544,6 +551,9 @@ class Several(Aggregator):
 
     def accumulator(self, partials: Sequence[Any]) -> Any:
         return [a.accumulator(part) for a, part in zip(self._list, self._cut(partials), strict=True)]
+
+    def has_type_of_values(self, kinds: Sequence[pa.DataType]) -> bool:
+        return any(a.has_type_of_values(its) for a, its in zip(self._list, self._cut(kinds), strict=True))
 
     def results(self, names: Sequence[str], totals: Sequence[Any]) -> list[tuple[str, pa.Array]]:
         return [(name, a.finish(arrays)) for (name, a), arrays in zip(self.parts.items(), self._cut(totals), strict=True)]

@@ -20,6 +20,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rayad.dataflow.operators.keys.group_functions import DECIMAL_DIGITS
+from rayad.dataflow.records.exact import array_of
 from rayad.progress import DataflowError, show
 
 DIGITS_MAX = 100_000
@@ -133,6 +135,28 @@ def mean_durations(totals: pa.Array, counts: npt.NDArray[np.int64]) -> pa.Array:
     twice = 2 * (numbers - whole * divisors)
     means = whole + ((twice > divisors) | ((twice == divisors) & (whole % 2 == 1)))
     return pa.array(means.astype(np.int64), mask=counts == 0).cast(pa.duration("us"))
+
+
+def mean_decimals(totals: pa.Array, counts: npt.NDArray[np.int64]) -> pa.Array:
+    """:func:`mean_of` of each, not rounded further; null where the count is 0.
+
+    A column has one scale: 28 digits behind the point, up to 30 for sums of more than two, which are often of small numbers, and 38 in
+    all. Where a mean does not fit, the column is of the type that holds them all, as if they had been rows; so no schema is told in
+    advance.
+
+    >>> means = mean_decimals(pa.array([Decimal("2.00"), Decimal("1.50")], pa.decimal128(38, 2)), np.array([3, 2]))
+    >>> means.type, means[0].as_py(), means[1].as_py() == Decimal("0.75")
+    (Decimal128Type(decimal128(38, 28)), Decimal('0.6666666666666666666666666667'), True)
+    >>> mean_decimals(pa.array([Decimal("0.02")], pa.decimal128(38, 2)), np.array([3])).type
+    Decimal128Type(decimal128(30, 30))
+    """
+    means = [mean_of(total, count) if count else None for total, count in zip(totals.to_pylist(), counts.tolist(), strict=True)]
+    scale = totals.type.scale
+    usual = pa.decimal128(DECIMAL_DIGITS, max(MEAN_DIGITS, min(scale + 26, 30), scale))
+    try:
+        return pa.array(means, usual)
+    except pa.ArrowInvalid:  # a value does not fit: it is refused, not rounded
+        return array_of(means, None, "mean")
 
 
 SCALE = 1074

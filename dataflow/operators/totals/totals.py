@@ -95,7 +95,10 @@ class TotalsByTime(KeyedVertex):
         nothing = None if inputs[0] is None else no_rows(inputs[0])
         if nothing is None:
             return ()
-        totals = self._partials.filled(nothing.columns[nothing.num_columns - self._partials.width :])
+        partials = nothing.columns[nothing.num_columns - self._partials.width :]
+        if self.aggregator.has_type_of_values([column.type for column in partials]):
+            return ()
+        totals = self._partials.filled(partials)
         given = self.given(self._finished(nothing, totals), Timestamp(0))
         return (given.schema if isinstance(given, pa.RecordBatch) else None,)
 

@@ -171,6 +171,9 @@ class WindowColumns(ColumnForm):
         if nothing is None or not self.takes([nothing]):
             return None
         assert self.state is not None
+        assert self.form is not None
+        if self.aggregator.has_type_of_values(self.form.schema.types[self.form.keys + self.form.places :]):
+            return None
         out = self._results((pa.Table.from_batches([], schema=self.state.form.schema), True))
         return out.schema if isinstance(out, pa.RecordBatch) else None
 
