@@ -7,6 +7,7 @@ from the snapshot. Both must send the same records and end in the same state.
 from __future__ import annotations
 
 import copy
+import decimal
 import pickle
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -141,8 +142,15 @@ class Driven:
         out: dict[tuple[int, Timestamp], Counter[str]] = {}
         for edge, time, batch in self.context.sent:
             if len(to_rows(batch)):
-                out.setdefault((edge, time), Counter()).update(map(repr, to_rows(batch)))
+                out.setdefault((edge, time), Counter()).update(map(shown, to_rows(batch)))
         return out
+
+
+def shown(value: Any) -> str:
+    """``repr``, of decimals without the zeros at their end: a column has as many as its longest value needs."""
+    if isinstance(value, decimal.Decimal):
+        return f"Decimal({value.normalize(decimal.Context(prec=100))})"
+    return f"({', '.join(map(shown, value))})" if type(value) is tuple else repr(value)
 
 
 def steps_with(batches: st.SearchStrategy[tuple[int, Any]], *, first: Sequence[tuple[int, Any]] = ()) -> st.SearchStrategy[list[Step]]:

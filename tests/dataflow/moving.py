@@ -16,7 +16,7 @@ from rayad.dataflow.records.batches import keyed_columns, to_rows
 from rayad.dataflow.records.key_hashing import hash_columns, key_group
 from rayad.dataflow.vertex import EndVertex, Vertex
 from rayad.progress import Timestamp
-from tests.dataflow.driven import SNAPSHOTS, Driven, Step
+from tests.dataflow.driven import SNAPSHOTS, Driven, Step, shown
 
 KEY_GROUPS = 12
 Broadcast = frozenset[int]
@@ -167,7 +167,7 @@ def sent(replicas: Sequence[Driven]) -> dict[tuple[int, Timestamp], Counter[str]
         for edge, time, batch in replica.context.sent:
             records = EachRecord().apply(batch) if is_best and not isinstance(replica.vertex, EpochBest) else batch
             if len(records):
-                out.setdefault((edge, time), Counter()).update(map(repr, to_rows(records)))
+                out.setdefault((edge, time), Counter()).update(map(shown, to_rows(records)))
     return out
 
 

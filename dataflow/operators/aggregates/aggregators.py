@@ -28,7 +28,7 @@ from rayad.dataflow.records.selectors import ValueSelector
 from rayad.progress import DataflowError, show
 
 _NUMBERS = frozenset({int, float})
-_NO_VALUES = (0, 0)
+_NO_VALUES = (None, 0)
 _PLAIN = frozenset({int, float, str, bytes, bool, type(None), complex})
 
 
