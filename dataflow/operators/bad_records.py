@@ -8,7 +8,8 @@ Three steps that run in one process::
 Each record is given to a function of records once, also in a batch with errors. Bad records are ordinary records of their time: what is
 made of them is in snapshots, and counted exactly once, as all else is. ``max_errors`` is a vertex of one replica that counts them.
 
-An error of Rayad's own is no error of a record, and a MemoryError is none either: they end the job as without ``on_error``.
+An error of Rayad's own is no error of a record, but for one that does not fit ``schema=``, and a MemoryError is none either: they end the
+job as without ``on_error``.
 
 A record whose call ends the process raises nothing. Where ``after_crashes`` is given, :class:`Tried` runs in a process of its own after
 so many ends (``actors/host/isolated.py``).
@@ -23,6 +24,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from rayad.dataflow.operators.in_schema import SchemaMismatch
 from rayad.dataflow.operators.map_batches import as_batch
 from rayad.dataflow.operators.stateless import Element, PerRecord
 from rayad.dataflow.records.batches import to_rows
@@ -85,6 +87,10 @@ class Tried(Element):
     def base(self) -> str:  # type: ignore[override]  # that of the step
         return self.element.base
 
+    @property
+    def schema_said(self) -> pa.Schema | None:
+        return self.element.schema_said
+
     def rows_because(self, schema: pa.Schema) -> str | None:
         return self.element.rows_because(schema)
 
@@ -110,12 +116,8 @@ class Tried(Element):
             self.set_aside = SetAside(self.operator, self.line, before + len(bad), bad[-1]["error"])
 
     def _each(self, element: PerRecord, rows: list[Any]) -> tuple[Any, list[Any]]:
-        results, failed = element.attempt(rows)
-        if not failed:
-            return element.gather(rows, results), []
-        positions = {at for at, _ in failed}
-        kept = [row for at, row in enumerate(rows) if at not in positions]
-        return element.gather(kept, results), [self.bad(rows[at], error) for at, error in failed]
+        good, failed = element.outcome(rows)
+        return good, [self.bad(rows[at], error) for at, error in failed]
 
     def _whole(self, batch: Any) -> tuple[Any, list[Any]]:
         """A function of batches: after an error it gets the records one by one; a step of ours gets halves, and halves of halves."""
@@ -123,10 +125,9 @@ class Tried(Element):
             return self._alone(batch)
         try:
             return self.element.apply(batch), []
-        except (RayadError, MemoryError):
-            raise
-        except Exception:  # which of the records it was, the parts tell
-            pass
+        except Exception as error:  # which of the records it was, the parts tell
+            if _of_no_record(error):
+                raise
         pieces: list[Any] = []
         bad: list[Any] = []
         for part in _halves(batch) if self.element.can_repeat else ones(batch):
@@ -138,15 +139,20 @@ class Tried(Element):
     def _alone(self, one: Any) -> tuple[Any, list[Any]]:
         try:
             return self.element.apply(one), []
-        except (RayadError, MemoryError):
-            raise
         except Exception as error:
+            if _of_no_record(error):
+                raise
             return [], [self.bad(to_rows(one)[0], error)]
 
     def bad(self, row: Any, error: Exception | str) -> dict[str, Any]:
         """What is told of a record that is set aside."""
         told = error if isinstance(error, str) else f"{type(error).__name__}: {say(error)}"
         return {"record": row, "error": told, "operator": self.operator, "line": self.line}
+
+
+def _of_no_record(error: Exception) -> bool:
+    """Whether it ends the job also where records are set aside."""
+    return isinstance(error, (RayadError, MemoryError)) and not isinstance(error, SchemaMismatch)
 
 
 class Good(Element):

@@ -74,6 +74,11 @@ class Element(ABC):
     not_repeatable: ClassVar[str] = ""
     """What else than the records the result depends on, so that a run after a failure gives others; empty where on nothing."""
 
+    @property
+    def schema_said(self) -> pa.Schema | None:
+        """The columns of what comes out, whatever comes; None where nobody said."""
+        return None
+
     gathers_rows: ClassVar[bool] = False
     """Whether :meth:`gatherer` gives one."""
 
@@ -146,6 +151,14 @@ class PerRecord(Element):
             except Exception as error:
                 failed.append((len(results) + len(failed), error))
         return results, failed
+
+    def outcome(self, rows: list[Any]) -> tuple[Any, Failures]:
+        """What comes out of the records that do not fail, and the failures, in order; as :meth:`attempt`."""
+        results, failed = self.attempt(rows)
+        if not failed:
+            return self.gather(rows, results), []
+        positions = {at for at, _ in failed}
+        return self.gather([row for at, row in enumerate(rows) if at not in positions], results), failed
 
 
 @dataclass(slots=True)

@@ -74,6 +74,8 @@ def _derived(node: Node, before: Sequence[pa.Schema | None]) -> pa.Schema | None
         if not isinstance(schema, pa.Schema) or not len(schema) or len(set(schema.names)) < len(schema):
             return None
         return schema.remove_metadata()
+    if node.kind is NodeKind.STATELESS and node.op.schema_said is not None:
+        return node.op.schema_said
     if not before or before[0] is None or any(other is None or not other.equals(before[0], check_metadata=True) for other in before):
         return None  # streams of unlike columns meet
     return fitting(node.op, before[0]) if node.kind is NodeKind.STATELESS else before[0]
@@ -97,7 +99,7 @@ def require_fit(graph: LogicalGraph, start: int, port: int, step: Element) -> pa
     """The columns that ``step`` gives behind node ``start``, if they are known. Raises DataflowError, with the user's line, where it cannot
     take those that are known there."""
     schema = schema_of(graph, start, port)
-    return None if schema is None else fitting(step, schema)
+    return step.schema_said if schema is None else fitting(step, schema)
 
 
 def fitting(step: Element, schema: pa.Schema) -> pa.Schema | None:
@@ -149,13 +151,15 @@ def not_repeatable(graph: LogicalGraph) -> list[str]:
 
 
 def rows_begin(graph: LogicalGraph) -> list[str]:
-    """Where columns that are known become rows, and why; a line each, in the order of the program."""
+    """Where columns that are known become rows, and why, and where ``schema=`` says columns; a line each, in the order of the program."""
     found = []
     for node in graph.nodes:
         schema = schema_of(graph, node.inputs[0].source, node.inputs[0].port) if node.kind is NodeKind.STATELESS else None
         why = node.op.rows_because(schema) if schema is not None else None
         if why is not None:
             found.append(f"columns become rows at {node.name!r} ({node.where}): {why}")
+        if node.kind is NodeKind.STATELESS and node.op.schema_said is not None:
+            found.append(f"columns leave {node.name!r} ({node.where}): its schema= says which")
     return found
 
 

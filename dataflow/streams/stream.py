@@ -21,6 +21,7 @@ from rayad.dataflow.logical_graph import FORWARD, LogicalEdge, NodeKind, Partiti
 from rayad.dataflow.operators import stateless as el
 from rayad.dataflow.operators.as_columns import AsColumns
 from rayad.dataflow.operators.bad_records import OnError, Tried, check_on_error
+from rayad.dataflow.operators.in_schema import in_schema
 from rayad.dataflow.operators.map_batches import of_batches
 from rayad.dataflow.operators.projections import Drop, Explode, Rename, Select, Unnest, Where, WithArrivalTime, WithColumns
 from rayad.dataflow.operators.windows.told_times import EventTime, Side
@@ -121,7 +122,8 @@ class Stream(Advising):
     def schema(self) -> pa.Schema | None:
         """The columns of its records, where the program tells them: behind sources that know theirs (Arrow, Parquet, CSV, Spark ...),
         projections, filters, ``inspect``, ``union`` of like columns and exchanges, and behind totals, windows and joins of columns, as they
-        are given and as ``as_columns`` opens them. None behind functions of records and batches, and operators that handle rows.
+        are given and as ``as_columns`` opens them. None behind functions of records and batches without ``schema=``, and behind operators
+        that handle rows.
 
         Where they are known, names that are not there are refused when the program is written: by ``key_by``, ``assign_timestamps``,
         totals, windows, and expressions, with the types of these.
@@ -232,6 +234,7 @@ class Stream(Advising):
         self,
         function: Callable[[Any], Any],
         *,
+        schema: pa.Schema | None = None,
         name: str | None = None,
         on_error: OnError = "raise",
         max_errors: int | None = None,
@@ -239,6 +242,11 @@ class Stream(Advising):
         **asked: Unpack[Asked],
     ) -> Stream:
         """``function(record)`` for each record. As everywhere, the function must not change the record in place: others may hold it.
+
+        ``schema``: the columns of what the function gives, a ``pyarrow.Schema``. Steps behind it are then checked when the program is
+        written and work on columns, in which a record is a dict. The function gives dicts, in which a missing field is null; or tuples, by
+        position; or, of one column, values. Each value is held exactly, or refused: a record that does not fit ends the job, or is set
+        aside as others on which the function fails. Without it nothing is known behind a function, and nothing is looked at.
 
         ``on_error="skip"``: records on which the function fails are set aside, and the job goes on; ``.errors`` of the result has them.
         ``max_errors`` ends the job when there are more than so many, those before the snapshot that it resumed from included.
@@ -249,20 +257,22 @@ class Stream(Advising):
         ``num_cpus``, ``num_gpus``, ``memory`` (bytes) and ``resources``: what each replica needs of its node on Ray, as in Ray Data; the
         operator then has replicas of its own, as many as ``parallelism`` says for its name, in which the steps fused behind it run as well.
         """
-        return self._of_user(el.Map(checked_function(function, "map", "record")), name, on_error, max_errors, after_crashes, asked=asked)
+        element = in_schema(el.Map(checked_function(function, "map", "record")), schema)
+        return self._of_user(element, name, on_error, max_errors, after_crashes, asked=asked)
 
     def flat_map(
         self,
         function: Callable[[Any], Iterable[Any]],
         *,
+        schema: pa.Schema | None = None,
         name: str | None = None,
         on_error: OnError = "raise",
         max_errors: int | None = None,
         after_crashes: int | None = None,
         **asked: Unpack[Asked],
     ) -> Stream:
-        """All records of ``function(record)``. ``on_error``, ``num_cpus=...`` and so on: see :meth:`map`."""
-        element = el.FlatMap(checked_function(function, "flat_map", "record"))
+        """All records of ``function(record)``. ``schema``, ``on_error``, ``num_cpus=...`` and so on: see :meth:`map`."""
+        element = in_schema(el.FlatMap(checked_function(function, "flat_map", "record")), schema)
         return self._of_user(element, name, on_error, max_errors, after_crashes, asked=asked)
 
     def filter(
@@ -346,6 +356,7 @@ class Stream(Advising):
         batch_format: Literal["rows", "pyarrow", "numpy", "pandas", "polars"] | None = None,
         fn_constructor_args: tuple[Any, ...] = (),
         fn_constructor_kwargs: Mapping[str, Any] = MappingProxyType({}),
+        schema: pa.Schema | None = None,
         name: str | None = None,
         on_error: OnError = "raise",
         max_errors: int | None = None,
@@ -362,10 +373,11 @@ class Stream(Advising):
         A class with ``__call__(self, batch)`` is made once in each replica, with ``fn_constructor_args`` and ``fn_constructor_kwargs``
         (to load a model, say). Of a pandas DataFrame named levels of the index become columns; its NaN is null, as Arrow reads pandas.
 
-        ``on_error``, ``num_cpus=...`` and so on: see :meth:`map`. With ``on_error="skip"`` a batch on which the function fails is given to
-        it once more in batches of one record, to find those at fault.
+        ``schema``, ``on_error``, ``num_cpus=...`` and so on: see :meth:`map`. Columns that the function gives have their places by name,
+        and are cast where no value changes; text is never read as a number. With ``on_error="skip"`` a batch on which the function fails
+        is given to it once more in batches of one record, to find those at fault.
         """
-        step = of_batches(function, batch_format, fn_constructor_args, fn_constructor_kwargs)
+        step = in_schema(of_batches(function, batch_format, fn_constructor_args, fn_constructor_kwargs), schema)
         return self._of_user(step, name, on_error, max_errors, after_crashes, asked=asked)
 
     def map_async(
@@ -379,6 +391,7 @@ class Stream(Advising):
         cache: int = 0,
         cache_s: float | None = None,
         cache_by: Callable[[Any], Any] | None = None,
+        schema: pa.Schema | None = None,
         name: str | None = None,
         on_error: OnError = "raise",
         max_errors: int | None = None,
@@ -399,11 +412,11 @@ class Stream(Advising):
         shared: do not change them in place.
 
         The replica handles nothing else while a batch is under way, so give it replicas of its own where calls take long:
-        ``stream.rebalance(name="ask").map_async(ask)``. ``on_error``, ``num_cpus=...`` and so on: see :meth:`map`.
+        ``stream.rebalance(name="ask").map_async(ask)``. ``schema``, ``on_error``, ``num_cpus=...`` and so on: see :meth:`map`.
         """
         bounds = {"concurrency": concurrency, "timeout_s": timeout_s, "retries": retries, "retry_on": retry_on}
         remembers = {"cache": cache, "cache_s": cache_s, "cache_by": cache_by}
-        element = hooks.call("map_async", function, **bounds, **remembers)
+        element = in_schema(hooks.call("map_async", function, **bounds, **remembers), schema)
         return self._of_user(element, name, on_error, max_errors, after_crashes, asked=asked)
 
     def as_columns(self, *names: str, name: str | None = None) -> Stream:
