@@ -102,22 +102,24 @@ class Where(_OfFields):
 
 
 class Widen(Element):
-    """The same records in wider types, exactly; what streams that become one do. Records that are rows already stay as they are.
+    """The same records in wider types, exactly; what streams that become one do. Records that are rows already stay as they are; with
+    ``fills`` they get None for each column that they lack, as columns get null.
 
     Raises DataflowError where the wider type does not hold a value: a large integer among floats.
     """
 
     can_repeat = True
 
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema, *, fills: bool = False) -> None:
         self.schema = schema
+        self.fills = fills
 
     def schema_of(self, schema: pa.Schema) -> pa.Schema | None:
         return self.schema
 
     def apply(self, batch: Any) -> Any:
         if not isinstance(batch, pa.RecordBatch):
-            return batch
+            return [{**dict.fromkeys(self.schema.names), **row} for row in to_rows(batch)] if self.fills else batch
         try:
             return cast_batch(batch, self.schema)
         except Inexact as error:

@@ -112,35 +112,65 @@ def fitting(step: Element, schema: pa.Schema) -> pa.Schema | None:
         return None
 
 
-def alike(streams: Sequence[Stream]) -> list[Stream]:
-    """Streams that become one, each behind a step that widens its columns where those of all are known and their types differ. Raises
-    DataflowError, with the user's line, where no type holds the values of all."""
+def alike(streams: Sequence[Stream], *, fill: bool = False) -> list[Stream]:
+    """Streams that become one, each behind a step that brings it to the columns of all, where those of all are known and differ: in wider
+    types, and with ``fill`` null in columns that it does not have.
+
+    Raises DataflowError, with the user's line, where no type holds the values of all, where names differ without ``fill``, and with it
+    where not all columns are known.
+    """
     schemas = [schema for schema in map(known, streams) if schema is not None]
+    if fill:
+        _require_fields(streams)
     if len(schemas) < len(streams):
         return list(streams)
     first = schemas[0]
-    if any(set(schema.names) != set(first.names) or schema.metadata != first.metadata for schema in schemas):
+    if any(schema.metadata != first.metadata for schema in schemas):
         return list(streams)
-    if first.metadata and any(schema.names != first.names for schema in schemas):
-        return list(streams)  # in rows these are tuples
-    wide = pa.schema([_widest(field, streams, schemas) for field in first], first.metadata)
+    if first.metadata:  # in rows these are tuples
+        if any(schema.names != first.names for schema in schemas):
+            return list(streams)
+    elif not fill:
+        _require_same_names(streams, schemas)
+    names = dict.fromkeys(name for schema in schemas for name in schema.names)
+    wide = pa.schema([_widest(name, streams, schemas) for name in names], first.metadata)
     return [
-        one if schema.equals(wide) else one.through("union.prepare", Widen(wide), keeps_time=True)
+        one if schema.equals(wide) else one.through("union.prepare", Widen(wide, fills=fill), keeps_time=True)
         for one, schema in zip(streams, schemas, strict=True)
     ]
 
 
-def _widest(field: pa.Field, streams: Sequence[Stream], schemas: Sequence[pa.Schema]) -> pa.Field:
-    name, kind, nullable = field.name, field.type, field.nullable
-    for one, schema in zip(streams, schemas, strict=True):
-        other = schema.field(name)
-        wide = wider_type(kind, other.type)
+def _require_fields(streams: Sequence[Stream]) -> None:
+    for one in streams:
+        schema = known(one)
+        if schema is None or schema.metadata:
+            why = "are not known; give schema= to the function before it" if schema is None else "are of tuples; call as_columns() on it"
+            raise DataflowError(f"union(allow_missing_columns=True) at {users_line()}: the columns of {one.name!r} {why}")
+
+
+def _require_same_names(streams: Sequence[Stream], schemas: Sequence[pa.Schema]) -> None:
+    for one, schema in zip(streams[1:], schemas[1:], strict=True):
+        sides = (streams[0].name, schemas[0].names), (one.name, schema.names)
+        alone = [(mine, [name for name in names if name not in others]) for (mine, names), (_, others) in (sides, sides[::-1])]
+        told = " and ".join(f"{show(names, 120)} only in {mine!r}" for mine, names in alone if names)
+        if told:
+            raise DataflowError(
+                f"union at {users_line()}: columns have unlike names, {told}: give allow_missing_columns=True for null where a stream has "
+                "no such column, or bring them to the same names by select or rename"
+            )
+
+
+def _widest(name: str, streams: Sequence[Stream], schemas: Sequence[pa.Schema]) -> pa.Field:
+    having = [(one, schema.field(name)) for one, schema in zip(streams, schemas, strict=True) if name in schema.names]
+    before, kind, nullable = having[0][0].name, having[0][1].type, len(having) < len(streams)
+    for one, field in having:
+        wide = wider_type(kind, field.type)
         if wide is None:
             raise DataflowError(
-                f"union at {users_line()}: the column {name!r} is {kind} in {streams[0].name!r} and {other.type} in {one.name!r}: no type "
+                f"union at {users_line()}: the column {name!r} is {kind} in {before!r} and {field.type} in {one.name!r}: no type "
                 "holds the values of both; cast one of them with with_columns({...: pc.field(...).cast(...)}), or rename it"
             )
-        kind, nullable = wide, nullable or other.nullable
+        kind, nullable = wide, nullable or field.nullable
     return pa.field(name, kind, nullable)
 
 

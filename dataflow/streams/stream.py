@@ -444,11 +444,13 @@ class Stream(Advising):
         element = el.Inspect(checked_function(function, "inspect", "record"))
         return self._of_user(element, name, on_error, max_errors, after_crashes, keeps_time=True)
 
-    def union(self, *others: Stream, name: str | None = None) -> Stream:
+    def union(self, *others: Stream, allow_missing_columns: bool = False, name: str | None = None) -> Stream:
         """The records of this and the other streams, all in the same scope.
 
-        Columns that are known and have other types become wider ones that hold the values of all, as ``schema`` says; where there are none,
-        the union is refused. Columns of unlike names stay as they are.
+        Columns that are known go by name, and unlike types become wider ones that hold the values of all, as ``schema`` says; where there
+        are none, the union is refused. So are columns of unlike names, unless ``allow_missing_columns``: records then have null in each
+        column that their stream does not have, as in Spark's ``unionByName``. For that the columns of all streams must be known. Where
+        those of a stream are not, and of tuples, as keyed operators give them, records stay as they are.
 
         Event times are kept where all streams have them, or else none may. The watermark is then the smallest of theirs: a stream that has
         brought nothing yet holds it back.
@@ -462,9 +464,10 @@ class Stream(Advising):
                 f"union at {users_line()}: the stream {timed.name!r} has event times and {without[0].name!r} has none; call "
                 "assign_timestamps(...) on each of them, or on the union alone"
             )
+        fill = arguments.flag(allow_missing_columns, "union: allow_missing_columns")
         self.flow.graph.require_free(name)
         with self.flow.graph.all_or_nothing():
-            streams = schemas.alike([s.materialised() for s in (self, *others)])
+            streams = schemas.alike([s.materialised() for s in (self, *others)], fill=fill)
             inputs = [LogicalEdge(s.node, s.port) for s in streams]
             node = self.flow.graph.add(NodeKind.UNION, self.scope, name=name, base="union", inputs=inputs)
         return Stream(self.flow, node.id, 0, None if without else _union_of(streams))

@@ -47,7 +47,7 @@ UNKNOWN: dict[str, Callable[[rd.Stream], rd.Stream]] = {
     "map": lambda s: s.map(lambda row: row),
     "map_batches": lambda s: s.map_batches(lambda batch: batch),
     "totals in rows": lambda s: s.key_by("shop").reduce(max, "price"),
-    "union of unlike columns": lambda s: s.union(s.drop("at")),
+    "union with a stream of which nothing is known": lambda s: s.union(s.map(lambda row: row)),
     "rows": lambda s: s.flow.from_items([{"shop": "ulm"}]),
     "a loop": lambda s: s.iterate(lambda inner: (inner.filter(pc.field("price") > 9), inner)),
 }
