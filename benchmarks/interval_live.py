@@ -96,7 +96,7 @@ def run_once(sizes: Sizes, interval_s: Any, kills: list[float]) -> Run:
     """Run a job for ``seconds``, kill replicas, and see how much it has committed."""
     settle()
     with storage() as folder:
-        snapshots, failures = rd.SnapshotConfig(interval_s=interval_s), rd.FailureConfig(max_failures=len(kills) + 5)
+        snapshots, failures = rd.SnapshotConfig(interval_s=interval_s), rd.FailureConfig(max_failures=len(kills) + 5, delay_s=0)
         config = rd.RunConfig(storage_path=folder, snapshots=snapshots, failures=failures)
         job = sums(sizes, f"{folder}/out").submit(config, parallelism=REPLICAS)
         probe = job.probe("out")

@@ -239,7 +239,7 @@ def _recovery(out: Measurement, sizes: Sizes) -> None:
     starting = out.new_series("from the start of a job to its first output", "s", "?")
     back = out.new_series("from kill -9 to the first new output", "s", "?")
     with storage() as folder:
-        snapshots, failures = rd.SnapshotConfig(interval_s=sizes.interval_s), rd.FailureConfig(max_failures=sizes.kills)
+        snapshots, failures = rd.SnapshotConfig(interval_s=sizes.interval_s), rd.FailureConfig(max_failures=sizes.kills, delay_s=0)
         config = rd.RunConfig(storage_path=folder, snapshots=snapshots, failures=failures)
         began_s = time.monotonic()
         job = keyed(source).submit(config, parallelism=2)

@@ -105,7 +105,7 @@ def main(kills: int, epochs: int, recovery: Any, folder: Path | None) -> None:
             storage_path=str(place / "jobs"),
             resume="never",  # each call is a run of its own, also in a folder that has been used before
             snapshots=rd.SnapshotConfig(interval_s=0.5),
-            failures=rd.FailureConfig(max_failures=kills, recovery=recovery),
+            failures=rd.FailureConfig(max_failures=max(1, kills), recovery=recovery, delay_s=0.1, delay_max_s=1.0),
         )
         job = sales(epochs, place).submit(config, parallelism=2)
         for number in range(kills):

@@ -127,7 +127,7 @@ def drive(address: str, servers: str, start: str, end: str, folder: str) -> None
     sink = DyingSink(servers, end, folder)
     flow = kafka_steps.program(servers, start, end, pause_s=BATCH_PAUSE_S, sink=sink)
     snapshots = rd.SnapshotConfig(interval_s=0.3, keep=3)
-    failures = rd.FailureConfig(max_failures=1000, heartbeat_timeout_s=60.0)
+    failures = rd.FailureConfig(max_failures=1000, delay_s=0.1, delay_max_s=1.0)
     config = rd.RunConfig(storage_path=folder, resume="latest", snapshots=snapshots, failures=failures, cpus_per_replica=0.01)
     flow.submit(config, parallelism=2).wait()
     ray.shutdown()

@@ -112,6 +112,12 @@ def test_all_other_cases(topology: str) -> None:
             case.run()
 
 
+@pytest.mark.parametrize("topology", ["session-rows", "totals-mixed"])
+def test_a_function_can_still_fail_when_the_last_change_is_over(topology: str) -> None:
+    """Regression: short inputs were used up before, so in 60 seeds the fault never struck, and the case tested nothing."""
+    Case(topology, "up-down", "unaligned", 1, "error in on_recv", "after").run()
+
+
 def test_there_are_enough_cases() -> None:
     assert len({case.name for case in CHOSEN}) == len(CHOSEN) >= 76
     assert {case.when for case in CHOSEN} == set(WHENS)
