@@ -93,12 +93,32 @@ def as_items(items: Iterable[Any], what: str) -> Any:
     if isinstance(items, Mapping):
         kind = type(items).__name__
         raise DataflowError(f"{what} is the {kind} {show(items, 40)}: give a list of records; for its entries, list(x.items())")
-    if hasattr(items, "iloc"):  # list() of a pandas frame gives its column names
-        raise DataflowError(f"{what} is a {type(items).__name__}: give pyarrow.Table.from_pandas(x)")
+    instead = instead_of_frame(items)  # list() of a frame gives its columns, or their names
+    if instead is not None:
+        raise DataflowError(f"{what} is a {type(items).__name__}: give {instead}")
     try:
         return list(items)
     except TypeError as error:
         raise DataflowError(f"{what} is {show(items, 40)}: give a list of records") from error
+
+
+def instead_of_frame(data: Any) -> str | None:
+    """What to give in place of a data frame, or another thing with columns that is no table of Arrow; None: it is no such thing.
+
+    >>> instead_of_frame(pa.array([1, 2])), instead_of_frame([1, 2])
+    ('x.to_pylist()', None)
+    """
+    if isinstance(data, pa.Array | pa.ChunkedArray):
+        return "x.to_pylist()"
+    if isinstance(data, pa.RecordBatchReader):
+        return "x.read_all()"
+    if hasattr(data, "iloc"):  # pandas
+        return "pyarrow.Table.from_pandas(x)" if hasattr(data, "columns") else "x.tolist()"
+    if not hasattr(data, "__arrow_c_stream__") or isinstance(data, pa.Table):
+        return None
+    if hasattr(data, "to_list"):  # a column of Polars, of which list() gives the values
+        return None
+    return "x.to_arrow()" if hasattr(data, "to_arrow") else "pyarrow.table(x)"
 
 
 class LiveInput(Source):

@@ -53,7 +53,7 @@ class ReadText(TypedDict, total=False):
 
 class ReadCsv(TypedDict, total=False):
     """Of :class:`rayad.integrations.CsvSource`; ``split_bytes`` is for ``on_error="skip"``, which takes none of ``column_types``,
-    ``null``, ``epoch`` and ``block_bytes``."""
+    ``null``, ``epoch``, ``block_bytes`` and ``partitioning``."""
 
     schema: pa.Schema | None
     column_types: Mapping[str, pa.DataType] | None
@@ -62,18 +62,20 @@ class ReadCsv(TypedDict, total=False):
     epoch: str | None
     batch_rows: int
     block_bytes: int
+    partitioning: str | None
     split_bytes: int
     filesystem: fs.FileSystem | None
 
 
 class ReadJson(TypedDict, total=False):
-    """Of :class:`rayad.integrations.JsonLinesSource`; ``split_bytes`` is for ``on_error="skip"``, which takes neither ``epoch`` nor
-    ``block_bytes``."""
+    """Of :class:`rayad.integrations.JsonLinesSource`; ``split_bytes`` is for ``on_error="skip"``, which takes none of ``epoch``,
+    ``block_bytes`` and ``partitioning``."""
 
     schema: pa.Schema | None
     epoch: str | None
     batch_rows: int
     block_bytes: int
+    partitioning: str | None
     split_bytes: int
     filesystem: fs.FileSystem | None
 

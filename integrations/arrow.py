@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
+from rayad.dataflow.items import instead_of_frame
 from rayad.dataflow.logical_graph import check_count
 from rayad.dataflow.records.batches import require_distinct
 from rayad.dataflow.source import Source, SourcePart
@@ -41,11 +42,17 @@ def as_table(data: ArrowData, where: str) -> pa.Table:
         return pa.Table.from_batches([data])
     if isinstance(data, pa.RecordBatchReader):
         return data.read_all()
+    instead = instead_of_frame(data)
+    if instead is not None and not instead.endswith("list()"):
+        raise ConfigError(f"{where}: got a {type(data).__name__}: give {instead}")
     if isinstance(data, str | bytes | dict) or not isinstance(data, Iterable):
         raise ConfigError(f"{where}: got a {type(data).__name__}; give a pyarrow.Table, a RecordBatch, or a list of them")
     tables: list[pa.Table] = []
     for index, item in enumerate(data):
         if not isinstance(item, pa.Table | pa.RecordBatch):
+            instead = instead_of_frame(item)
+            if instead is not None and not instead.endswith("list()"):
+                raise ConfigError(f"{where}: item {index} is a {type(item).__name__}: give {instead} of each")
             raise ConfigError(f"{where}: item {index} is a {type(item).__name__}; give a pyarrow.Table, a RecordBatch, or a list of them")
         table = item if isinstance(item, pa.Table) else pa.Table.from_batches([item])
         if tables:

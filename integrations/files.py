@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,6 +31,7 @@ from rayad.integrations.blocks import (
 )
 from rayad.integrations.file_output.committed import written_output, written_partitioning
 from rayad.integrations.file_output.formats import CsvFormat, JsonFormat, exact_csv
+from rayad.integrations.file_output.partitions import NamedColumns, named_columns, names_in
 from rayad.integrations.file_output.text_types import json_schema
 from rayad.integrations.paths import Paths, check_arrow, check_schema, files_fingerprint, find_files
 from rayad.progress import ConfigError, DataflowError, arguments, show
@@ -55,11 +55,15 @@ class _StreamedFiles(Source):
         paths: Paths,
         *,
         schema: pa.Schema | None,
+        types: Mapping[str, pa.DataType],
         epoch: str | None,
         batch_rows: int,
         block_bytes: int,
+        partitioning: str | None,
         filesystem: fs.FileSystem | None,
     ) -> None:
+        if partitioning not in ("hive", None):
+            raise ConfigError(f"{self.where}: partitioning={show(partitioning)}: give 'hive', or None for the columns of the files alone")
         self._batch_rows = check_batch_rows(batch_rows, self.where)
         self._block_bytes = arguments.whole(block_bytes, f"{self.where}: block_bytes", least=1, most=(1 << 31) - 1, error=ConfigError)
         check_schema(schema, self.where)
@@ -69,20 +73,44 @@ class _StreamedFiles(Source):
         """The manifest, where the files are what our own sink wrote."""
         self._found = files
         self._files = tuple(FilePart(file.path) for file in files if file.size_bytes)
-        if schema is None and self._written is not None and self._written.schema is not None:
-            in_names = {unquote(part.partition("=")[0]) for part in files[0].path.split("/")[:-1] if "=" in part}
-            schema = pa.schema([field for field in self._written.schema if field.name not in in_names])
+        self._inside, self._named = self._split_columns(schema, types, is_hive=partitioning is not None)
+        """The columns that are in the files, and those that the names of directories say."""
         if schema is None:
-            if not self._files:
-                raise ConfigError(
-                    f"{self.where}: all {len(files)} files are empty ({files[0].path!r} ..), so the columns are not known; give schema="
-                )
-            schema = self._read_schema(self._files[0].path)
+            schema = pa.schema([*self._inside, *self._named.schema])
         self.schema: pa.Schema = schema
         self._epoch = epoch
         self.one_epoch = epoch is None
         check_epoch_column(schema, epoch, self.where)
         self.interleave = epoch is not None
+
+    def _split_columns(
+        self, schema: pa.Schema | None, types: Mapping[str, pa.DataType], *, is_hive: bool
+    ) -> tuple[pa.Schema, NamedColumns]:
+        paths = [file.path for file in self._found]
+        said = names_in(paths, self.where)
+        written = None if self._written is None else self._written.schema
+        if written is not None:
+            inside = [field.name for field in written if field.name not in said]
+        elif schema is None or (is_hive and any(name in said for name in schema.names)):
+            inside = self._read_first(schema).names  # a column that a directory and the files have is that of the files
+        else:
+            inside = schema.names
+        known = {**_partition_types(written), **types, **({} if schema is None else {field.name: field.type for field in schema})}
+        leave = [name for name in said if name in inside or not is_hive or (schema is not None and name not in schema.names)]
+        named = named_columns(paths, known, self.where, leave=leave)
+        if schema is None:
+            schema = self._read_first(None) if written is None else written
+            return pa.schema([field for field in schema if field.name in inside]), named
+        return pa.schema([field for field in schema if field.name not in named.schema.names]), named
+
+    def _read_first(self, schema: pa.Schema | None) -> pa.Schema:
+        if self._files:
+            return self._read_schema(self._files[0].path)
+        if schema is not None:
+            return schema
+        raise ConfigError(
+            f"{self.where}: all {len(self._found)} files are empty ({self._found[0].path!r} ..), so the columns are not known; give schema="
+        )
 
     def _open(self, path: str, schema: pa.Schema | None) -> Any:
         raise NotImplementedError
@@ -92,8 +120,8 @@ class _StreamedFiles(Source):
         raise NotImplementedError
 
     def _form(self) -> pa.Schema:
-        """The types in which Arrow reads :attr:`schema`."""
-        return self.schema
+        """The types in which Arrow reads the columns of the files."""
+        return self._inside
 
     def _read_schema(self, path: str) -> pa.Schema:
         try:
@@ -105,7 +133,8 @@ class _StreamedFiles(Source):
             ) from error
 
     def _stream(self, path: str) -> Opened:
-        expected = self.schema
+        expected, named = self._inside, self._named
+        values = named.of_file(path)
         try:
             reader = self._open(path, expected)
         except (pa.ArrowException, OSError) as error:
@@ -119,7 +148,8 @@ class _StreamedFiles(Source):
                 if drift is not None:
                     raise drift
                 for batch in reader:
-                    yield batch.select(expected.names) if form is expected else cast_batch(batch, expected)
+                    found = batch.select(expected.names) if form is expected else cast_batch(batch, expected)
+                    yield named.added(found, values).select(self.schema.names) if values else found
             except Inexact as error:
                 raise self._failure(path, error) from error
             except (pa.ArrowException, OSError) as error:
@@ -129,7 +159,7 @@ class _StreamedFiles(Source):
 
     def _failure(self, path: str, error: Exception) -> DataflowError:
         return DataflowError(
-            f"{self.where}: {path!r} does not fit the expected columns {describe(self.schema)}: {error}; "
+            f"{self.where}: {path!r} does not fit the expected columns {describe(self._inside)}: {error}; "
             "correct the file, or give schema= with wider types"
         )
 
@@ -157,6 +187,13 @@ class _StreamedFiles(Source):
         return TablePart(load, batch_rows=self._batch_rows, epoch=self._epoch, resume=resume, where=where)
 
 
+def _partition_types(written: pa.Schema | None) -> dict[str, pa.DataType]:
+    """Of columns in the names of directories that our own sink wrote; the epoch is in no schema."""
+    if written is None:
+        return {}
+    return {"epoch": pa.int64(), **{field.name: pa.string() if pa.types.is_null(field.type) else field.type for field in written}}
+
+
 class CsvSource(_StreamedFiles):
     """CSV files with a header line, as RecordBatches. Types come from the start of the first file, or from ``schema`` (all columns) or
     ``column_types`` (some of them); ``delimiter`` separates the fields. Compressed files are read by their suffix.
@@ -164,6 +201,10 @@ class CsvSource(_StreamedFiles):
     ``null``: the text that is null in every column where it is not in quotes, and nothing else is; the columns of text have no null
     without it, and Arrow's list of words is null in others (``""``, ``NA``, ``NaN``, ``null`` ..). What ``write_csv`` wrote is read with
     its own types, and with ``null=""``.
+
+    Directories such as ``day=3/`` become columns, behind those of the files (``partitioning="hive"``; None leaves them out): in their types
+    where ``write_csv(partition_by=)`` wrote them, in those of ``schema`` or ``column_types``, else in those that their text suggests. With
+    ``schema`` only those that it names. A column that the files have, too, is that of the files.
     """
 
     where = "read_csv"
@@ -179,6 +220,7 @@ class CsvSource(_StreamedFiles):
         epoch: str | None = None,
         batch_rows: int = DEFAULT_BATCH_ROWS,
         block_bytes: int = 1 << 20,
+        partitioning: str | None = "hive",
         filesystem: fs.FileSystem | None = None,
     ) -> None:
         if null is not None and (not isinstance(null, str) or '"' in null):
@@ -192,7 +234,16 @@ class CsvSource(_StreamedFiles):
         for column, kind in self._column_types.items():
             arguments.text(column, "read_csv: a name in column_types", error=ConfigError)
             check_arrow(kind, pa.DataType, f"read_csv: column_types[{column!r}]", "a type of pyarrow, as pyarrow.int64()")
-        super().__init__(paths, schema=schema, epoch=epoch, batch_rows=batch_rows, block_bytes=block_bytes, filesystem=filesystem)
+        super().__init__(
+            paths,
+            schema=schema,
+            types=self._column_types,
+            epoch=epoch,
+            batch_rows=batch_rows,
+            block_bytes=block_bytes,
+            partitioning=partitioning,
+            filesystem=filesystem,
+        )
         unknown = sorted(set(self._column_types) - set(self.schema.names))
         if unknown:
             raise ConfigError(f"read_csv: column_types names {unknown}, the columns are {self.schema.names}")
@@ -224,7 +275,8 @@ class CsvSource(_StreamedFiles):
 class JsonLinesSource(_StreamedFiles):
     """Files of one JSON object a line, as RecordBatches. Columns and types come from the first block of the first file, or from ``schema``;
     a field that is missing is null, an unknown one is an error. Dates of ``schema`` are ISO texts, durations numbers of their units; what
-    ``write_json`` wrote is read with its own types. For lines of varying fields use ``JsonRowsSource``."""
+    ``write_json`` wrote is read with its own types. Directories such as ``day=3/`` become columns, as of :class:`CsvSource`. For lines of
+    varying fields use ``JsonRowsSource``."""
 
     where = "read_json"
 
@@ -236,16 +288,26 @@ class JsonLinesSource(_StreamedFiles):
         epoch: str | None = None,
         batch_rows: int = DEFAULT_BATCH_ROWS,
         block_bytes: int = 1 << 20,
+        partitioning: str | None = "hive",
         filesystem: fs.FileSystem | None = None,
     ) -> None:
-        super().__init__(paths, schema=schema, epoch=epoch, batch_rows=batch_rows, block_bytes=block_bytes, filesystem=filesystem)
+        super().__init__(
+            paths,
+            schema=schema,
+            types={},
+            epoch=epoch,
+            batch_rows=batch_rows,
+            block_bytes=block_bytes,
+            partitioning=partitioning,
+            filesystem=filesystem,
+        )
 
     def _content(self) -> dict[str, Any]:
         return JsonFormat().as_json()
 
     def _form(self) -> pa.Schema:
-        form = json_schema(self.schema)
-        return self.schema if form == self.schema else form
+        form = json_schema(self._inside)
+        return self._inside if form == self._inside else form
 
     def _open(self, path: str, schema: pa.Schema | None) -> Any:
         behaviour = "infer" if schema is None else "error"

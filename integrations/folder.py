@@ -49,8 +49,8 @@ SUFFIXES = {
 }
 OPTIONS = {
     "parquet": ("columns", "filter", "partitioning", "batch_rows"),
-    "csv": ("column_types", "delimiter", "block_bytes", "batch_rows"),
-    "json": ("block_bytes", "batch_rows"),
+    "csv": ("column_types", "delimiter", "partitioning", "block_bytes", "batch_rows"),
+    "json": ("partitioning", "block_bytes", "batch_rows"),
     "text": ("columnar", "encoding", "batch_rows"),
 }
 """The options of the reader of each format."""

@@ -20,8 +20,9 @@ from pyarrow import fs
 from rayad.dataflow.operators.map_batches import as_batch
 from rayad.dataflow.operators.stateless import Element
 from rayad.dataflow.records.exact import Inexact, cast_batch
+from rayad.integrations.file_output.partitions import names_in
 from rayad.integrations.file_output.text_types import json_schema
-from rayad.integrations.paths import Paths, check_schema
+from rayad.integrations.paths import Paths, check_schema, find_files
 from rayad.integrations.text import DEFAULT_SPLIT_BYTES, READ_BYTES, TextRange, TextSource
 from rayad.progress import ConfigError, DataflowError, show
 
@@ -137,7 +138,7 @@ def csv_lines(
     filesystem: fs.FileSystem | None = None,
 ) -> tuple[TextSource, ParseLines]:
     """What reads the lines of CSV files, and what parses them."""
-    known = _known(schema, "read_csv")
+    known = _known(schema, paths, filesystem, "read_csv")
     if not isinstance(delimiter, str) or len(delimiter) != 1:
         raise ConfigError(f"read_csv: delimiter={show(delimiter)}; give one character")
     source = CsvLines(paths, known.names, delimiter, batch_rows=batch_rows, split_bytes=split_bytes, filesystem=filesystem)
@@ -153,15 +154,22 @@ def json_lines(
     filesystem: fs.FileSystem | None = None,
 ) -> tuple[TextSource, ParseLines]:
     """What reads the lines of JSON-lines files, and what parses them."""
-    known = _known(schema, "read_json")
+    known = _known(schema, paths, filesystem, "read_json")
     source = TextSource(paths, columnar=True, batch_rows=batch_rows, split_bytes=split_bytes, filesystem=filesystem)
     return source, ParseJson(known)
 
 
-def _known(schema: pa.Schema | None, where: str) -> pa.Schema:
+def _known(schema: pa.Schema | None, paths: Paths, filesystem: fs.FileSystem | None, where: str) -> pa.Schema:
     if schema is None:
         raise ConfigError(f"{where}(on_error='skip'): which lines are bad depends on the types of the columns; give schema=pa.schema(...)")
     check_schema(schema, where)
+    said = names_in([file.path for file in find_files(paths, filesystem, where)[1]], where)
+    in_names = [name for name in schema.names if name in said]
+    if in_names:
+        raise ConfigError(
+            f"{where}(on_error='skip'): {in_names} of the schema stand in the names of directories, which lines do not have: leave them out of "
+            "schema=, or read without on_error"
+        )
     return schema
 
 

@@ -6,9 +6,9 @@ A value is text in a name, so only types of which the text is the value are take
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
-from urllib.parse import quote
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
 
 import numpy as np
 import pyarrow as pa
@@ -100,4 +100,69 @@ def typed(schema: pa.Schema | None, names: Sequence[str]) -> pads.Partitioning |
     return pads.partitioning(pa.schema(fields), flavor="hive")
 
 
-__all__ = ["NULL", "check_partition_by", "check_types", "split", "typed"]
+class NamedColumns(NamedTuple):
+    """Columns that are not in files but in the names of the directories above them."""
+
+    schema: pa.Schema
+    where: str
+
+    def of_file(self, path: str) -> list[pa.Scalar]:
+        """The value of each column for the records of a file, null where no directory says it. Raises DataflowError for a text that is none of its
+        type."""
+        told = _told(path, self.where)
+        values = []
+        for field in self.schema:
+            text = told.get(field.name)
+            try:
+                values.append(pa.scalar(None, field.type) if text is None else pa.array([text]).cast(field.type)[0])
+            except pa.ArrowException as error:
+                raise DataflowError(
+                    f"{self.where}: {path!r}: the directory says {field.name}={text!r}, which is no {field.type}: {error}; give another type, or "
+                    "partitioning=None to leave such columns out"
+                ) from error
+        return values
+
+    def added(self, batch: pa.RecordBatch, values: Sequence[pa.Scalar]) -> pa.RecordBatch:
+        """A batch of a file with these columns behind its own."""
+        columns = [pa.repeat(value, batch.num_rows) for value in values]
+        return pa.RecordBatch.from_arrays([*batch.columns, *columns], schema=pa.schema([*batch.schema, *self.schema]))
+
+
+def names_in(paths: Sequence[str], where: str) -> dict[str, list[str | None]]:
+    """The columns that directories above these files say, with all their texts."""
+    found: dict[str, list[str | None]] = {}
+    for path in paths:
+        for name, text in _told(path, where).items():
+            found.setdefault(name, []).append(text)
+    return found
+
+
+def named_columns(paths: Sequence[str], known: Mapping[str, pa.DataType], where: str, *, leave: Sequence[str] = ()) -> NamedColumns:
+    """Those of these files, in the types that are ``known``, else whole numbers of 32 bits or text, as Arrow takes them; not those to ``leave``."""
+    found = names_in(paths, where)
+    return NamedColumns(
+        pa.schema([(name, known.get(name) or _suggested(texts)) for name, texts in found.items() if name not in leave]), where
+    )
+
+
+def _suggested(texts: Sequence[str | None]) -> pa.DataType:
+    said = [text for text in texts if text is not None]
+    try:
+        return pa.array(said, pa.string()).cast(pa.int32()).type if said else pa.string()
+    except pa.ArrowException:
+        return pa.string()
+
+
+def _told(path: str, where: str) -> dict[str, str | None]:
+    told = {}
+    for part in path.split("/")[:-1]:
+        name, is_one, text = part.partition("=")
+        if is_one and name:
+            try:
+                told[unquote(name, errors="strict")] = None if text == NULL else unquote(text, errors="strict")
+            except UnicodeDecodeError as error:
+                raise DataflowError(f"{where}: the name of the directory {part!r} is no text in UTF-8: {error}; rename it") from error
+    return told
+
+
+__all__ = ["NULL", "NamedColumns", "check_partition_by", "check_types", "named_columns", "names_in", "split", "typed"]

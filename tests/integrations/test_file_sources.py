@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import rayad as rd
 from rayad.integrations import CsvSource, JsonLinesSource, ParquetSource
 from rayad.progress import ConfigError, DataflowError
 from tests.integrations.driving import check_resume, drain, read, records
@@ -143,6 +145,58 @@ def test_parquet_partition_directories_become_columns(tmp_path: Path) -> None:
     source = ParquetSource(tmp_path, epoch="day")
     assert [(epoch, batch.to_pylist()) for epoch, batch in read(source)] == [(1, [{"a": 10, "day": 1}]), (2, [{"a": 20, "day": 2}])]
     assert [part.epoch_floor for part in source.list_parts()] == [1, 2]
+
+
+def hive(folder: Path, kind: str, **texts: str) -> None:
+    """A file in each of ``day=<text>/``, as another program writes it."""
+    for name, text in texts.items():
+        (folder / f"day={text}").mkdir(parents=True)
+        (folder / f"day={text}" / f"{name}.{kind}").write_text(f"n\n{name[1:]}\n" if kind == "csv" else f'{{"n": {name[1:]}}}\n')
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_partition_directories_of_others_become_columns_of_text_files_too(kind: str, tmp_path: Path) -> None:
+    make: Any = CsvSource if kind == "csv" else JsonLinesSource
+    hive(tmp_path / "in", kind, n1="2", n2="1", n3="__HIVE_DEFAULT_PARTITION__")
+    rows = [(1, 2), (2, 1), (3, None)]
+    source = make(tmp_path / "in")
+    assert source.schema == pa.schema([("n", pa.int64()), ("day", pa.int32())])
+    assert sorted((row["n"], row["day"]) for _, batch in read(source) for row in batch.to_pylist()) == rows
+    texts = make(tmp_path / "in", schema=pa.schema([("day", pa.string()), ("n", pa.int8())]))
+    assert texts.schema.names == ["day", "n"]
+    assert sorted((row["n"], row["day"]) for _, batch in read(texts) for row in batch.to_pylist()) == [(1, "2"), (2, "1"), (3, None)]
+    assert make(tmp_path / "in", schema=pa.schema([("n", pa.int64())])).schema.names == ["n"]
+    assert make(tmp_path / "in", partitioning=None).schema.names == ["n"]
+    hive(tmp_path / "days", kind, n1="2", n2="1")
+    by_day = make(tmp_path / "days", epoch="day")
+    assert [(epoch, batch.to_pylist()) for epoch, batch in read(by_day)] == [(1, [{"n": 2, "day": 1}]), (2, [{"n": 1, "day": 2}])]
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_a_column_of_a_directory_that_the_files_have_too_is_that_of_the_files(kind: str, tmp_path: Path) -> None:
+    make: Any = CsvSource if kind == "csv" else JsonLinesSource
+    (tmp_path / "n=7").mkdir()
+    (tmp_path / "n=7" / f"x.{kind}").write_text("n\n1\n" if kind == "csv" else '{"n": 1}\n')
+    for schema in (None, pa.schema([("n", pa.int64())])):
+        assert [batch.to_pylist() for _, batch in read(make(tmp_path, schema=schema))] == [[{"n": 1}]]
+
+
+def test_a_directory_whose_text_is_none_of_the_type_is_named(tmp_path: Path) -> None:
+    hive(tmp_path, "csv", n1="x")
+    source = CsvSource(tmp_path, column_types={"day": pa.int64()})
+    with pytest.raises(DataflowError, match=r"day=x/n1.csv': the directory says day='x', which is no int64: .*; give another type, or"):
+        read(source)
+    with pytest.raises(ConfigError, match=r"read_csv: partitioning='x': give 'hive', or None for the columns of the files alone"):
+        CsvSource(tmp_path, partitioning="x")
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_lines_that_may_be_set_aside_do_not_take_columns_of_directories(kind: str, tmp_path: Path) -> None:
+    """They were null."""
+    hive(tmp_path, kind, n1="2")
+    flow = rd.Dataflow("lines")
+    with pytest.raises(ConfigError, match=r"\(on_error='skip'\): \['day'\] of the schema stand in the names of directories"):
+        getattr(flow, f"read_{kind}")(str(tmp_path), schema=pa.schema([("n", pa.int64()), ("day", pa.int64())]), on_error="skip")
 
 
 def test_parquet_schema_drift_names_file_expected_and_got(tmp_path: Path) -> None:
