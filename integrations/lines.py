@@ -167,8 +167,8 @@ def _known(schema: pa.Schema | None, paths: Paths, filesystem: fs.FileSystem | N
     in_names = [name for name in schema.names if name in said]
     if in_names:
         raise ConfigError(
-            f"{where}(on_error='skip'): {in_names} of the schema stand in the names of directories, which lines do not have: leave them out of "
-            "schema=, or read without on_error"
+            f"{where}(on_error='skip'): {in_names} of the schema stand in the names of directories, which lines do not have: leave them "
+            "out of schema=, or read without on_error"
         )
     return schema
 

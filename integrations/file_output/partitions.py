@@ -107,8 +107,8 @@ class NamedColumns(NamedTuple):
     where: str
 
     def of_file(self, path: str) -> list[pa.Scalar]:
-        """The value of each column for the records of a file, null where no directory says it. Raises DataflowError for a text that is none of its
-        type."""
+        """The value of each column for the records of a file, null where no directory says it. Raises DataflowError for a text that is
+        none of its type."""
         told = _told(path, self.where)
         values = []
         for field in self.schema:
@@ -117,8 +117,8 @@ class NamedColumns(NamedTuple):
                 values.append(pa.scalar(None, field.type) if text is None else pa.array([text]).cast(field.type)[0])
             except pa.ArrowException as error:
                 raise DataflowError(
-                    f"{self.where}: {path!r}: the directory says {field.name}={text!r}, which is no {field.type}: {error}; give another type, or "
-                    "partitioning=None to leave such columns out"
+                    f"{self.where}: {path!r}: the directory says {field.name}={text!r}, which is no {field.type}: {error}; give another "
+                    "type, or partitioning=None to leave such columns out"
                 ) from error
         return values
 
@@ -138,7 +138,8 @@ def names_in(paths: Sequence[str], where: str) -> dict[str, list[str | None]]:
 
 
 def named_columns(paths: Sequence[str], known: Mapping[str, pa.DataType], where: str, *, leave: Sequence[str] = ()) -> NamedColumns:
-    """Those of these files, in the types that are ``known``, else whole numbers of 32 bits or text, as Arrow takes them; not those to ``leave``."""
+    """Those of these files, in the types that are ``known``, else whole numbers of 32 bits or text, as Arrow takes them; without those to
+    ``leave``."""
     found = names_in(paths, where)
     return NamedColumns(
         pa.schema([(name, known.get(name) or _suggested(texts)) for name, texts in found.items() if name not in leave]), where

@@ -198,7 +198,10 @@ REFUSED: dict[str, Case] = {
     ),
     "items as a frame": (lambda b: b.flow.from_items(pd.DataFrame({"a": [1]})), "items is a DataFrame: give pyarrow.Table.from_pandas(x)"),
     "items as a frame of Polars": (lambda b: b.flow.from_items(pl.DataFrame({"a": [1]})), "items is a DataFrame: give x.to_arrow()"),
-    "an epoch as a frame of Polars": (lambda b: b.flow.from_epochs([pl.DataFrame({"a": [1]})]), "epoch 0 is a DataFrame: give x.to_arrow()"),
+    "an epoch as a frame of Polars": (
+        lambda b: b.flow.from_epochs([pl.DataFrame({"a": [1]})]),
+        "epoch 0 is a DataFrame: give x.to_arrow()",
+    ),
     "items as a series": (lambda b: b.flow.from_items(pd.Series([1])), "items is a Series: give x.tolist()"),
     "items as an array": (lambda b: b.flow.from_items(pa.array([1])), "items is a Int64Array: give x.to_pylist()"),
     "items as a reader": (lambda b: b.flow.from_items(pa.table({"a": [1]}).to_reader()), "items is a RecordBatchReader: give x.read_all()"),
