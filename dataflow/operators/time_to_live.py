@@ -30,6 +30,9 @@ from rayad.dataflow.records.selectors import KeySelector, ValueSelector, require
 from rayad.dataflow.vertex import EndVertex, VertexContext, begin
 from rayad.progress import DataflowError, Timestamp
 
+ENDED = 1
+"""The output of a vertex whose keys end, which has ``(key, None)`` of each that has."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ttl:
@@ -157,6 +160,7 @@ class KeysEnd(KeyedVertex):
 
     It keeps what comes until its time is complete, and gives it to the vertex inside then; so nothing looks at state that may end with an
     earlier time. Ports: those of the vertex inside, as many with what :class:`LastTimes` makes, and the largest event times of each side.
+    Outputs: that of the vertex inside, and the keys that have ended, at the time that ends them.
 
     Args:
         make: makes the vertex inside, whose ``KeyedState`` can drop single keys.
@@ -214,10 +218,10 @@ class KeysEnd(KeyedVertex):
             merge_later(moments, pairs_of(batch))
         self.lives.go_on(moments)
         self.marks.advance(time)
-        self._end_keys()  # also where the watermark is as it was: a late record may be all that its key has
+        self._end_keys(time)  # also where the watermark is as it was: a late record may be all that its key has
 
-    def _end_keys(self) -> None:
-        """Forget the keys that have ended at the watermark."""
+    def _end_keys(self, time: Timestamp) -> None:
+        """Forget the keys that have ended at the watermark after ``time``."""
         mark = self.marks.watermark.now
         limit = None if mark is None else watermark_of(mark, self.ttl.after)
         ended = [] if limit is None else self.lives.ended(limit)
@@ -225,6 +229,7 @@ class KeysEnd(KeyedVertex):
             for state in self.inside.states().values():
                 if not state.is_in_flight:
                     state.drop(ended)
+            self.send_by(ENDED, [(key, None) for key in ended], time)
 
 
 class KeysEndSendingAtEnd(KeysEnd, EndVertex):
@@ -248,4 +253,4 @@ def merge_later(into: dict[Any, Any], pairs: Iterable[tuple[Any, Any]]) -> None:
         raise
 
 
-__all__ = ["KeysEnd", "KeysEndSendingAtEnd", "LastTimes", "Ttl"]
+__all__ = ["ENDED", "KeysEnd", "KeysEndSendingAtEnd", "LastTimes", "Ttl"]

@@ -156,7 +156,8 @@ class KeyedStream(Advising):
             make, more = keys_that_end([(stream, self.key)], self.keys_end, make, name or base)
         prepared = stream.through(f"{name or base}.prepare", element)
         edge = LogicalEdge(prepared.node, 0, BY_PAIR)
-        node = graph.add(NodeKind.VERTEX, self.stream.scope, name=name, base=base, op=make, inputs=[edge, *more])
+        outputs = 2 if more else 1  # the second one has the keys that end
+        node = graph.add(NodeKind.VERTEX, self.stream.scope, name=name, base=base, op=make, inputs=[edge, *more], outputs=outputs)
         node.options[updates.TAKES] = (base, per_time)
         if more:
             node.options[updates.KEYS_END] = True

@@ -34,7 +34,7 @@ from rayad.dataflow.records.wrong_calls import explains_calls
 from rayad.dataflow.resources import Asked, Resources, resources_asked
 from rayad.dataflow.sink import Sink
 from rayad.dataflow.streams import fitting, schemas, updates
-from rayad.dataflow.streams.labels import LABELS_OF, labels_of
+from rayad.dataflow.streams.labels import labels_of
 from rayad.dataflow.streams.misplaced import Advising
 from rayad.dataflow.windows import PerEpoch
 from rayad.progress import DataflowError, arguments, show
@@ -52,15 +52,6 @@ SINK_METHODS = ("check", "open", "publish", "commit", "identity", "adopt", "roll
 def constant(record: Any) -> int:
     """The one key of records that have none."""
     return 0
-
-
-def _key_of_total(record: Any) -> Any:
-    """Of windows, ``(key, window)``."""
-    return record[0] if len(record) == 2 else record[:-1]
-
-
-def _value_of_total(record: Any) -> Any:
-    return record[-1]
 
 
 def _union_of(streams: list[Stream]) -> EventTime | None:
@@ -484,26 +475,27 @@ class Stream(Advising):
         return out
 
     def changes(self, *, name: str | None = None) -> Stream:
-        """Of running totals, each update with what it takes back: records ``(key, (before, after))``; ``before`` is None of a new key.
-        Windows that give updates have ``(key, window)`` as their key.
+        """Of running totals, each update with what it takes back: records ``(key, (before, after))``; ``before`` is None of a new key,
+        ``after`` of one whose time-to-live is over. Windows that give updates have ``(key, window)`` as their key.
 
         So an operator with state behind totals is right at every epoch: it takes off what it had of ``before``. How many words came how
         often: ``counts.changes().flat_map(lambda c: [(c[1][1], 1), (c[1][0], -1)])``, and the sum of the ones by the first. The last value
         of each key is kept once more. Raises DataflowError where there are no totals.
         """
-        updates.require_totals(self.flow.graph, self.node, self.scope, "changes", self.name, "")
-        return self.as_records().key_by(_key_of_total).lag(constant, _value_of_total, name=name)
+        from rayad.dataflow.streams.tables import changes_of
 
-    def latest(self, *, name: str | None = None) -> Stream:
+        return changes_of(self, name)
+
+    def latest(self, *, every: int | None = None, name: str | None = None) -> Stream:
         """Of running totals, the table at the end of the input: ``(key, value)``, once for each key. These are records.
 
-        The last value of each key is kept once more. Raises DataflowError where there are no totals.
+        With ``every=n`` it is the table at the end of each n epochs (0 to n - 1, n to 2n - 1, ...) in which there was an update, given in
+        the last of these: with ``every=1`` the table of each epoch. Keys whose time-to-live is over are not in it. The last value of each
+        key is kept once more. Raises DataflowError where there are no totals, and with ``every`` inside a loop.
         """
-        instead = "; of other records say key_by(...).latest(by), which takes their order"
-        updates.require_totals(self.flow.graph, self.node, self.scope, "latest", self.name, instead)
-        out = self.as_records().key_by(_key_of_total).latest(constant, _value_of_total, name=name)
-        self.flow.graph.nodes[out.node].options[LABELS_OF] = self.node
-        return out
+        from rayad.dataflow.streams.tables import latest_of
+
+        return latest_of(self, every, name)
 
     # -- distribution --------------------------------------------------------------
     def key_by(self, key: Callable[[Any], Any] | str | list[str] | tuple[str, ...]) -> KeyedStream:

@@ -25,7 +25,7 @@ PASSES = "passes updates"
 RECORDS = "records"
 """Option of the node of ``as_records()``."""
 KEYS_END = "keys end"
-"""Option of a vertex whose keys end, of which nothing tells those that read its updates as a table."""
+"""Option of a vertex whose keys end, of which it tells those that read its updates as a table."""
 OF_USER = "of the user"
 """Option of a vertex that may send in epochs of its own choice."""
 TAKES = "takes records"
@@ -56,9 +56,9 @@ def require_records(graph: LogicalGraph, start: int, scope: int, what: str, *, p
         )
 
 
-def require_totals(graph: LogicalGraph, start: int, scope: int, what: str, called: str, instead: str) -> None:
+def require_totals(graph: LogicalGraph, start: int, scope: int, what: str, called: str, instead: str) -> bool:
     """Raise DataflowError unless node ``start`` gives running totals, each key once in a time: what reads them as a table, update by
-    update, needs their order."""
+    update, needs their order. Gives whether their keys end; node ``start`` then tells which."""
     makers = _makers(graph, start)
     if not makers:
         raise DataflowError(
@@ -66,10 +66,10 @@ def require_totals(graph: LogicalGraph, start: int, scope: int, what: str, calle
             f"(key, value){instead}"
         )
     for maker in makers:
-        if KEYS_END in maker.options:
+        if KEYS_END in maker.options and maker.id != start:
             raise DataflowError(
-                f"{what} at {users_line()}: the keys of {maker.name!r} ({maker.where}) have a time-to-live, and nothing says here when one "
-                "has ended; read the totals as they come, or leave ttl() out"
+                f"{what} at {users_line()}: the keys of {maker.name!r} ({maker.where}) have a time-to-live, and {called!r} does not pass "
+                f"on which of them have ended; call {what}() right behind {maker.name!r}, and {called!r} behind that"
             )
         made_in = graph.scope_of_output(maker)
         if made_in != 0 and made_in not in _around(graph, scope):
@@ -77,6 +77,7 @@ def require_totals(graph: LogicalGraph, start: int, scope: int, what: str, calle
                 f"{what} at {users_line()}: {maker.name!r} ({maker.where}) is within a loop, so a key may leave it several times in an "
                 "epoch, in no order. Let only what is final leave the loop (a filter), and say .as_records() behind it"
             )
+    return any(KEYS_END in maker.options for maker in makers)
 
 
 def _makers(graph: LogicalGraph, start: int) -> list[Node]:

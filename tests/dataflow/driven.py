@@ -153,21 +153,25 @@ def shown(value: Any) -> str:
     return f"({', '.join(map(shown, value))})" if type(value) is tuple else repr(value)
 
 
-def steps_with(batches: st.SearchStrategy[tuple[int, Any]], *, first: Sequence[tuple[int, Any]] = ()) -> st.SearchStrategy[list[Step]]:
+def steps_with(
+    batches: st.SearchStrategy[tuple[int, Any]], *, first: Sequence[tuple[int, Any]] = (), later: Callable[[int], int] | None = None
+) -> st.SearchStrategy[list[Step]]:
     """Steps, after an epoch with the batches ``first`` and a snapshot: rounds of batches ``(edge, batch)`` at epochs that are not complete,
-    notifications in their order, and snapshots."""
+    notifications in their order, and snapshots. ``later``: the epoch that the vertex asks for, too, when a batch comes at one."""
     recv = st.lists(st.tuples(batches, st.integers(0, 2)), max_size=3)
     kinds = st.sampled_from([*["snapshot"] * 4, "crash", "crash", "full", "discarded", "nothing"])
     rounds = st.lists(st.tuples(recv, st.integers(0, 2), kinds), min_size=1, max_size=9)
-    return rounds.map(lambda some: _placed([([(batch, 0) for batch in first], 1, "snapshot"), *some]))
+    return rounds.map(lambda some: _placed([([(batch, 0) for batch in first], 1, "snapshot"), *some], later))
 
 
-def _placed(rounds: Sequence[tuple[Any, int, str]]) -> list[Step]:
+def _placed(rounds: Sequence[tuple[Any, int, str]], later: Callable[[int], int] | None) -> list[Step]:
     out: list[Step] = []
     complete, waiting = 0, set()
     for received, notified, snapshot in rounds:
         for (edge, batch), ahead in received:
             waiting.add(complete + ahead)
+            if later is not None:
+                waiting.add(later(complete + ahead))
             out.append(("recv", edge, batch, Timestamp(complete + ahead)))
         for _ in range(notified):
             if waiting:

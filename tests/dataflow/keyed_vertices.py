@@ -30,6 +30,7 @@ from rayad.dataflow.operators.state.vertex_tables import tables_in
 from rayad.dataflow.operators.stateful_map import StatefulMap
 from rayad.dataflow.operators.time_to_live import KeysEnd, KeysEndSendingAtEnd, Ttl
 from rayad.dataflow.operators.totals.epochs import EpochWindows
+from rayad.dataflow.operators.totals.tables import TableAtEnd, TableChanges, TableEvery
 from rayad.dataflow.operators.totals.totals import EpochTotals, Fold, Totals
 from rayad.dataflow.operators.windows.best import BestOfBatch, BestRecords, EpochBest
 from rayad.dataflow.operators.windows.counted import CountedWindows
@@ -274,6 +275,39 @@ class Counts(Process):
             context.state = None
 
 
+def _table(kind: Any, keys_end: bool, every: int = 0) -> Keyed:
+    """Updates, each key once in a batch, and keys that have ended; where the table is shown every few epochs, that there is something."""
+    pairs = st.dictionaries(st.sampled_from(keyed_operators.KEYS), st.integers(-3, 3), min_size=1, max_size=4)
+    updates = pairs.map(lambda some: (0, list(some.items())))
+    ended = pairs.map(lambda some: (1, [(key, None) for key in some]))
+    batches = st.one_of(updates, updates, ended) if keys_end else updates
+    first = [(0, [(key, 0) for key in keyed_operators.KEYS])]
+    told, arguments = 1 + keys_end, {"keys_end": keys_end} | ({"every": every} if every else {})
+
+    def with_told(steps: list[Step]) -> list[Step]:
+        out: list[Step] = []
+        for step in steps:
+            out.append(step)
+            if step[0] == "recv" and every:
+                out.append(("recv", told + step[1], [0], step[3]))
+        return out
+
+    def at_its_end(epoch: int) -> int:
+        return epoch - epoch % every + every - 1
+
+    steps = steps_with(batches, first=first, later=at_its_end if every else None).map(with_told)
+
+    def view(vertex: Any) -> Any:
+        """As tables, whatever the marks of its keys come from."""
+        of_time = {time: sorted(map(repr, some)) for time, both in vertex.pending.items() for some in both}
+        return {
+            name: sorted(map(repr, zip(t.keys, *t.columns.values(), strict=True))) for name, t in vertex.last.entries().items()
+        }, of_time
+
+    name = f"{kind.__name__}{f' {every}' * bool(every)}{' whose keys end' * keys_end}"
+    return Keyed(name, partial(kind, **arguments), lambda: steps, view, frozenset({told, told + 1}) if every else frozenset())
+
+
 def _process() -> Keyed:
     element = PlaceRows(windows.KEY, windows.TIMES, None)
     batches = windows.RECORDS.map(lambda some: (0, element.apply(some)))
@@ -375,6 +409,8 @@ ALL = [
     _pairs_that_end("Lag", lambda: Lag(abs)),
     _pairs_that_end("Head", lambda: Head(2, abs)),
     _pairs_that_end("StatefulMap", lambda: StatefulMap(lambda kept, value: (kept + value or None, kept), int)),
+    *(_table(kind, keys_end) for kind in (TableChanges, TableAtEnd) for keys_end in (False, True)),
+    *(_table(TableEvery, keys_end, every) for keys_end in (False, True) for every in (1, 3)),
     _process(),
     *(_counted(aggregator) for aggregator in windows.AGGREGATORS),
     _join_that_ends(),
