@@ -299,10 +299,8 @@ def _table(kind: Any, keys_end: bool, every: int = 0) -> Keyed:
 
     def view(vertex: Any) -> Any:
         """As tables, whatever the marks of its keys come from."""
-        of_time = {time: sorted(map(repr, some)) for time, both in vertex.pending.items() for some in both}
-        return {
-            name: sorted(map(repr, zip(t.keys, *t.columns.values(), strict=True))) for name, t in vertex.last.entries().items()
-        }, of_time
+        rows = {name: sorted(map(repr, zip(t.keys, *t.columns.values(), strict=True))) for name, t in vertex.last.entries().items()}
+        return rows, {time: [sorted(map(repr, some)) for some in both] for time, both in vertex.pending.items()}
 
     name = f"{kind.__name__}{f' {every}' * bool(every)}{' whose keys end' * keys_end}"
     return Keyed(name, partial(kind, **arguments), lambda: steps, view, frozenset({told, told + 1}) if every else frozenset())

@@ -11,7 +11,7 @@ from typing import Any
 
 from rayad.dataflow.operators.keys.in_order import in_order, values_by_key
 from rayad.dataflow.operators.state.by_key import GrowingDict, KeyedDict
-from rayad.dataflow.operators.state.keyed_state import KeyedVertex
+from rayad.dataflow.operators.state.keyed_state import KeyedState, KeyedVertex
 from rayad.dataflow.operators.state.tables import Entries
 from rayad.dataflow.operators.state.waiting import Batches, Waiting
 from rayad.dataflow.operators.stateless import Element, Gatherer
@@ -118,20 +118,79 @@ class TableEvery(Table):
     def __init__(self, every: int, keys_end: bool = False) -> None:
         super().__init__(keys_end)
         self.every = every
-        self.last: Shown = Shown(self.pending)
+        self.last: Shown = Shown()
+        self.ends = EpochsAsked(self.pending)
         self.told = 2 if keys_end else 1
 
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
         if edge < self.told:
             super().on_recv(edge, batch, time)
         elif batch_rows(batch):
-            self.last.ask(time.epoch - time.epoch % self.every + self.every - 1)
+            self.ends.ask(time.epoch - time.epoch % self.every + self.every - 1)
 
     def on_notify(self, time: Timestamp) -> None:
         values, ended = self._come(time)
         self.last.comes(values, time.epoch)
         self._put(values, ended)
-        self._send(self.last.shown(time.epoch), time)
+        if self.ends.come(time.epoch):
+            self._send(self.last.shown(time.epoch), time)
+
+
+class EpochsAsked(KeyedState):
+    """The epochs at whose end the table is to be shown.
+
+    Args:
+        waiting: what waits at the same vertex.
+    """
+
+    always_whole = True
+    is_in_flight = True
+
+    def __init__(self, waiting: Waiting) -> None:
+        self._waiting = waiting
+        self._asked: set[int] = set()
+
+    def ask(self, epoch: int) -> None:
+        """At the end of this one, too."""
+        self._asked.add(epoch)
+        self._waiting[Timestamp(epoch)]
+
+    def come(self, epoch: int) -> bool:
+        """An epoch is complete. Gives whether it was asked for, which is forgotten."""
+        asked = epoch in self._asked
+        self._asked.discard(epoch)
+        return asked
+
+    @property
+    def inline(self) -> None:
+        return None
+
+    def checkpoint(self) -> list[int]:
+        return sorted(self._asked)
+
+    def restore(self, stored: Any) -> None:
+        self._asked = set(stored)
+
+    def take_changes(self) -> Callable[[], Any] | None:
+        return self.checkpoint
+
+    def restore_changes(self, changes: Any) -> None:
+        self.restore(changes)
+
+    def forget_changes(self) -> None:
+        """All of it is stored each time."""
+
+    def give(self, groups: frozenset[int], key_groups: int) -> list[int]:
+        """All of them, which stay: a new replica has not been told."""
+        return self.checkpoint()
+
+    def take(self, given: Any) -> None:
+        for epoch in given:
+            self.ask(epoch)
+
+    def entries(self) -> dict[str, Entries]:
+        """None: they are of no key."""
+        return {}
 
 
 class Shown(KeyedDict):
@@ -140,25 +199,14 @@ class Shown(KeyedDict):
     Replicas do not show their parts at the same moment, and state moves between them; a key that moves in between must be shown once.
     One mark says it for all keys of a replica, but for those that have come from a replica with another one. All replicas have
     handled the times before one before any is notified of it (``waits_for_siblings``), so marks differ by one time that shows the table.
-
-    Args:
-        waiting: what waits at the same vertex.
     """
 
-    def __init__(self, waiting: Waiting) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._waiting = waiting
         self.mark = -1
         """The last epoch at whose end keys were shown."""
         self.uneven: dict[Any, int] = {}
         """The last such epoch of keys for which it is another one."""
-        self.asked: set[int] = set()
-        """The epochs at whose end they are to be shown."""
-
-    def ask(self, epoch: int) -> None:
-        """The table is to be shown at the end of this epoch."""
-        self.asked.add(epoch)
-        self._waiting[Timestamp(epoch)]
 
     def comes(self, keys: Iterable[Any], epoch: int) -> None:
         """These keys have values of this epoch. Where the table was shown at its end already, their group came here after that."""
@@ -167,9 +215,6 @@ class Shown(KeyedDict):
 
     def shown(self, epoch: int) -> list[Any]:
         """The rows that are to be shown at the end of an epoch; they count as shown."""
-        if epoch not in self.asked:
-            return []
-        self.asked.remove(epoch)
         if epoch > self.mark:
             rows = [(key, value) for key, value in self.kept.items() if self.uneven.get(key, self.mark) < epoch]
             self.uneven = {key: at for key, at in self.uneven.items() if at > epoch}
@@ -187,8 +232,8 @@ class Shown(KeyedDict):
 
     # -- snapshots -----------------------------------------------------------------
     @property
-    def _marks(self) -> tuple[int, dict[Any, int], list[int]]:
-        return self.mark, dict(self.uneven), sorted(self.asked)
+    def _marks(self) -> tuple[int, dict[Any, int]]:
+        return self.mark, dict(self.uneven)
 
     def checkpoint(self) -> Any:
         return super().checkpoint(), self._marks
@@ -196,11 +241,7 @@ class Shown(KeyedDict):
     def restore(self, stored: Any) -> None:
         kept, marks = stored
         super().restore(kept)
-        self._restore_marks(marks)
-
-    def _restore_marks(self, marks: Any) -> None:
-        self.mark, self.uneven, asked = marks
-        self.asked = set(asked)
+        self.mark, self.uneven = marks
 
     def take_changes(self) -> Callable[[], Any] | None:
         changes, marks = super().take_changes(), self._marks
@@ -209,16 +250,15 @@ class Shown(KeyedDict):
     def restore_changes(self, changes: Any) -> None:
         of_table, marks = changes
         super().restore_changes(of_table)
-        self._restore_marks(marks)
+        self.mark, self.uneven = marks
 
     # -- to other replicas -----------------------------------------------------------
     def give(self, groups: frozenset[int], key_groups: int) -> Any:
-        """Besides the keys what is to be shown: a new replica has not been told of it."""
-        given = super().give(groups, key_groups) or {}
-        return given, self.mark, {key: self.uneven.pop(key) for key in given if key in self.uneven}, frozenset(self.asked)
+        given = super().give(groups, key_groups)
+        return None if given is None else (given, self.mark, {key: self.uneven.pop(key) for key in given if key in self.uneven})
 
     def take(self, given: Any) -> None:
-        kept, mark, uneven, asked = given
+        kept, mark, uneven = given
         if not self.kept and mark > self.mark:
             self.mark = mark
         for key in kept:
@@ -226,8 +266,6 @@ class Shown(KeyedDict):
             if at != self.mark:
                 self.uneven[key] = at
         super().take(kept)
-        for epoch in sorted(asked):
-            self.ask(epoch)
 
     # -- as a table ------------------------------------------------------------------
     def entries(self) -> dict[str, Entries]:
