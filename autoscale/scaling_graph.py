@@ -247,7 +247,7 @@ def graph_of_plan(
     Args:
         plan: as `rayad.dataflow.compiling.compiler.compile_plan` gives it.
         bounds: least and most replicas by vertex; equal ones fix it.
-        fixed: further vertices that cannot be scaled, each with the reason (an `EndVertex`, as long as its capability cannot move).
+        fixed: further vertices that cannot be scaled, each with the reason.
         movable: vertices that can be scaled although the rules above say no: a source whose parts can move (then at most as many replicas
             as parts), a vertex without state.
     """

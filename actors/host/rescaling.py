@@ -317,8 +317,7 @@ class HostRescale:
         ends = [(time[0], *time[1]) if time is not None else None for time in (transfer.hold, transfer.latest)]
         head = marshal.dumps((transfer.kind, self.step, self._layout_data, transfer.edge, rights, ends))
         parts: list[Any] = [len(head).to_bytes(8, "little") + head]
-        if transfer.kind == "state":
-            assert transfer.state is not None
+        if transfer.state is not None:
             parts.append(transfer.state)
         elif transfer.kind == "batch":
             assert transfer.time is not None
@@ -335,7 +334,7 @@ class HostRescale:
         if migration is None or step != self.step:
             raise ProtocolError(f"{place.name} got a transfer of step {step} from {frame.peer!r} in step {self.step}")
         time, batch = decode_batch(data[at:]) if kind == "batch" else (None, None)
-        state = bytes(data[at:]) if kind == "state" else None
+        state = bytes(data[at:]) or None if kind == "state" else None
         of = Timestamp.of
         hold, latest = (of(end[0], end[1:]) if end is not None else None for end in ends)
         transfer = Transfer(kind, state, tuple((entry[0], of(entry[1], entry[2:])) for entry in rights), hold, latest, edge, time, batch)

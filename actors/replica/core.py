@@ -290,9 +290,8 @@ class ReplicaCore(VertexContext):
             return None
         return self.guard("give", partial(self.vertex.give, groups))
 
-    def rights_along(self) -> tuple[tuple[Right, ...], Timestamp | None, Timestamp | None]:
-        """What moves with state, counted once more from now on: the rights of the pending notifications, and for an EndVertex its right to
-        send at the end, and the last time at which it consumed something."""
+    def rights_along(self) -> tuple[Right, ...]:
+        """The rights of the pending notifications, which move with state: counted once more from now on."""
         stage = self.stage
         rights = []
         for notification in self.notificator.pending():
@@ -301,9 +300,14 @@ class ReplicaCore(VertexContext):
                 location = stage.notify_location if capability == notification.guarantee else stage.capability_location
                 rights.append((location, capability))
                 self.change(location, capability, 1)
+        return tuple(rights)
+
+    def hold_along(self) -> tuple[Timestamp | None, Timestamp | None]:
+        """What moves with key-groups, also where nothing has come for them: an EndVertex's right to send at the end, counted once more from
+        now on, and the last time at which it consumed something. A new replica has no such right of its own."""
         if self.hold is not None:
-            self.change(stage.capability_location, self.hold, 1)
-        return tuple(rights), self.hold, self._latest
+            self.change(self.stage.capability_location, self.hold, 1)
+        return self.hold, self._latest
 
     def take(self, state: Any, rights: Sequence[Right]) -> None:
         """Take up state from a sibling. Its rights are counted already, and are replaced by what the vertex asks for here."""

@@ -34,7 +34,8 @@ class Transfer:
     """What one replica hands to a sibling.
 
     Args:
-        kind: "state" (of some key-groups), "batch" (passed on unprocessed), "end" (all was passed on).
+        kind: "state" (of some key-groups, or what moves with them where there is none), "batch" (passed on unprocessed), "end" (all was
+            passed on).
         state: pieces as :func:`rayad.actors.replica.part_files.dumped` makes them; None: there was none.
         rights: capabilities that move with the state.
         hold, latest: an EndVertex's right to send at the end of its input, and the last time at which it consumed something.
@@ -144,7 +145,7 @@ class Migration:
         core = self.core
         for target, groups in self.leaving.items():
             state = core.give(groups)
-            if state is not None:
+            if state is not None or (groups and core.hold is not None):
                 self._send_state(target, state)
             self.cost.groups += len(groups)
         if self.leaving or self.is_retiring:
@@ -153,9 +154,12 @@ class Migration:
             self._end()
 
     def _send_state(self, target: int, state: Any) -> None:
-        rights, hold, latest = self.core.rights_along()
-        data = b"".join(dumped(state))
-        self.cost.state_bytes += len(data)
+        rights: tuple[Right, ...] = ()
+        data: bytes | None = None
+        if state is not None:
+            rights, data = self.core.rights_along(), b"".join(dumped(state))
+            self.cost.state_bytes += len(data)
+        hold, latest = self.core.hold_along()
         self.outgoing.append((target, Transfer("state", state=data, rights=rights, hold=hold, latest=latest)))
 
     def _pass_on_parked(self) -> None:
@@ -263,9 +267,8 @@ class Migration:
         """Take the next transfer from a sibling."""
         core = self.core
         if transfer.kind == "state":
-            assert transfer.state is not None
-            assert core.vertex is not None
-            core.take(loaded(transfer.state), transfer.rights)
+            if transfer.state is not None:
+                core.take(loaded(transfer.state), transfer.rights)
             if transfer.hold is not None:
                 core.take_hold(transfer.hold, transfer.latest)
         elif transfer.kind == "batch":

@@ -29,9 +29,7 @@ from rayad.autoscale import (
 )
 from rayad.autoscale.scaling_graph import REPLICAS_MOST
 from rayad.dataflow.config import ScalingConfig
-from rayad.dataflow.logical_graph import NodeKind
-from rayad.dataflow.plan import Plan, Stage
-from rayad.dataflow.vertex import EndVertex
+from rayad.dataflow.plan import Plan
 from rayad.progress import ProtocolError, RayadError, say
 
 _log = logging.getLogger(__name__)
@@ -72,7 +70,7 @@ def scaling_graph(plan: Plan, scaling: ScalingConfig, replicas_most: int) -> Sca
     bounds, fixed, movable = dict(scaling.ranges), {}, []
     is_asked_for_all = scaling.policy is not None or scaling.mpr_folder is not None
     for stage in plan.stages:
-        why = may_move(stage, plan, None) or _holds_its_right(stage)
+        why = may_move(stage, plan, None)
         if why:
             fixed[stage.name] = why
             bounds.pop(stage.name, None)
@@ -85,13 +83,6 @@ def scaling_graph(plan: Plan, scaling: ScalingConfig, replicas_most: int) -> Sca
         else:
             fixed[stage.name] = "no range was given for it"
     return graph_of_plan(plan, bounds=bounds, fixed=fixed, movable=movable)
-
-
-def _holds_its_right(stage: Stage) -> str:
-    """Why a stage's vertices cannot move, as far as their class shows before one is made; "" if nothing is against it."""
-    kind = stage.op.func if isinstance(stage.op, partial) else stage.op
-    is_end = stage.kind is NodeKind.VERTEX and isinstance(kind, type) and issubclass(kind, EndVertex)
-    return f"{stage.name!r} keeps the right to send until its input ends (EndVertex), which cannot move" if is_end else ""
 
 
 def at_once(call: Callable[[], Any]) -> Future[Any]:

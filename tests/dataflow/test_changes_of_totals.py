@@ -63,6 +63,42 @@ def test_the_latest_is_the_table_at_the_end(epochs: list[list[str]], parallelism
     assert dict(record for _, record in result["words by count"]) == dict(Counter(expected.values()))
 
 
+@settings(max_examples=40)
+@given(EPOCHS, st.integers(1, 4), st.integers(1, 3), st.integers(0, 99), st.integers(1, 3), st.booleans())
+def test_the_table_every_few_epochs(epochs: list[list[str]], every: int, parallelism: int, seed: int, to: int, columns: bool) -> None:
+    flow = rd.Dataflow("tables")
+    given_ = [pa.record_batch({"w": pa.array(words, pa.string())}) for words in epochs] if columns else epochs
+    counts = flow.from_epochs(given_, parts=2).key_by("w" if columns else (lambda word: word)).count()
+    tables = counts.latest(every=every, name="table")
+    tables.collect("tables")
+    tables.key_by(lambda pair: pair[1]).window(rd.windows.per_epoch()).count().collect("words by count")
+    job = flow.submit(runtime="local", parallelism=parallelism, seed=seed)
+    for _ in range(seed):
+        job.step()
+    job.start_rescale({"table": to})
+    result = job.wait()
+    wanted = {}
+    for epoch in {at - at % every + every - 1 for at, words in enumerate(epochs) if words}:
+        wanted[epoch] = Counter(word for words in epochs[: epoch + 1] for word in words)
+    assert Counter((at.epoch, *pair) for at, pair in result["tables"]) == Counter(
+        (epoch, *pair) for epoch, table in wanted.items() for pair in table.items()
+    )
+    by_count = {(epoch, count): many for epoch, table in wanted.items() for count, many in Counter(table.values()).items()}
+    assert {(at.epoch, count): many for at, (count, _, many) in result["words by count"]} == by_count
+
+
+def test_a_table_every_few_epochs_belongs_to_no_loop() -> None:
+    def body(again: rd.Stream) -> tuple[rd.Stream, rd.Stream]:
+        least = again.key_by(lambda pair: pair[0]).min(lambda pair: pair[1])
+        return least.filter(lambda pair: False), least.latest(every=2)
+
+    with pytest.raises(rd.DataflowError, match=r"latest at .* was given every=2 inside the loop 'again': a table belongs to an epoch"):
+        rd.Dataflow("loop").from_items([("a", 5)]).iterate(body, name="again")
+    counts = rd.Dataflow("none").from_epochs([["a"], ["a"]]).key_by(lambda w: w).count()
+    with pytest.raises(rd.DataflowError, match="latest: every is 0"):
+        counts.latest(every=0)
+
+
 def test_the_latest_record_of_a_key_by_its_order() -> None:
     flow = rd.Dataflow("moves")
     moves_ = flow.from_epochs([[("a", 5, "x"), ("a", 9, "y")], [("a", 1, "z"), ("b", 2, "w"), ("b", 1, "v")]])

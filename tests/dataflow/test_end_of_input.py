@@ -50,6 +50,72 @@ def through_a_loop(stream: rd.Stream) -> rd.Stream:
     return last_word(stream.iterate(lambda inner: (inner.filter(lambda n: False), inner.filter(lambda n: n < GONE))))
 
 
+def _keyed(stream: rd.Stream) -> rd.KeyedStream:
+    return stream.key_by(lambda n: n % 5)
+
+
+class AtTheEnd(rd.EndVertex):
+    """Counts by key, of which it tells at the end; nothing is given of keys that have not come."""
+
+    def __init__(self) -> None:
+        self.counts: dict[int, int] = {}
+
+    def on_recv(self, edge: int, batch: Any, time: rd.Timestamp) -> None:
+        for n in batch:
+            self.counts[n % 5] = self.counts.get(n % 5, 0) + 1
+
+    def on_end(self, time: rd.Timestamp) -> None:
+        self.send_by(0, list(self.counts.items()), time)
+
+    def give(self, groups: frozenset[int]) -> Any:
+        gone = [key for key in self.counts if rd.key_group(key, self.key_groups) in groups]
+        return {key: self.counts.pop(key) for key in gone} or None
+
+    def take(self, state: Any) -> None:
+        self.counts.update(state)
+
+
+class Timer(rd.Process):
+    def on_record(self, key: Any, record: Any, context: rd.ProcessContext) -> None:
+        context.state = (context.state or 0) + 1
+        context.set_timer(1000)
+
+    def on_timer(self, key: Any, context: rd.ProcessContext) -> None:
+        context.emit(context.state)
+
+
+SPEAK_AT_THE_END: dict[str, Callable[[rd.Stream], rd.Stream]] = {
+    "latest": lambda s: _keyed(s).latest(lambda n: n, name="end"),
+    "latest of totals": lambda s: _keyed(s).count().latest(name="end"),
+    "latest whose keys end": lambda s: _keyed(s.assign_timestamps(lambda n: n)).ttl(100).latest(lambda n: n, name="end"),
+    "windows": lambda s: _keyed(s.assign_timestamps(lambda n: n)).window(rd.windows.tumbling(100)).count(name="end"),
+    "windows of counts": lambda s: _keyed(s).window(rd.windows.count(100)).count(name="end"),
+    "process": lambda s: _keyed(s.assign_timestamps(lambda n: n)).process(Timer, name="end"),
+    "a vertex of one's own": lambda s: _keyed(s).vertex(AtTheEnd, name="end"),
+}
+
+
+@pytest.mark.parametrize("how", SPEAK_AT_THE_END)
+def test_replicas_that_come_before_any_record_speak_at_the_end_too(how: str) -> None:
+    """They had no right to send, since no state came with their key-groups: what came for these later was lost."""
+
+    def run(seed: int, parallelism: int, to: int | None) -> list[str]:
+        flow = rd.Dataflow()
+        SPEAK_AT_THE_END[how](flow.from_epochs([list(range(20))], batch_rows=3, parts=2)).collect("out")
+        job = flow.submit(runtime="local", seed=seed, parallelism=parallelism)
+        for _ in range(seed):
+            job.step()
+        if to is not None:
+            job.start_rescale({"end": to})
+        return sorted(repr(record) for _, record in job.wait(timeout_s=60)["out"])
+
+    wanted = run(0, 1, None)
+    assert len(wanted) == 5
+    for seed in (0, 1, 2, 11):
+        for parallelism, to in ((1, 2), (1, 4), (2, 3), (2, 5), (3, 1), (4, 2)):
+            assert run(seed, parallelism, to) == wanted
+
+
 def one_source(flow: rd.Dataflow) -> rd.Stream:
     return flow.from_epochs([[11], [], [], [29]])
 

@@ -162,6 +162,55 @@ def test_nothing_live_is_lost(epochs: list[Any], delay: int, after: int) -> None
         mark = max([*([] if mark is None else [mark]), *(record["t"] - delay for record in records)], default=None)
 
 
+def tables(epochs: list[Any], delay: int, after: int) -> tuple[list[dict[Any, int]], Counter[str]]:
+    """After each epoch how many records each key has had that lives, and what the epochs changed of that."""
+    rule, table, out, changes = Rule(delay, after), dict[Any, int](), [], Counter[str]()
+    for epoch, records in enumerate(epochs):
+        before = dict(table)
+        for record in records:
+            table[record["k"]] = table.get(record["k"], 0) + 1
+        for key in rule.complete(records):
+            del table[key]
+        touched = {record["k"] for record in records if record["k"] in table} | before.keys() - table.keys()
+        changes.update(repr((epoch, key, (before.get(key), table.get(key)))) for key in touched)
+        out.append(dict(table))
+    return out, changes
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    epochs=EPOCHS.map(numbered),
+    delay=st.integers(0, 9),
+    after=st.integers(0, 20),
+    every=st.integers(1, 4),
+    parallelism=st.integers(1, 3),
+    seed=st.integers(0, 99),
+    to=st.integers(1, 4),
+)
+def test_changes_and_tables_of_totals_whose_keys_end(
+    epochs: list[Any], delay: int, after: int, every: int, parallelism: int, seed: int, to: int
+) -> None:
+    after_each, changes = tables(epochs, delay, after)
+    after_each += [after_each[-1]] * every
+    shown = sorted({epoch - epoch % every + every - 1 for epoch, records in enumerate(epochs) if records})
+    for source in forms_of(epochs):
+        flow = rd.Dataflow()
+        keyed = flow.from_epochs(source, batch_rows=2, parts=2).assign_timestamps("t", max_delay=delay).key_by("k").ttl(after)
+        totals = keyed.count(name="totals")
+        totals.changes(name="changes").collect("changes")
+        totals.latest(name="table").collect("table")
+        totals.latest(every=every, name="tables").collect("tables")
+        job = flow.submit(runtime="local", seed=seed, parallelism=parallelism)
+        for _ in range(seed):
+            job.step()
+        job.start_rescale(dict.fromkeys(("totals", "changes", "table", "tables"), to))
+        result = job.wait(timeout_s=100)
+        assert Counter(repr((at.epoch, key, change)) for at, (key, change) in result["changes"]) == changes
+        assert sorted(map(repr, (pair for _, pair in result["table"]))) == sorted(map(repr, after_each[-1].items()))
+        found = Counter((at.epoch, *pair) for at, pair in result["tables"])
+        assert found == Counter((epoch, *pair) for epoch in shown for pair in after_each[epoch].items())
+
+
 @settings(max_examples=25, deadline=None)
 @given(left=EPOCHS.map(numbered), right=EPOCHS.map(numbered), after=st.integers(0, 20), seed=st.integers(0, 99), to=st.integers(1, 4))
 def test_a_join_forgets_a_key_on_both_sides(left: list[Any], right: list[Any], after: int, seed: int, to: int) -> None:
@@ -263,8 +312,14 @@ def test_moments_and_lengths_of_time() -> None:
             lambda s, o: s.assign_timestamps("t").key_by("k").ttl(3).vertex(rd.Vertex),
             "is given a stream with a time-to-live .*: a vertex of yours forgets by a rule of its own",
         ),
-        (lambda s, o: s.assign_timestamps("t").key_by("k").ttl(3).count().changes(), "have a time-to-live, and nothing says here when"),
-        (lambda s, o: s.assign_timestamps("t").key_by("k").ttl(3).count().latest(), "have a time-to-live, and nothing says here when"),
+        (
+            lambda s, o: s.assign_timestamps("t").key_by("k").ttl(3).count(name="n").filter(bool, name="f").changes(),
+            r"changes at .*: the keys of 'n' .* have a time-to-live, and 'f' does not pass on which .* call changes\(\) right behind 'n'",
+        ),
+        (
+            lambda s, o: s.assign_timestamps("t").key_by("k").ttl(3).count(name="n").union(o.key_by("k").count(), name="u").latest(),
+            r"latest at .*: the keys of 'n' .* have a time-to-live, and 'u' does not pass on which .* call latest\(\) right behind 'n'",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_where_it_is_written(build: Any, message: str) -> None:
