@@ -121,6 +121,7 @@ class ReplicaCore(VertexContext):
         self.input_before: int | None = 0
         """All epochs of a live input before this one have arrived in full; None: its feeder has closed it, so all have."""
         self.hold: Timestamp | None = None
+        self._has_spoken = False  # an EndVertex, when its input ended
         self._latest: Timestamp | None = None  # the last of the times consumed, while there is a hold
         self._rights: tuple[Timestamp, ...] = ()  # the rights that came with state, while that is taken up
 
@@ -175,6 +176,7 @@ class ReplicaCore(VertexContext):
                     "and job.cancel()"
                 )
             self.hold = resumed.rest["hold"] if resumed is not None else None if is_newcomer else Timestamp(0)
+            self._has_spoken = resumed is not None and self.hold is None
             if self.hold is not None:
                 self.change(stage.capability_location, self.hold, 1)
         if resumed is not None:
@@ -285,8 +287,11 @@ class ReplicaCore(VertexContext):
         self.outputs.lay_out(plan)
 
     def give(self, groups: frozenset[int]) -> Any:
-        """Take the state of some key-groups out of the vertex; None: there is none."""
+        """Take the state of some key-groups out of the vertex; None: there is none, or an EndVertex has sent at the end what it makes of
+        it, which a sibling must not do again."""
         if not groups or self.stage.kind is not NodeKind.VERTEX or self.vertex is None:
+            return None
+        if self._has_spoken:
             return None
         return self.guard("give", partial(self.vertex.give, groups))
 
@@ -319,7 +324,12 @@ class ReplicaCore(VertexContext):
             self.change(location, time, -1)
 
     def take_hold(self, hold: Timestamp, latest: Timestamp | None) -> None:
-        """Take up an EndVertex's right to send at the end, which is counted already; a replica that has one keeps its own."""
+        """Take up an EndVertex's right to send at the end, which is counted already; a replica that has one keeps its own. One that has
+        sent already will again, what comes with the right: it forgets what it had."""
+        assert self.vertex is not None
+        if self._has_spoken:
+            self.guard("give", partial(self.vertex.give, frozenset(range(self.key_groups))))
+            self._has_spoken = False
         if self.hold is None:
             self.hold = hold
         else:
@@ -552,7 +562,7 @@ class ReplicaCore(VertexContext):
             self._fail("on_end", last, error)
         self._now = self.doing = None
         self.change(self.stage.capability_location, self.hold, -1)
-        self.hold = None
+        self.hold, self._has_spoken = None, True
 
     # -- sources -----------------------------------------------------------------------
     def source_step(self) -> bool | None:

@@ -267,10 +267,10 @@ class Migration:
         """Take the next transfer from a sibling."""
         core = self.core
         if transfer.kind == "state":
-            if transfer.state is not None:
-                core.take(loaded(transfer.state), transfer.rights)
             if transfer.hold is not None:
                 core.take_hold(transfer.hold, transfer.latest)
+            if transfer.state is not None:
+                core.take(loaded(transfer.state), transfer.rights)
         elif transfer.kind == "batch":
             assert transfer.time is not None
             self.released.append((transfer.edge, transfer.time, transfer.batch, None))

@@ -156,8 +156,8 @@ class KeyedStream(Advising):
             make, more = keys_that_end([(stream, self.key)], self.keys_end, make, name or base)
         prepared = stream.through(f"{name or base}.prepare", element)
         edge = LogicalEdge(prepared.node, 0, BY_PAIR)
-        outputs = 2 if more else 1  # the second one has the keys that end
-        node = graph.add(NodeKind.VERTEX, self.stream.scope, name=name, base=base, op=make, inputs=[edge, *more], outputs=outputs)
+        scope, inputs = self.stream.scope, [edge, *more]
+        node = graph.add(NodeKind.VERTEX, scope, name=name, base=base, op=make, inputs=inputs, outputs=make.outputs)
         node.options[updates.TAKES] = (base, per_time)
         if more:
             node.options[updates.KEYS_END] = True
@@ -389,7 +389,9 @@ class KeyedStream(Advising):
             sides = [(stream.materialised(), key) for stream, key in sides]
             make, more = keys_that_end(sides, self.keys_end, make, base)
         edges = [LogicalEdge(stream.through(f"{base}.prepare", KeyFirst(key)).node, 0, BY_PAIR) for stream, key in sides] + more
-        node = graph.add(NodeKind.VERTEX, self.stream.scope, name=name, base="join", op=make, inputs=edges, parallelism=parallelism)
+        node = graph.add(
+            NodeKind.VERTEX, self.stream.scope, name=name, base="join", op=make, inputs=edges, outputs=make.outputs, parallelism=parallelism
+        )
         node.options[updates.TAKES] = ("join", False)
         return Stream(self.flow, node.id)
 

@@ -24,6 +24,7 @@ class Make:
         self.kwargs = kwargs
         self.reads: dict[str, Any] = {}
         self.labels = Labels()
+        self.outputs = 1
         self.__name__ = cls.__name__
 
     def reading(self, **selectors: Any) -> Make:

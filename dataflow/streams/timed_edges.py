@@ -8,7 +8,7 @@ from typing import Any
 
 from rayad.dataflow.compiling.state_identity import describe, made_by
 from rayad.dataflow.logical_graph import LogicalEdge, NodeKind, Partition, PartitionKind
-from rayad.dataflow.operators.time_to_live import KeysEnd, KeysEndSendingAtEnd, LastTimes, Ttl
+from rayad.dataflow.operators.time_to_live import ENDED, KeysEnd, KeysEndSendingAtEnd, LastTimes, Ttl
 from rayad.dataflow.operators.windows.told_times import EventTime, Side
 from rayad.dataflow.records.selectors import KeySelector, ValueSelector
 from rayad.dataflow.records.users_line import users_line
@@ -69,5 +69,5 @@ def keys_that_end(sides: Sequence[tuple[Stream, KeySelector]], ttl: Ttl, make: M
     kind = KeysEndSendingAtEnd if issubclass(make.cls, EndVertex) else KeysEnd
     around = Make(kind, make, ttl, delays, len(sides))
     around.reads = {"of": made_by(make), "time": describe([one.selector for each in found for one in each])}
-    around.labels, around.__name__ = make.labels, make.__name__
+    around.labels, around.__name__, around.outputs = make.labels, make.__name__, ENDED + 1
     return around, edges

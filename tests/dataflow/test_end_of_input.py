@@ -89,7 +89,7 @@ SPEAK_AT_THE_END: dict[str, Callable[[rd.Stream], rd.Stream]] = {
     "latest of totals": lambda s: _keyed(s).count().latest(name="end"),
     "latest whose keys end": lambda s: _keyed(s.assign_timestamps(lambda n: n)).ttl(100).latest(lambda n: n, name="end"),
     "windows": lambda s: _keyed(s.assign_timestamps(lambda n: n)).window(rd.windows.tumbling(100)).count(name="end"),
-    "windows of counts": lambda s: _keyed(s).window(rd.windows.count(100)).count(name="end"),
+    "windows of counts": lambda s: _keyed(s.assign_timestamps(lambda n: n)).window(rd.windows.count(100)).count(name="end"),
     "process": lambda s: _keyed(s.assign_timestamps(lambda n: n)).process(Timer, name="end"),
     "a vertex of one's own": lambda s: _keyed(s).vertex(AtTheEnd, name="end"),
 }
