@@ -405,6 +405,34 @@ def _mean_numbered(made: Step, streams: Sequence[m.Timed]) -> m.Timed:
     return out
 
 
+def _counted(made: Step, streams: Sequence[m.Timed]) -> m.Timed:
+    return m.collected(streams[0], _key(made), lambda r: r, len)
+
+
+def _mean_changes(made: Step, streams: Sequence[m.Timed]) -> m.Timed:
+    before: dict[Any, int] = {}
+    out: m.Timed = []
+    for time, (key, count) in _counted(made, streams):
+        out.append((time, flat((key, before.get(key, 0), count))))
+        before[key] = count
+    return out
+
+
+def _tables(made: Step, streams: Sequence[m.Timed]) -> m.Timed:
+    """The table of counts at the end of every few epochs."""
+    every = made.number + 1
+    counts = [(time.epoch, pair) for time, pair in _counted(made, streams)]
+    out: m.Timed = []
+    for shown in sorted({epoch - epoch % every + every - 1 for epoch, _ in counts}):
+        table = dict(pair for epoch, pair in counts if epoch <= shown)
+        out.extend((rd.Timestamp(shown), flat(pair)) for pair in table.items())
+    return out
+
+
+def _table_at_end(made: Step, streams: Sequence[m.Timed]) -> m.Timed:
+    return [(rd.Timestamp(end_of(streams)), flat(pair)) for pair in dict(pair for _, pair in _counted(made, streams)).items()]
+
+
 OPERATORS: dict[str, tuple[Build, Mean]] = {
     "same": (lambda made, s: s[0].map(lambda r: r), lambda made, s: s[0]),
     "map": (lambda made, s: s[0].map(lambda r: flat((r, made.number))), lambda made, s: m.mapped(s[0], lambda r: flat((r, made.number)))),
@@ -452,6 +480,12 @@ OPERATORS: dict[str, tuple[Build, Mean]] = {
         lambda made, s: m.mapped(m.distinct(s[0], _key(made)), flat),
     ),
     "stateful_map": (_build_numbered, _mean_numbered),
+    "changes": (
+        lambda made, s: s[0].key_by(_key(made)).count().changes().map(lambda c: flat((c[0], c[1][0] or 0, c[1][1]))),
+        _mean_changes,
+    ),
+    "table": (lambda made, s: s[0].key_by(_key(made)).count().latest().map(flat), _table_at_end),
+    "tables": (lambda made, s: s[0].key_by(_key(made)).count().latest(every=made.number + 1).map(flat), _tables),
     "columns count": _in_columns("count", len),
     "columns sum": _in_columns("sum", sum),
     "columns max": _in_columns("max", max),
@@ -476,7 +510,7 @@ OPERATORS: dict[str, tuple[Build, Mean]] = {
     "loop": (_build_loop, _mean_loop),
 }
 JOINS_OUTSIDE_LOOPS = ("window join", "interval join", "as-of join", "broadcast join")
-OUTSIDE_LOOPS = ("windows", "windows max_by", "windows min_by", "sessions", "updating windows", *JOINS_OUTSIDE_LOOPS)
+OUTSIDE_LOOPS = ("windows", "windows max_by", "windows min_by", "sessions", "updating windows", "table", "tables", *JOINS_OUTSIDE_LOOPS)
 TWO_INPUTS = ("union", "join", *JOINS_OUTSIDE_LOOPS)
 
 
@@ -489,8 +523,9 @@ class Ending(list[Any]):
 
 
 def end_of(streams: Sequence[m.Timed]) -> int:
-    """The last epoch of several streams; streams inside loops have none, and do not need it."""
-    return max((stream.end for stream in streams if isinstance(stream, Ending)), default=0)
+    """The last epoch of several streams; streams inside loops have none, and do not need it. Tables are shown later than that, perhaps."""
+    inputs = [stream.end for stream in streams if isinstance(stream, Ending)]
+    return max([*inputs, *(time.epoch for stream in streams for time, _ in stream)], default=0)
 
 
 def meaning(made: Step, streams: Sequence[m.Timed]) -> m.Timed:
@@ -499,7 +534,7 @@ def meaning(made: Step, streams: Sequence[m.Timed]) -> m.Timed:
     out = OPERATORS[made.kind][1](made, given)
     if len(out) > RECORDS_MAX:
         raise TooLarge
-    return Ending(out, end_of(given))
+    return Ending(out, max((stream.end for stream in given if isinstance(stream, Ending)), default=0))
 
 
 def evaluate(program: Program) -> dict[str, m.Timed]:

@@ -45,7 +45,7 @@ def case_of(seed: int) -> Case:
     draw = random.Random(seed)
     program, _ = draw_program(draw)
     allowed = draw.choice([(), ("savepoint", "crash"), ("rescale",), ("resume",), EVENTS, EVENTS])
-    events = tuple((draw.randint(0, 60), draw.choice(allowed)) for _ in range(draw.randint(1, 5))) if allowed else ()
+    events = tuple((draw.choice([0, 1, *range(60)]), draw.choice(allowed)) for _ in range(draw.randint(1, 5))) if allowed else ()
     return Case(seed, program, draw.randint(1, 3), events)
 
 
