@@ -260,12 +260,22 @@ TIMED = [[("a", 1), ("b", 2)], [("a", 9)], [("c", 30), ("b", 25)], [("a", 31), (
 
 def keys_that_end(flow: rd.Dataflow) -> None:
     timed = flow.from_epochs(TIMED, parts=2, batch_rows=1).assign_timestamps(lambda record: record[1])
-    timed.key_by(lambda record: record[0]).ttl(10).fold(0, lambda count, record: count + 1).collect("out")
+    counts = timed.key_by(lambda record: record[0]).ttl(10).fold(0, lambda count, record: count + 1)
+    counts.collect("out")
+    counts.changes().collect("changes")
+    counts.latest(every=2).collect("tables")
 
 
 def keys_that_end_expected() -> Expected:
     counts = [[("a", 1), ("b", 1)], [("a", 2)], [("c", 1), ("b", 2)], [("a", 1), ("b", 3)], [("c", 2)], [("a", 1), ("c", 3)]]
-    return {"out": [(rd.Timestamp(epoch), record) for epoch, records in enumerate(counts) for record in records]}
+    ended = [[], [], [("a", (2, None))], [], [("b", (3, None)), ("a", (1, None))], []]
+    changes = [[(key, (count - 1 or None, count)) for key, count in some] for some in counts]
+    tables = [[], [("a", 2), ("b", 1)], [], [("a", 1), ("b", 3), ("c", 1)], [], [("a", 1), ("c", 3)]]
+    return {
+        "out": m.epochs(counts),
+        "changes": m.epochs([[*now, *gone] for now, gone in zip(changes, ended, strict=True)]),
+        "tables": m.epochs(tables),
+    }
 
 
 class Silence(rd.Process):
