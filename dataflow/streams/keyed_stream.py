@@ -249,7 +249,8 @@ class KeyedStream(Advising):
         return self._aggregate(CollectList(), value, name)
 
     def reduce(self, function: Callable[[Any, Any], Any], value: Any = None, *, name: str | None = None) -> Stream:
-        """``function(a, b)``, associative and commutative, over all records of a key (or over ``value`` of them)."""
+        """``function(a, b)``, associative and commutative, over all records of a key (or over ``value`` of them). By ``min``, ``max``,
+        ``operator.add``, ``and_`` and ``or_`` of a column it stays in columns, where these give the same."""
         return self._aggregate(agg.Reduce(checked_function(function, "reduce", "left", "right")), record_unless(value), name)
 
     def top_k(self, k: int, value: Any = None, *, by: Callable[[Any], Any] | str | None = None, name: str | None = None) -> Stream:

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rayad as rd
+from tests.dataflow.driven import shown
 
 RECORDS = [
     {"k": rng.choice("abc"), "i": rng.randrange(-5, 5), "big": rng.randrange(2**61, 2**62),
@@ -53,7 +54,7 @@ def ran(build: Build, records: list[Any], *, columnar: bool, rows: int, parallel
     schema = pa.Table.from_pylist(records).schema
     source = [pa.RecordBatch.from_pylist(some, schema=schema) for some in epochs] if columnar else epochs
     build(flow.from_epochs(source, parts=2, batch_rows=rows).key_by("k")).collect("out")
-    return Counter(map(repr, flow.run(runtime="local", parallelism=parallelism, seed=seed)["out"]))
+    return Counter(map(shown, flow.run(runtime="local", parallelism=parallelism, seed=seed)["out"]))
 
 
 @pytest.mark.parametrize("operator", FIXED)

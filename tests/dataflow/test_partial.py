@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import rayad as rd
 from rayad.dataflow.operators.aggregates.aggregators import Sum
 from rayad.dataflow.operators.aggregates.by_name import by_name
+from rayad.dataflow.operators.aggregates.known_functions import LargestOfPairs, SmallestOfPairs, TotalOfPairs
 from rayad.dataflow.operators.aggregates.partial import COUNT_ALL, COUNT_VALID, LARGEST, SMALLEST, TOTAL, Partial, Partials, merged_runs
 from rayad.dataflow.operators.aggregates.variance import Dispersion
 from rayad.dataflow.operators.keys.group_functions import MAX, MIN
@@ -23,6 +24,9 @@ EACH: dict[str, tuple[Partial, list[pa.DataType]]] = {
     "total of floats": (TOTAL, [pa.float64()]),
     "smallest": (SMALLEST, [pa.int32()]),
     "largest of floats": (LARGEST, [pa.float64()]),
+    "total of pairs": (TotalOfPairs(), [pa.int64()]),
+    "smallest of pairs": (SmallestOfPairs(), [pa.int32()]),
+    "largest of pairs": (LargestOfPairs(), [pa.int32()]),
     "count": (COUNT_ALL, [pa.int64()]),
     "count of values": (COUNT_VALID, [pa.int64()]),
     "dispersion": (Dispersion(), [pa.int64(), pa.float64(), pa.float64()]),
@@ -32,6 +36,7 @@ ROWS = st.lists(st.tuples(st.integers(0, 3), st.none() | st.integers(-50, 50)), 
 
 def of_each(name: str, values: Sequence[Any]) -> list[pa.Array]:
     partial, kinds = EACH[name]
+    values = [0 if value is None and "pairs" in name else value for value in values]
     column = pa.array(values, pa.float64() if "floats" in name else pa.int32())
     made = partial.of_each(column, len(column), kinds)
     assert made is not None

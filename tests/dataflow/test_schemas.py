@@ -46,7 +46,7 @@ def test_steps_that_keep_records_keep_the_schema(step: str) -> None:
 UNKNOWN: dict[str, Callable[[rd.Stream], rd.Stream]] = {
     "map": lambda s: s.map(lambda row: row),
     "map_batches": lambda s: s.map_batches(lambda batch: batch),
-    "totals in rows": lambda s: s.key_by("shop").reduce(max, "price"),
+    "totals in rows": lambda s: s.key_by("shop").reduce(lambda a, b: max(a, b), "price"),
     "union with a stream of which nothing is known": lambda s: s.union(s.map(lambda row: row)),
     "rows": lambda s: s.flow.from_items([{"shop": "ulm"}]),
     "a loop": lambda s: s.iterate(lambda inner: (inner.filter(pc.field("price") > 9), inner)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import operator
 from decimal import Decimal
 from typing import Any
 
@@ -51,6 +52,8 @@ AGGREGATORS: dict[str, Any] = {
     "max": Max,
     "several": lambda: Several({"n": Count(), "low": Min(), "total": Sum()}, [ValueSelector(column=c) for c in ("v", "v", "v")]),
     "reduce": lambda: Reduce(lambda a, b: last(a, b)),
+    "reduce by max": lambda: Reduce(max),
+    "reduce by addition": lambda: Reduce(operator.add),
     "top_k": lambda: TopK(2, by=lambda value: -value),
     "max of moments": Max,
     "min of text": Min,
@@ -93,7 +96,8 @@ def combined(aggregator: Any, records: list[Any], schema: pa.Schema | None, name
         kind, made = OF_TYPE[name]
         records = [(k, None if v is None else made(v)) for k, v in records]
         schema = None if schema is None else schema.set(1, pa.field("v", kind))
-    rows = [{"k": k, "v": v} for k, v in records if schema is not None or v is not None]
+    takes_null = schema is not None and not isinstance(aggregator, Reduce)
+    rows = [{"k": k, "v": v} for k, v in records if takes_null or v is not None]
     if "by place" in name:
         rows = [{**row, "place": None if row["v"] is None else row["v"] % 3} for row in rows]
         schema = None if schema is None else schema.append(pa.field("place", pa.int64()))

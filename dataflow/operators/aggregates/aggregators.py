@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayad.dataflow.operators.aggregates.held import is_ordered, is_summed
+from rayad.dataflow.operators.aggregates.known_functions import known
 from rayad.dataflow.operators.aggregates.partial import COUNT_ALL, COUNT_VALID, LARGEST, MEANT, SMALLEST, TOTAL, Partial, of_names
 from rayad.dataflow.operators.aggregates.sums import added, exact_total, mean_decimals, mean_durations, mean_of, means_of, summand
 from rayad.dataflow.operators.keys.keyed import distinct_names
@@ -485,15 +486,26 @@ class ExactMean(ExactSum):
 
 
 @dataclass
-class Reduce(Aggregator):
-    """``f(a, b)``, associative and commutative."""
+class Reduce(_OverValues):
+    """``f(a, b)``, associative and commutative; in columns for functions that are :func:`known`."""
 
     function: Callable[[Any, Any], Any]
     name: str = "reduce"
     takes_record: ClassVar[bool] = True
 
-    def create(self, value: Any) -> Any:
-        return value
+    def __post_init__(self) -> None:
+        self._known = known(self.function)
+        self.partials = () if self._known is None else self._known.partials
+
+    def takes_type(self, kind: pa.DataType) -> bool:
+        return self._known is not None and self._known.takes_type(kind)
+
+    @property
+    def rows_reason(self) -> str:
+        return "reduce calls a function for each pair"
+
+    def emitted(self, accumulator: Any) -> Any:
+        return Aggregator.emitted(self, accumulator)  # the function may change what it has given
 
     def merge(self, left: Any, right: Any) -> Any:
         return self.function(left, right)
