@@ -317,12 +317,26 @@ def check_compression(compression: Any, where: str) -> str | None:
     raise ConfigError(f"{where}: compression is {show(compression)}: it must be {', '.join(map(repr, SUFFIXES))} or None")
 
 
+def check_codec(compression: Any, where: str) -> None:
+    """One of those of Parquet files. Raises ConfigError for anything else."""
+    if compression is not None and not (isinstance(compression, str) and _is_codec(compression)):
+        raise ConfigError(f"{where}: compression is {show(compression)}: it must be one that Arrow has here, as 'zstd', or None")
+
+
+def _is_codec(compression: str) -> bool:
+    try:
+        return compression.lower() == "none" or bool(pa.Codec.is_available(compression.lower()))
+    except ValueError:
+        return False
+
+
 __all__ = [
     "CsvFormat",
     "FileFormat",
     "JsonFormat",
     "ParquetFormat",
     "TableWriter",
+    "check_codec",
     "check_compression",
     "exact_csv",
     "format_of",

@@ -11,18 +11,11 @@ import pyarrow as pa
 from pyarrow import fs
 
 from rayad.integrations.file_output.committed import PublishedFiles
-from rayad.integrations.file_output.formats import ParquetFormat
+from rayad.integrations.file_output.formats import ParquetFormat, check_codec
 from rayad.integrations.file_output.sink import FileSink
 from rayad.integrations.file_output.spark_log import base_uri, encoded
 from rayad.integrations.spark.types import for_sparks_files
 from rayad.progress import ConfigError, arguments, show
-
-
-def _is_known(compression: str) -> bool:
-    try:
-        return compression.lower() == "none" or bool(pa.Codec.is_available(compression.lower()))
-    except ValueError:
-        return False
 
 
 class ParquetSink(FileSink):
@@ -64,8 +57,7 @@ class ParquetSink(FileSink):
         compact: bool = False,
     ) -> None:
         row_group_rows = arguments.whole(row_group_rows, "write_parquet: row_group_rows", least=1, error=ConfigError)
-        if compression is not None and not (isinstance(compression, str) and _is_known(compression)):
-            raise ConfigError(f"write_parquet: compression is {show(compression)}: it must be one that Arrow has here, as 'zstd', or None")
+        check_codec(compression, "write_parquet")
         super().__init__(
             path,
             ParquetFormat(row_group_rows, compression),

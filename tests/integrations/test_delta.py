@@ -197,7 +197,7 @@ def test_a_coordinator_that_died_between_moving_and_committing_is_continued(tmp_
     sink = DeltaSink(tmp_path / "t")
     staged = staged_by(sink, 1)
     with monkeypatch.context() as patched:
-        patched.setattr(DeltaSink, "_transact", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr(DeltaSink, "transact", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             sink.commit(2, staged)
     assert rows_of(tmp_path / "t") == []

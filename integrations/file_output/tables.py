@@ -1,0 +1,357 @@
+"""Tables of a format whose commits are transactions (Delta, Iceberg) as sinks that are written exactly once: what they share.
+
+Replicas write Parquet files into ``<files>/_staging/``, as for :mod:`rayad.integrations.file_output`. ``commit(n)`` moves them beside the
+others of the table, where nobody sees them, and adds them by one transaction of the format's library: that is the commit. With it the table
+is told, for the job, that n is *shown*, and which snapshots are void because the job has resumed from an earlier one (:class:`Told`). So a
+commit that is repeated is recognised, and one of a void snapshot is refused. A roll-back removes the files of the void snapshots, whose
+number is in their names, in the transaction of the commit that follows it.
+
+What a format has to answer: what the table says (:meth:`TableSink.told_by`), which files void snapshots have (:meth:`TableSink.files_of`),
+and how a transaction is made (:meth:`TableSink.transact`). Two coordinators that commit at once are told so by the format's library;
+:class:`Superseded` says that this one may look at the table again, and decide again: a commit is a function of what the table says.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import pyarrow as pa
+from pyarrow import fs
+
+from rayad.dataflow.records.output_form import describe, schema_drift
+from rayad.dataflow.sink import Sink, SinkWriter
+from rayad.integrations.file_output.committed import STAGING, replace_file, sync
+from rayad.integrations.file_output.formats import FileFormat, ParquetFormat, check_codec
+from rayad.integrations.file_output.writer import FileWriter, StagedFile
+from rayad.integrations.paths import check_schema
+from rayad.progress import ConfigError, DataflowError, arguments
+
+MODES = ("error", "append", "overwrite")
+DECISIONS_MAX = 10
+"""So many times a commit is decided again where others commit to the table at the same moment."""
+
+
+class PublishedTable(NamedTuple):
+    """What ``result[name]`` is: the table; its version with the last commit, in Iceberg the id of its snapshot (-1: there is no table, as
+    nothing was written); and the id of the job, under which the table remembers what it has committed."""
+
+    path: str
+    version: int
+    job: str
+
+
+class Told(NamedTuple):
+    """What a table says of a job: the newest snapshot that is committed, and the ranges of void ones."""
+
+    shown: int
+    void: tuple[tuple[int, int], ...]
+
+
+class Superseded(Exception):
+    """A transaction was refused because others have committed meanwhile; nothing of it is in the table."""
+
+
+class TableSink(Sink):
+    """Appends records to a table, a transaction for each snapshot; ``result`` gives :class:`PublishedTable`."""
+
+    commits = True
+    where: ClassVar[str]
+    partition_by_epoch = False
+    filesystem: fs.FileSystem
+    path: str
+    """The directory of the files of the table, on the file system."""
+    name: str
+    """The table, as messages and results have it."""
+    partition_by: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        mode: Literal["error", "append", "overwrite"],
+        schema: pa.Schema | None,
+        epoch_column: str | None,
+        compression: str | None,
+        row_group_rows: int,
+    ) -> None:
+        where = self.where
+        arguments.choice(mode, f"{where}: mode", *MODES, error=ConfigError)
+        check_schema(schema, where)
+        check_codec(compression, where)
+        row_group_rows = arguments.whole(row_group_rows, f"{where}: row_group_rows", least=1, error=ConfigError)
+        if epoch_column is not None:
+            arguments.text(epoch_column, f"{where}: epoch_column", error=ConfigError, more=", the name of a column, or None")
+        self.format: FileFormat = ParquetFormat(row_group_rows, compression)
+        self.mode = mode
+        self.job = uuid.uuid4().hex[:12]
+        self.epoch_column = epoch_column
+        self.schema = schema
+        self._void: tuple[int, int] | None = None  # snapshots that the next commit rolls back, first and last
+
+    # -- what a format says ------------------------------------------------------------------------------
+    @abstractmethod
+    def table(self) -> Any:
+        """The table as it is now; None: there is none. DataflowError where it cannot be read."""
+
+    @abstractmethod
+    def columns_of(self, table: Any) -> pa.Schema:
+        """The columns of a table, in the types of Arrow in which files have them."""
+
+    @abstractmethod
+    def version_of(self, table: Any) -> int:
+        """The version that :class:`PublishedTable` names."""
+
+    @abstractmethod
+    def knows(self, table: Any) -> bool:
+        """Whether this job has committed to the table."""
+
+    @abstractmethod
+    def told_by(self, table: Any) -> Told:
+        """What a table that knows this job says of it."""
+
+    @abstractmethod
+    def files_of(self, table: Any, void: tuple[int, int], earlier: Sequence[tuple[int, int]]) -> Sequence[Any]:
+        """The files of void snapshots that are in the table, for :meth:`transact`; those of ``earlier`` ranges have been removed. Raises
+        DataflowError where their rows may be in other files by now."""
+
+    @abstractmethod
+    def transact(
+        self, table: Any, moved: Sequence[StagedFile], removed: Sequence[Any], after: Told, kinds: pa.Schema, *, replaces: bool
+    ) -> None:
+        """Change the table in one transaction, or make it (``table`` is None): add and remove files, and tell ``after``. ``replaces``: all
+        that is there. Raises :class:`Superseded` where that may be tried again, else DataflowError."""
+
+    @abstractmethod
+    def kinds(self, schema: pa.Schema) -> pa.Schema:
+        """The columns of a table for records of ``schema``. Raises DataflowError where the format has no type."""
+
+    @abstractmethod
+    def stored(self, table: pa.Table) -> pa.Table:
+        """Records in the types of the format."""
+
+    # -- what a writer asks ----------------------------------------------------------------------------
+    def staging(self) -> str:
+        """Where the files are that no commit has moved yet."""
+        return f"{self.path}/{STAGING}"
+
+    def open(self, replica: int, parallelism: int) -> SinkWriter:
+        """The writer of one replica."""
+        table = self.table() if self.schema is None else None
+        return FileWriter(self, replica, self.without_epoch(table) if table is not None else None)
+
+    def without_epoch(self, table: Any) -> pa.Schema:
+        """The columns of the records in a table."""
+        return pa.schema([field for field in self.columns_of(table) if field.name != self.epoch_column])
+
+    def with_epoch(self, schema: pa.Schema) -> pa.Schema:
+        """The columns of a table of such records."""
+        if self.epoch_column is None or self.epoch_column in schema.names:
+            return schema
+        return schema.append(pa.field(self.epoch_column, pa.int64()))
+
+    # -- before writing --------------------------------------------------------------------------------
+    def check(self) -> None:
+        """Refuse a table that is there, unless it is to be written to."""
+        self._check_mode(self.table())
+
+    def _check_mode(self, table: Any) -> None:
+        if table is not None and self.mode == "error" and not self.knows(table):
+            raise ConfigError(
+                f"{self.where}: there is a table at {self.name!r} and mode='error'; give mode='append' or mode='overwrite', or another "
+                "place; to continue a job that was interrupted, resume it"
+            )
+
+    def identity(self) -> str:
+        """The job's id, which is in the names of its files and in what the table says."""
+        return self.job
+
+    def adopt(self, identity: str) -> None:
+        """Continue the output of another run."""
+        if not identity.isalnum():
+            raise ConfigError(f"{self.where}: {identity!r} is no id of a job")
+        self.job = identity
+
+    def check_columns(self, ours: pa.Schema, theirs: pa.Schema) -> None:
+        """Refuse records of other columns than the table has."""
+        other = {field.name: field.type for field in theirs}
+        if set(other) != set(ours.names) or any(not same_kind(other[field.name], field.type) for field in ours):
+            raise ConfigError(
+                f"{self.where}: the table {self.name!r} has the columns {describe(theirs)}, the records {describe(ours)}: they have to "
+                "be the same; convert the records with map() or cast, or write to another table"
+            )
+
+    # -- committing --------------------------------------------------------------------------------------
+    def publish(self, staged: Sequence[Any]) -> PublishedTable:
+        """Commit all output of a job that takes no snapshots."""
+        return self.commit(0, staged)
+
+    def roll_back(self, last: int, first_new: int) -> None:
+        """Make these snapshots void: the next commit removes what they committed, in the same transaction."""
+        self._void = (last + 1, first_new - 1) if first_new > last + 1 else None
+
+    def commit(self, snapshot: int, staged: Sequence[Any]) -> PublishedTable:
+        """Add the staged files to the table in one transaction; repeatable.
+
+        DataflowError when a staged file is gone, when the columns are not those of the table, when the snapshot is void, or another program
+        has rewritten what is to be rolled back.
+        """
+        files = [file for group in staged for file in (group or ())]
+        for _ in range(DECISIONS_MAX):
+            try:
+                self._commit(snapshot, files)
+                break
+            except Superseded as error:
+                last = error
+        else:
+            raise DataflowError(
+                f"{self.where}: the commit of snapshot {snapshot} to {self.name!r} failed {DECISIONS_MAX} times, as others committed to "
+                f"the table at the same moments: {last}"
+            ) from last
+        self._void = None
+        table = self.table()
+        return PublishedTable(self.name, self.version_of(table) if table is not None else -1, self.job)
+
+    def _commit(self, snapshot: int, files: Sequence[StagedFile]) -> None:
+        table = self.table()
+        self._check_mode(table)
+        told = self.told_by(table) if table is not None and self.knows(table) else self._read_note()
+        shown, void = told if told is not None else Told(-1, ())
+        for low, high in void:
+            if low <= snapshot <= high:
+                raise DataflowError(
+                    f"{self.where}: snapshot {snapshot} cannot be committed to {self.name!r}: the job resumed from snapshot {low - 1} "
+                    f"meanwhile, and what snapshots {low} to {high} committed was removed; resume from {low - 1}, or from one after {high}"
+                )
+        new_void = self._void if self._void is not None and self._void not in void else None
+        fresh = files if snapshot > shown else []
+        removed = self.files_of(table, new_void, void) if table is not None and new_void is not None and shown >= new_void[0] else []
+        replaces = table is not None and told is None and self.mode == "overwrite"
+        if not (fresh or removed or replaces or new_void is not None):
+            return
+        after = Told(snapshot if fresh else min(shown, snapshot), (*void, *([new_void] if new_void else [])))
+        if table is None and not fresh:
+            self._write_note(after)  # there is no table yet that could say so
+            return
+        self.transact(table, self._moved(fresh, snapshot), removed, after, self._columns_for(table, fresh), replaces=replaces)
+
+    def _columns_for(self, table: Any, files: Sequence[StagedFile]) -> pa.Schema:
+        """The columns of the table; those of the files have to be the same."""
+        for file in files[1:]:
+            drift = schema_drift(f"the output of {file.name!r}", files[0].schema, file.schema, "give schema= to the sink")
+            if drift is not None:
+                raise DataflowError(f"{self.where}: replicas gave different columns: {drift}") from drift
+        ours = self.kinds(files[0].schema) if files else None
+        if table is None:
+            assert ours is not None
+            return ours
+        theirs = self.columns_of(table)
+        if ours is not None:
+            self.check_columns(ours, theirs)
+        return theirs
+
+    def _moved(self, files: Sequence[StagedFile], snapshot: int) -> list[StagedFile]:
+        """Move the files out of staging; ``staged`` is then where each is, with the snapshot's number in its name."""
+        out: list[StagedFile] = []
+        for file in files:
+            folder, own = os.path.split(os.path.normpath(file.staged) if "://" not in file.staged else file.staged)
+            staging, writer = os.path.split(folder)
+            home, last = os.path.split(staging)
+            if last != STAGING or not writer.startswith(f"{self.job}-"):
+                raise ConfigError(f"{self.where}: refused the staged file {file.staged!r}: it is not this job's")
+            target = f"{home}/{own.replace(f'part-{self.job}-', numbered(self.job, snapshot), 1)}"
+            if self.filesystem.get_file_info(file.staged).type == fs.FileType.File:
+                self.filesystem.move(file.staged, target)
+            elif self.filesystem.get_file_info(target).type != fs.FileType.File:
+                raise DataflowError(
+                    f"{self.where}: cannot commit {own!r}: its staged file {file.staged!r} is gone and {target!r} is missing; was the "
+                    "directory cleaned while the job ran? Is it seen by all nodes?"
+                )
+            out.append(StagedFile(target, file.name, file.rows, file.size_bytes, file.schema))
+        for home in {os.path.split(file.staged)[0] for file in out}:
+            sync(self.filesystem, home)
+        return out
+
+    # -- a note, as long as there is no table ------------------------------------------------------------
+    def _note(self) -> str:
+        return f"{self.staging()}/{self.job}-void.json"
+
+    def _read_note(self) -> Told | None:
+        if self.filesystem.get_file_info(self._note()).type != fs.FileType.File:
+            return None
+        with self.filesystem.open_input_stream(self._note()) as stream:
+            return Told(-1, ranges(json.loads(stream.read())))
+
+    def _write_note(self, told: Told) -> None:
+        replace_file(self.filesystem, self._note(), json.dumps(told.void).encode(), through=f"{self.staging()}/{self.job}-note")
+
+    # -- the end -----------------------------------------------------------------------------------------
+    def abort(self) -> None:
+        """Remove what this job staged; nothing that is committed."""
+        self._clean(self.job)
+
+    def _clean(self, job: str) -> None:
+        try:
+            found = self.filesystem.get_file_info(fs.FileSelector(self.staging(), allow_not_found=True))
+            mine = [info for info in found if info.base_name.startswith(f"{job}-")]
+            for info in mine:
+                if info.type == fs.FileType.Directory:
+                    self.filesystem.delete_dir(info.path)
+                else:
+                    self.filesystem.delete_file(info.path)
+            if found and len(mine) == len(found):
+                self.filesystem.delete_dir(self.staging())
+        except OSError:
+            pass  # nothing is lost: nobody reads staged files
+
+    def result(self, receipt: PublishedTable) -> PublishedTable:
+        """The job is over: also remove the staged files of dead replicas."""
+        self._clean(receipt.job)
+        return receipt
+
+
+def numbered(job: str, snapshot: int) -> str:
+    """How the names of the files begin that a snapshot of a job has committed."""
+    return f"part-{job}-{snapshot:012d}-"
+
+
+def snapshot_in(name: str, job: str) -> int | None:
+    """The snapshot that committed a file of this name; None: it is not the job's.
+
+    >>> snapshot_in(numbered("ab12", 7) + "00000-x.parquet", "ab12"), snapshot_in("part-0.parquet", "ab12")
+    (7, None)
+    """
+    mine = f"part-{job}-"
+    return int(name[len(mine) :].split("-")[0]) if name.startswith(mine) else None
+
+
+def are_of(void: tuple[int, int], names: Sequence[str], job: str) -> list[int]:
+    """Which of the files, by position, void snapshots of a job have committed.
+
+    >>> are_of((2, 3), [numbered("ab12", n) + "x.parquet" for n in (1, 2, 3, 4)], "ab12")
+    [1, 2]
+    """
+    numbers = [snapshot_in(name, job) for name in names]
+    return [at for at, number in enumerate(numbers) if number is not None and void[0] <= number <= void[1]]
+
+
+def ranges(plain: Any) -> tuple[tuple[int, int], ...]:
+    """Ranges of void snapshots, from JSON."""
+    return tuple((int(low), int(high)) for low, high in plain)
+
+
+def same_kind(left: pa.DataType, right: pa.DataType) -> bool:
+    """Whether two types of Arrow are one, but for the names of the items of lists and for what may be null."""
+    if pa.types.is_list(left) and pa.types.is_list(right):
+        return same_kind(left.value_type, right.value_type)
+    if pa.types.is_struct(left) and pa.types.is_struct(right):
+        fields = {field.name: field.type for field in right}
+        return set(fields) == {field.name for field in left} and all(same_kind(field.type, fields[field.name]) for field in left)
+    if pa.types.is_map(left) and pa.types.is_map(right):
+        return same_kind(left.key_type, right.key_type) and same_kind(left.item_type, right.item_type)
+    return bool(left == right)
+
+
+__all__ = ["PublishedTable", "Superseded", "TableSink", "Told", "are_of", "numbered", "ranges", "same_kind", "snapshot_in"]
