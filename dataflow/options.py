@@ -169,6 +169,20 @@ class WriteDelta(TypedDict, total=False):
     filesystem: fs.FileSystem | None
 
 
+class WriteIceberg(TypedDict, total=False):
+    """Of :class:`rayad.integrations.IcebergSink`."""
+
+    catalog: str | Mapping[str, Any]
+    mode: Literal["error", "append", "overwrite"]
+    schema: pa.Schema | None
+    epoch_column: str | None
+    location: str | None
+    properties: Mapping[str, str] | None
+    compression: str | None
+    row_group_rows: int
+    filesystem: fs.FileSystem | None
+
+
 class WriteKafka(TypedDict, total=False):
     """Of :class:`rayad.integrations.kafka.KafkaSink`."""
 
@@ -217,6 +231,7 @@ __all__ = [
     "ToSpark",
     "WriteCsv",
     "WriteDelta",
+    "WriteIceberg",
     "WriteJson",
     "WriteKafka",
     "WriteParquet",

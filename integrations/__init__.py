@@ -18,6 +18,7 @@ from rayad.integrations.file_output.parquet import ParquetSink, PublishedFiles
 from rayad.integrations.file_output.text_sinks import CsvSink, JsonSink
 from rayad.integrations.files import CsvSource, JsonLinesSource, ParquetSource
 from rayad.integrations.folder import FolderSource
+from rayad.integrations.iceberg import IcebergSink
 from rayad.integrations.kafka import KafkaSink, KafkaSource
 from rayad.integrations.lines import csv_lines, json_lines
 from rayad.integrations.postgres import PostgresSink, PostgresSource
@@ -37,6 +38,7 @@ __all__ = [
     "CsvSource",
     "DeltaSink",
     "FolderSource",
+    "IcebergSink",
     "JavaHome",
     "JsonLinesSource",
     "JsonRowsSource",

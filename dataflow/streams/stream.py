@@ -696,6 +696,11 @@ class Stream(Advising):
         ``deltalake.DeltaTable``. ``options``: see :class:`rayad.integrations.DeltaSink`."""
         return self._sink(hooks.call("write_delta", table, **options), name, "delta")
 
+    def write_iceberg(self, table: str, *, name: str | None = None, **options: Unpack[opt.WriteIceberg]) -> Stream:
+        """Append to an Iceberg table, a transaction for each snapshot (``pip install 'rayad[iceberg]'``). ``table``: ``"namespace.table"``
+        in ``catalog=``. ``options``: see :class:`rayad.integrations.IcebergSink`."""
+        return self._sink(hooks.call("write_iceberg", table, **options), name, "iceberg")
+
     def write_kafka(self, servers: str, topic: str, *, name: str | None = None, **options: Unpack[opt.WriteKafka]) -> Stream:
         """Write to a Kafka topic, a transaction for each snapshot. ``options``: see :class:`rayad.integrations.kafka.KafkaSink`."""
         return self._sink(hooks.call("write_kafka", servers, topic, **options), name, "kafka")

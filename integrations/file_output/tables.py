@@ -231,7 +231,9 @@ class TableSink(Sink):
         replaces = table is not None and told is None and self.mode == "overwrite"
         if not (fresh or removed or replaces or new_void is not None):
             return
-        after = Told(snapshot if fresh else min(shown, snapshot), (*void, *([new_void] if new_void else [])))
+        if new_void is not None:
+            void = (*(one for one in void if not new_void[0] <= one[0] <= one[1] <= new_void[1]), new_void)
+        after = Told(snapshot if fresh else min(shown, snapshot), void)
         if table is None and not fresh:
             self._write_note(after)  # there is no table yet that could say so
             return

@@ -135,8 +135,8 @@ def _instead(kind: pa.DataType) -> str:
     return "cast it to text or to a number"
 
 
-def check_values(table: pa.Table, where: str) -> None:
-    """Raise DataflowError where a column of a type that text holds has a value that no text says: a year beyond 9999."""
+def check_values(table: pa.Table, where: str, why: str = "no text of it can be read again") -> None:
+    """Raise DataflowError where a column of a type that text holds has a value that no text says: a year beyond 9999. ``why`` not."""
     for name, column in zip(table.column_names, table.columns, strict=True):
         for kind, inner in _leaves(column):
             bounds = _bounds(kind)
@@ -148,7 +148,7 @@ def check_values(table: pa.Table, where: str) -> None:
                 if not low <= value <= high:
                     raise DataflowError(
                         f"{where}: column {name!r} of type {kind} holds the number {value}, which is no moment of the years 1 to 9999 (or "
-                        "of a day): no text of it can be read again; filter such records out, or cast the column to int64"
+                        f"of a day): {why}; filter such records out, or cast the column to int64"
                     )
             day = 1_000 * _DAY_S
             if pat.is_date64(kind) and pc.any(pc.not_equal(pc.multiply(pc.divide(_numbers(inner), day), day), _numbers(inner))).as_py():

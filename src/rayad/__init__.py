@@ -304,6 +304,7 @@ for _name, _attribute in {
     "write_kafka": "KafkaSink",
     "write_csv": "CsvSink",
     "write_delta": "DeltaSink",
+    "write_iceberg": "IcebergSink",
     "write_json": "JsonSink",
     "write_parquet": "ParquetSink",
     "to_ray_dataset": "RayDatasetSink",

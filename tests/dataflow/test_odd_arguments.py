@@ -94,6 +94,7 @@ CALLS: Names = {
         vertex={"vertex": V}, join={"other": lambda b: b.edges, "on": one}, iterate={"body": lambda s: (s, s), "max_rounds": 2},
         enter={"loop": lambda b: b.flow.loop()}, sink={"sink": None}, collect={}, probe={}, window={"windows": rd.windows.per_epoch()},
         write_parquet={"path": "p"}, write_csv={"path": "p"}, write_json={"path": "p"}, write_delta={"table": "p"},
+        write_iceberg={"table": "n.t"},
         select={}, with_columns={"columns": {"b": pc.field("a") + 1}}, rename={"names": {"a": "b"}}, drop={},
     ),
     **_of(

@@ -27,6 +27,7 @@ TAKEN_BY: dict[Any, list[Any]] = {
     rd.Dataflow.from_kafka: [KafkaSource],
     rd.Stream.write_parquet: [integrations.ParquetSink],
     rd.Stream.write_delta: [integrations.DeltaSink],
+    rd.Stream.write_iceberg: [integrations.IcebergSink],
     rd.Stream.write_csv: [integrations.CsvSink],
     rd.Stream.write_json: [integrations.JsonSink],
     rd.Stream.write_kafka: [KafkaSink],

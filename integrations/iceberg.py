@@ -1,0 +1,450 @@
+"""An Iceberg table as a sink that is written exactly once, by ``pyiceberg`` (``pip install rayad[iceberg]``); why so: docs/decisions/068.
+
+What it shares with other formats, and how it works: :mod:`rayad.integrations.file_output.tables`. Here the commit is a transaction of the
+table's catalog: it adds a snapshot of Iceberg with the files, and sets the table's property ``rayad.<job>``, which says which snapshot of
+the job is shown and which are void. The summary of Iceberg's snapshot has the number, too. Nothing is told without a snapshot of Iceberg, an empty
+one where there are no files: a catalog compares the snapshot that a transaction began with, not the properties, and so two coordinators of
+one job never both succeed on one state of the table.
+
+Others may append, compact, and roll their own jobs back meanwhile; their commits are retried around (:meth:`IcebergSink.transact`). What
+rewrites or removes files of void snapshots is refused by a roll-back across it.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+import pyarrow as pa
+import pyarrow.types as pat
+from pyarrow import fs
+
+from rayad.integrations.file_output.committed import open_directory
+from rayad.integrations.file_output.tables import PublishedTable, Superseded, TableSink, Told, are_of, ranges
+from rayad.integrations.file_output.text_types import check_values
+from rayad.integrations.file_output.writer import StagedFile
+from rayad.integrations.paths import check_filesystem
+from rayad.integrations.type_systems import TypeSystem
+from rayad.progress import ConfigError, DataflowError, arguments, show
+
+_NAMES = "schema.name-mapping.default"
+_JOB, _SNAPSHOT = "rayad.job", "rayad.snapshot"
+NEW_TABLE = {"commit.manifest-merge.enabled": "true"}
+"""Properties of a table that is made here. Java merges manifests by default, ``pyiceberg`` does not: each commit would leave one."""
+
+_WIDER = {
+    pa.int8(): pa.int32(),
+    pa.int16(): pa.int32(),
+    pa.uint8(): pa.int32(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+    pa.float16(): pa.float32(),
+}
+
+
+def _plain(kind: pa.DataType) -> pa.DataType | None:
+    """Iceberg's type for one that is not nested."""
+    if kind in _WIDER:
+        return _WIDER[kind]
+    if pat.is_boolean(kind) or pat.is_integer(kind) or pat.is_floating(kind) or pat.is_null(kind) or kind == pa.uuid():
+        return kind
+    if pat.is_string(kind) or pat.is_large_string(kind) or pat.is_string_view(kind):
+        return pa.string()
+    if pat.is_fixed_size_binary(kind) and not pat.is_decimal(kind):
+        return kind
+    if pat.is_binary(kind) or pat.is_large_binary(kind) or pat.is_binary_view(kind):
+        return pa.binary()
+    if pat.is_decimal(kind) and kind.precision <= 38 and 0 <= kind.scale <= kind.precision:
+        return pa.decimal128(kind.precision, kind.scale)
+    if pat.is_date(kind):
+        return pa.date32()
+    if pat.is_time(kind):
+        return pa.time64("us")
+    return pa.timestamp("us", "UTC" if kind.tz else None) if pat.is_timestamp(kind) else None
+
+
+ICEBERG = TypeSystem("Iceberg", "Iceberg's", _plain, keeps_required=True)
+
+
+def _library(where: str) -> Any:
+    try:
+        import pyiceberg.catalog
+        import pyiceberg.exceptions
+        import pyiceberg.io.pyarrow
+        import pyiceberg.manifest
+    except ImportError as error:
+        raise ConfigError(f"{where} needs the package pyiceberg: pip install 'rayad[iceberg]' ({error})") from error
+    return pyiceberg
+
+
+class IcebergSink(TableSink):
+    """Appends records to an Iceberg table, a transaction for each snapshot; ``result`` gives
+    :class:`rayad.integrations.file_output.tables.PublishedTable`.
+
+    ``table``: its identifier, ``"namespace.table"``; the namespace has to be there, the table is made by the first commit. ``catalog``: a
+    name in the configuration of ``pyiceberg``, or the properties of a catalog, with its ``name`` among them (``"default"`` without).
+    ``mode``, where there is a table: ``"error"``, ``"append"``, or ``"overwrite"`` (the first commit replaces its rows; its columns stay).
+    ``schema``: columns and types; without it those of the table, and of a new one those of the records (as of ``write_parquet``).
+    ``epoch_column``: a column of this name with the epoch of each row. ``location`` and ``properties``: of a new table; without
+    ``location`` the catalog decides. ``filesystem``: for the files, where that of the catalog does not do.
+
+    Types are those of Iceberg: integers become int or long, unsigned ones of 64 bits decimal(20, 0), times of zones those of UTC;
+    nanoseconds have to be whole microseconds, moments of the years 1 to 9999; durations are refused. Tables with partitions are refused.
+    The files of commits that were rolled back stay until snapshots of Iceberg expire. The table keeps a property ``rayad.<job>`` for each
+    job; it may be removed when that job will not be resumed any more.
+    """
+
+    where: ClassVar[str] = "write_iceberg"
+
+    def __init__(
+        self,
+        table: str,
+        *,
+        catalog: str | Mapping[str, Any] = "default",
+        mode: Literal["error", "append", "overwrite"] = "error",
+        schema: pa.Schema | None = None,
+        epoch_column: str | None = None,
+        location: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        compression: str | None = "zstd",
+        row_group_rows: int = 131_072,
+        filesystem: fs.FileSystem | None = None,
+    ) -> None:
+        where = self.where
+        _library(where)
+        super().__init__(mode, schema, epoch_column, compression, row_group_rows)
+        self.name = arguments.text(table, f"{where}: table", error=ConfigError, more=", its identifier 'namespace.table'")
+        if not all(self.name.split(".")) or "." not in self.name:
+            raise ConfigError(f"{where}: table is {show(table)}: it must be an identifier with its namespace, 'namespace.table'")
+        self._properties = _texts(properties, f"{where}: properties")
+        if location is not None:
+            arguments.text(location, f"{where}: location", error=ConfigError, more=", a directory or URI, or None")
+        check_filesystem(filesystem, where)
+        self._catalog_name, self._catalog_properties = _catalog_of(catalog, where)
+        self._opened: Any = None
+        found = self.table()
+        if found is None:
+            self._location, data, io = self._place(location)
+        else:
+            self._location, data, io = found.location(), found.location_provider().data_path, found.io
+        self.filesystem, self.path = self._open_files(data, io, filesystem)
+        if not data.endswith(self.path):
+            raise ConfigError(f"{where}: the files of {self.name!r} are at {data!r}, where {self.path!r} is no end of: give location=")
+        self._prefix = data[: len(data) - len(self.path)]
+        if found is not None and self.schema is None:
+            self.schema = self.without_epoch(found)
+        elif self.schema is not None:
+            ours = self.kinds(self.with_epoch(self.schema))
+            if found is not None:
+                self.check_columns(ours, self.columns_of(found))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A catalog stays in its process; its name and properties travel."""
+        return {**self.__dict__, "_opened": None}
+
+    def _place(self, location: str | None) -> tuple[str, str, Any]:
+        """Where a table that is not there yet will be, where its files will be, and what opens them."""
+        catalog, namespace = self._catalog(), self.name.rpartition(".")[0]
+        with self._reading():
+            if not catalog.namespace_exists(namespace):
+                raise ConfigError(
+                    f"{self.where}: the catalog {self._catalog_name!r} has no namespace {namespace!r} for the table {self.name!r}: make "
+                    f"it, as by catalog.create_namespace({namespace!r})"
+                )
+            # Not committed: the catalog is only asked where it would be.
+            staged = catalog.create_table_transaction(
+                self.name, pa.schema([("x", pa.int64())]), location, properties=self._new_properties()
+            )
+            found = staged.table_metadata.location
+            data = self._properties.get("write.data.path") or f"{found.rstrip('/')}/data"
+            return found, data.rstrip("/"), staged._table.io
+
+    def _open_files(self, uri: str, io: Any, filesystem: fs.FileSystem | None) -> tuple[fs.FileSystem, str]:
+        """The file system and the directory of the files."""
+        known = _library(self.where).io.pyarrow.PyArrowFileIO
+        scheme, host, path = known.parse_location(uri, getattr(io, "properties", {}))
+        if filesystem is not None:
+            return filesystem, path
+        if not isinstance(io, known):
+            return open_directory(uri, None, self.where)
+        with self._reading():
+            return io.fs_by_scheme(scheme, host), path
+
+    # -- the table ---------------------------------------------------------------------------------------
+    def _catalog(self) -> Any:
+        if self._opened is None:
+            try:
+                self._opened = _library(self.where).catalog.load_catalog(self._catalog_name, **self._catalog_properties)
+            except Exception as error:  # of any catalog's client
+                raise ConfigError(
+                    f"{self.where}: the catalog {self._catalog_name!r} cannot be opened: {_first_line(error)}; catalog= is a name in the "
+                    "configuration of pyiceberg, or the properties of a catalog, such as {'type': 'rest', 'uri': ...}"
+                ) from error
+        return self._opened
+
+    def _reading(self) -> _Refusing:
+        return _Refusing(f"{self.where}: the table {self.name!r} cannot be read from the catalog {self._catalog_name!r}")
+
+    def table(self) -> Any:
+        """As the catalog has it now."""
+        catalog = self._catalog()
+        with self._reading():
+            try:
+                return catalog.load_table(self.name)
+            except _library(self.where).exceptions.NoSuchTableError:
+                return None
+
+    def columns_of(self, table: Any) -> pa.Schema:
+        """Of its current schema. ConfigError where the table has partitions."""
+        if not table.spec().is_unpartitioned():
+            raise ConfigError(
+                f"{self.where}: the table {self.name!r} is partitioned ({', '.join(map(str, table.spec().fields))}): only tables without "
+                "partitions are written; write to one and copy from it, or use write_delta(partition_by=...)"
+            )
+        found = _library(self.where).io.pyarrow.schema_to_pyarrow(table.schema(), include_field_ids=False)
+        return pa.schema([pa.field(f.name, ICEBERG.type_of(f.type, f.name, self.where), nullable=f.nullable) for f in found])
+
+    def version_of(self, table: Any) -> int:
+        """The id of its snapshot, -1 without one."""
+        snapshot = table.current_snapshot()
+        return int(snapshot.snapshot_id) if snapshot is not None else -1
+
+    # -- types -------------------------------------------------------------------------------------------
+    def kinds(self, schema: pa.Schema) -> pa.Schema:
+        """Of a table for these records."""
+        return self.stored(schema.empty_table()).schema
+
+    def stored(self, table: pa.Table) -> pa.Table:
+        """A table in the types of Iceberg; with no null where there may be none."""
+        out = ICEBERG.for_files(table, self.where, "leave the column out")
+        check_values(out, self.where, "pyiceberg, which keeps the least and the largest value of each file, cannot hold it")
+        for field, column in zip(out.schema, out.columns, strict=True):
+            for chunk in column.chunks:
+                null = _null_where_required(chunk, field, field.name)
+                if null is not None:
+                    raise DataflowError(
+                        f"{self.where}: column {null!r} of the table {self.name!r} is required, and a record has null there"
+                    )
+        return out
+
+    # -- what the table says -----------------------------------------------------------------------------
+    @property
+    def _key(self) -> str:
+        return f"rayad.{self.job}"
+
+    def knows(self, table: Any) -> bool:
+        """By its property."""
+        return self._key in table.properties
+
+    def told_by(self, table: Any) -> Told:
+        """By its property, which stays when snapshots of Iceberg expire."""
+        text = table.properties[self._key]
+        try:
+            plain = json.loads(text)
+            return Told(int(plain["shown"]), ranges(plain["void"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataflowError(
+                f"{self.where}: the property {self._key!r} of the table {self.name!r} is {show(text)}, which is not what this job has "
+                "written: put the earlier value back"
+            ) from error
+
+    def files_of(self, table: Any, void: tuple[int, int], earlier: Sequence[tuple[int, int]]) -> list[Any]:
+        """By their names; refused unless they are as many as the snapshots of Iceberg have added."""
+        live = self._live(table)
+        mine = [live[at] for at in are_of(void, [file.file_path.rpartition("/")[2] for file in live], self.job)]
+        added = self._added(table, void, earlier)
+        if added != len(mine):
+            why = "the history of the table has expired" if added is None else f"of the {added} files they added {len(mine)} are left"
+            raise DataflowError(
+                f"{self.where}: snapshots {void[0]} to {void[1]} cannot be taken back from {self.name!r}: {why}, so their rows may be in "
+                "other files; resume from the newest snapshot, or restore the table to the state before them"
+            )
+        return mine
+
+    def _added(self, table: Any, void: tuple[int, int], earlier: Sequence[tuple[int, int]]) -> int | None:
+        """How many files these snapshots of the job have added; None where the history does not go back so far."""
+        added = 0
+        for snapshot in _newest_first(table):
+            if snapshot is None:
+                return None
+            summary = snapshot.summary.additional_properties if snapshot.summary is not None else {}
+            if summary.get(_JOB) != self.job:
+                continue
+            number = int(summary[_SNAPSHOT])
+            if number < void[0]:
+                break
+            if number <= void[1] and not any(low <= number <= high for low, high in earlier):
+                added += int(summary.get("added-data-files", 0))
+        return added
+
+    def _live(self, table: Any) -> list[Any]:
+        """The data files of the table."""
+        snapshot = table.current_snapshot()
+        content = _library(self.where).manifest.DataFileContent.DATA
+        with self._reading():
+            manifests = snapshot.manifests(table.io) if snapshot is not None else []
+            entries = (entry for manifest in manifests for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True))
+            return [entry.data_file for entry in entries if entry.data_file.content == content]
+
+    # -- committing --------------------------------------------------------------------------------------
+    def transact(
+        self, table: Any, moved: Sequence[StagedFile], removed: Sequence[Any], after: Told, kinds: pa.Schema, *, replaces: bool
+    ) -> None:
+        """One transaction of the catalog. If others committed meanwhile, ``pyiceberg`` tries it again (by the table's ``commit.retry.*``),
+        as long as what the table says of this job is unchanged."""
+        library = _library(self.where)
+        gone = self._live(table) if replaces else removed
+        told = json.dumps({"shown": after.shown, "void": after.void, "commit": uuid.uuid4().hex[:12]})
+        errors = library.exceptions
+        try:
+            if table is None:
+                transaction = self._catalog().create_table_transaction(self.name, kinds, self._location, properties=self._new_properties())
+            else:
+                transaction = _guarded(table, self._key, told).transaction()
+            metadata = transaction.table_metadata
+            transaction.set_properties({self._key: told, **self._names(metadata)})
+            files = [self._data_file(transaction, file) for file in moved]
+            update = transaction.update_snapshot(snapshot_properties={_JOB: self.job, _SNAPSHOT: str(after.shown)})
+            with update.overwrite() if gone else update.merge_append() as snapshot:
+                for file in files:
+                    snapshot.append_data_file(file)
+                for file in gone:
+                    snapshot.delete_data_file(file)
+                if gone:
+                    snapshot.delete_by_predicate(library.expressions.AlwaysTrue())  # else manifests without partitions are passed over
+            transaction.commit_transaction()
+        except (errors.CommitFailedException, errors.ValidationException, errors.TableAlreadyExistsError) as error:
+            raise Superseded(_first_line(error)) from error
+        except (Superseded, ConfigError):
+            raise
+        except Exception as error:  # of any catalog's client
+            raise DataflowError(
+                f"{self.where}: the commit of snapshot {after.shown} to {self.name!r} failed: {_first_line(error)}"
+            ) from error
+
+    def _names(self, metadata: Any) -> dict[str, str]:
+        """What readers find columns by, as the files have names and no numbers; nothing where the table has it."""
+        ours, theirs = metadata.schema().name_mapping, metadata.name_mapping()
+        if theirs is None:
+            return {_NAMES: ours.model_dump_json()}
+        missing = _not_mapped(ours.root, theirs.root)
+        if missing is not None:
+            raise ConfigError(
+                f"{self.where}: the property {_NAMES!r} of the table {self.name!r} does not have the column {missing!r}, so readers would "
+                "find null in its place: add it there, or remove the property"
+            )
+        return {}
+
+    def _data_file(self, transaction: Any, file: StagedFile) -> Any:
+        """A file for a manifest, with the bounds of its columns, by its footer."""
+        made = _library(self.where).io.pyarrow.parquet_file_to_data_file
+        return made(transaction._table.io, transaction.table_metadata, f"{self._prefix}{file.staged}")
+
+    def _new_properties(self) -> dict[str, str]:
+        return {**NEW_TABLE, **self._properties}
+
+
+class _Refusing:
+    """What is raised inside, of whatever class a catalog's client has, becomes a DataflowError."""
+
+    def __init__(self, told: str) -> None:
+        self._told = told
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, Exception) and not isinstance(error, ConfigError | DataflowError):
+            raise DataflowError(f"{self._told}: {_first_line(error)}") from error
+
+
+def _guarded(table: Any, key: str, told: str) -> Any:
+    """The table, of which no transaction is tried again once another coordinator has told something of this job."""
+    known, load_again = table.properties.get(key), table.refresh
+
+    def refresh() -> Any:
+        load_again()
+        if table.properties.get(key) not in (known, told):
+            raise Superseded("another coordinator of this job has committed meanwhile")
+        return table
+
+    table.refresh = refresh
+    return table
+
+
+def _newest_first(table: Any) -> Iterator[Any]:
+    """The snapshots of Iceberg behind the current state of a table; None at the end where earlier ones have expired."""
+    snapshot = table.current_snapshot()
+    while snapshot is not None:
+        yield snapshot
+        if snapshot.parent_snapshot_id is None:
+            return
+        snapshot = table.snapshot_by_id(snapshot.parent_snapshot_id)
+        if snapshot is None:
+            yield None
+
+
+def _not_mapped(ours: Sequence[Any], theirs: Sequence[Any]) -> str | None:
+    """The first column of one mapping of names that another has not."""
+    for field in ours:
+        name = field.names[0]
+        found = next((one for one in theirs if name in one.names and one.field_id == field.field_id), None)
+        inside = _not_mapped(field.fields, found.fields) if found is not None else None
+        if found is None or inside is not None:
+            return str(name) if found is None else f"{name}.{inside}"
+    return None
+
+
+def _null_where_required(array: pa.Array, field: pa.Field, name: str) -> str | None:
+    """The name of a column, or of what is inside of it, that is required and has a null."""
+    if not field.nullable and array.null_count:
+        return name
+    kind = field.type
+    if pat.is_struct(kind):
+        children = zip(array.flatten(), kind, strict=True)
+        valid = array.is_valid()
+        found = (
+            _null_where_required(child.filter(valid), inner, f"{name}.{inner.name}") for child, inner in children if _has_required(inner)
+        )
+        return next((one for one in found if one is not None), None)
+    if pat.is_list(kind) and _has_required(kind.value_field):
+        return _null_where_required(array.flatten(), kind.value_field, f"{name}.element")
+    if pat.is_map(kind) and _has_required(kind.item_field):
+        entries = array.cast(pa.list_(pa.struct([kind.key_field, kind.item_field]))).flatten()
+        return _null_where_required(entries.field(1), kind.item_field, f"{name}.value")
+    return None
+
+
+def _has_required(field: pa.Field) -> bool:
+    return not field.nullable or any(_has_required(field.type.field(i)) for i in range(field.type.num_fields))
+
+
+def _texts(properties: Any, where: str) -> dict[str, str]:
+    if properties is None:
+        return {}
+    if not isinstance(properties, Mapping) or not all(isinstance(part, str) for item in properties.items() for part in item):
+        raise ConfigError(f"{where} is {show(properties)}: it must be a dict from names to texts, or None")
+    return dict(properties)
+
+
+def _catalog_of(catalog: Any, where: str) -> tuple[str, dict[str, Any]]:
+    """The name and the properties of a catalog."""
+    if isinstance(catalog, str) and catalog:
+        return catalog, {}
+    if isinstance(catalog, Mapping) and catalog and all(isinstance(name, str) for name in catalog):
+        properties = dict(catalog)
+        return str(properties.pop("name", "default")), properties
+    raise ConfigError(
+        f"{where}: catalog is of type {type(catalog).__name__}: it must be a name in the configuration of pyiceberg, or a dict of the "
+        "properties of a catalog, such as {'type': 'rest', 'uri': ...}"
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().split("\n", 1)[0] or type(error).__name__
+
+
+__all__ = ["ICEBERG", "IcebergSink", "PublishedTable"]
