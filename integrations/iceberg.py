@@ -1,10 +1,10 @@
 """An Iceberg table as a sink that is written exactly once, by ``pyiceberg`` (``pip install rayad[iceberg]``); why so: docs/decisions/068.
 
 What it shares with other formats, and how it works: :mod:`rayad.integrations.file_output.tables`. Here the commit is a transaction of the
-table's catalog: it adds a snapshot of Iceberg with the files, and sets the table's property ``rayad.<job>``, which says which snapshot of
-the job is shown and which are void. The summary of Iceberg's snapshot has the number, too. Nothing is told without a snapshot of Iceberg, an empty
-one where there are no files: a catalog compares the snapshot that a transaction began with, not the properties, and so two coordinators of
-one job never both succeed on one state of the table.
+table's catalog: it adds a snapshot of Iceberg with the files, and sets the table's property ``rayad.<job>``, which says which snapshot
+of the job is shown and which are void. The summary of Iceberg's snapshot has the number, too. Nothing is told without a snapshot of
+Iceberg, an empty one where there are no files: a catalog compares the snapshot that a transaction began with, not the properties, and so
+two coordinators of one job never both succeed on one state of the table.
 
 Others may append, compact, and roll their own jobs back meanwhile; their commits are retried around (:meth:`IcebergSink.transact`). What
 rewrites or removes files of void snapshots is refused by a roll-back across it.
@@ -30,7 +30,10 @@ from rayad.integrations.type_systems import TypeSystem
 from rayad.progress import ConfigError, DataflowError, arguments, show
 
 _NAMES = "schema.name-mapping.default"
-_JOB, _SNAPSHOT = "rayad.job", "rayad.snapshot"
+_JOB, _SNAPSHOT, _FIRST = "rayad.job", "rayad.snapshot", "rayad.first"
+"""In the summaries of snapshots of Iceberg: whose it is, which snapshot it shows, whether it is the first of the job."""
+VERSIONS = (1, 2)
+"""Of the format, which ``pyiceberg`` writes."""
 NEW_TABLE = {"commit.manifest-merge.enabled": "true"}
 """Properties of a table that is made here. Java merges manifests by default, ``pyiceberg`` does not: each commit would leave one."""
 
@@ -120,6 +123,11 @@ class IcebergSink(TableSink):
         if not all(self.name.split(".")) or "." not in self.name:
             raise ConfigError(f"{where}: table is {show(table)}: it must be an identifier with its namespace, 'namespace.table'")
         self._properties = _texts(properties, f"{where}: properties")
+        if self._properties.get("format-version", "2") not in map(str, VERSIONS):
+            raise ConfigError(
+                f"{where}: properties has 'format-version': {self._properties['format-version']!r}, pyiceberg writes "
+                f"{' and '.join(map(str, VERSIONS))}"
+            )
         if location is not None:
             arguments.text(location, f"{where}: location", error=ConfigError, more=", a directory or URI, or None")
         check_filesystem(filesystem, where)
@@ -134,12 +142,12 @@ class IcebergSink(TableSink):
         if not data.endswith(self.path):
             raise ConfigError(f"{where}: the files of {self.name!r} are at {data!r}, where {self.path!r} is no end of: give location=")
         self._prefix = data[: len(data) - len(self.path)]
-        if found is not None and self.schema is None:
-            self.schema = self.without_epoch(found)
-        elif self.schema is not None:
+        if self.schema is not None:
             ours = self.kinds(self.with_epoch(self.schema))
             if found is not None:
                 self.check_columns(ours, self.columns_of(found))
+        if found is not None:
+            self.schema = self.without_epoch(found)  # which says what may be null
 
     def __getstate__(self) -> dict[str, Any]:
         """A catalog stays in its process; its name and properties travel."""
@@ -198,7 +206,12 @@ class IcebergSink(TableSink):
                 return None
 
     def columns_of(self, table: Any) -> pa.Schema:
-        """Of its current schema. ConfigError where the table has partitions."""
+        """Of its current schema. ConfigError where the table has partitions, or is of a version that cannot be written."""
+        if table.format_version not in VERSIONS:
+            raise ConfigError(
+                f"{self.where}: the table {self.name!r} is of version {table.format_version} of Iceberg's format, pyiceberg writes "
+                f"{' and '.join(map(str, VERSIONS))}: write to a table of one of these"
+            )
         if not table.spec().is_unpartitioned():
             raise ConfigError(
                 f"{self.where}: the table {self.name!r} is partitioned ({', '.join(map(str, table.spec().fields))}): only tables without "
@@ -218,16 +231,16 @@ class IcebergSink(TableSink):
         return self.stored(schema.empty_table()).schema
 
     def stored(self, table: pa.Table) -> pa.Table:
-        """A table in the types of Iceberg; with no null where there may be none."""
-        out = ICEBERG.for_files(table, self.where, "leave the column out")
-        check_values(out, self.where, "pyiceberg, which keeps the least and the largest value of each file, cannot hold it")
-        for field, column in zip(out.schema, out.columns, strict=True):
+        """A table in the types of Iceberg. Where nothing may be null, inside of a nested column, nothing is."""
+        for field, column in zip(table.schema, table.columns, strict=True):
             for chunk in column.chunks:
                 null = _null_where_required(chunk, field, field.name)
                 if null is not None:
                     raise DataflowError(
                         f"{self.where}: column {null!r} of the table {self.name!r} is required, and a record has null there"
                     )
+        out = ICEBERG.for_files(table, self.where, "leave the column out")
+        check_values(out, self.where, "pyiceberg, which keeps the least and the largest value of each file, cannot hold it")
         return out
 
     # -- what the table says -----------------------------------------------------------------------------
@@ -268,17 +281,15 @@ class IcebergSink(TableSink):
         """How many files these snapshots of the job have added; None where the history does not go back so far."""
         added = 0
         for snapshot in _newest_first(table):
-            if snapshot is None:
-                return None
             summary = snapshot.summary.additional_properties if snapshot.summary is not None else {}
             if summary.get(_JOB) != self.job:
                 continue
             number = int(summary[_SNAPSHOT])
-            if number < void[0]:
-                break
-            if number <= void[1] and not any(low <= number <= high for low, high in earlier):
+            if void[0] <= number <= void[1] and not any(low <= number <= high for low, high in earlier):
                 added += int(summary.get("added-data-files", 0))
-        return added
+            if number < void[0] or _FIRST in summary:
+                return added
+        return None
 
     def _live(self, table: Any) -> list[Any]:
         """The data files of the table."""
@@ -297,6 +308,7 @@ class IcebergSink(TableSink):
         as long as what the table says of this job is unchanged."""
         library = _library(self.where)
         gone = self._live(table) if replaces else removed
+        is_known = table is not None and self.knows(table)
         told = json.dumps({"shown": after.shown, "void": after.void, "commit": uuid.uuid4().hex[:12]})
         errors = library.exceptions
         try:
@@ -307,7 +319,8 @@ class IcebergSink(TableSink):
             metadata = transaction.table_metadata
             transaction.set_properties({self._key: told, **self._names(metadata)})
             files = [self._data_file(transaction, file) for file in moved]
-            update = transaction.update_snapshot(snapshot_properties={_JOB: self.job, _SNAPSHOT: str(after.shown)})
+            summary = {_JOB: self.job, _SNAPSHOT: str(after.shown), **({} if is_known else {_FIRST: "true"})}
+            update = transaction.update_snapshot(snapshot_properties=summary)
             with update.overwrite() if gone else update.merge_append() as snapshot:
                 for file in files:
                     snapshot.append_data_file(file)
@@ -376,15 +389,12 @@ def _guarded(table: Any, key: str, told: str) -> Any:
 
 
 def _newest_first(table: Any) -> Iterator[Any]:
-    """The snapshots of Iceberg behind the current state of a table; None at the end where earlier ones have expired."""
+    """The snapshots of Iceberg behind the current state of a table, as far as they have not expired."""
     snapshot = table.current_snapshot()
     while snapshot is not None:
         yield snapshot
-        if snapshot.parent_snapshot_id is None:
-            return
-        snapshot = table.snapshot_by_id(snapshot.parent_snapshot_id)
-        if snapshot is None:
-            yield None
+        parent = snapshot.parent_snapshot_id
+        snapshot = table.snapshot_by_id(parent) if parent is not None else None
 
 
 def _not_mapped(ours: Sequence[Any], theirs: Sequence[Any]) -> str | None:
@@ -410,7 +420,7 @@ def _null_where_required(array: pa.Array, field: pa.Field, name: str) -> str | N
             _null_where_required(child.filter(valid), inner, f"{name}.{inner.name}") for child, inner in children if _has_required(inner)
         )
         return next((one for one in found if one is not None), None)
-    if pat.is_list(kind) and _has_required(kind.value_field):
+    if (pat.is_list(kind) or pat.is_large_list(kind)) and _has_required(kind.value_field):
         return _null_where_required(array.flatten(), kind.value_field, f"{name}.element")
     if pat.is_map(kind) and _has_required(kind.item_field):
         entries = array.cast(pa.list_(pa.struct([kind.key_field, kind.item_field]))).flatten()

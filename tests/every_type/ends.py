@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 import rayad as rd
 from rayad.integrations.spark.types import for_spark
+from tests.integrations.iceberg_tables import catalog_in, table_of
 
 Source = Callable[[rd.Dataflow, pa.RecordBatch, Path], rd.Stream]
 
@@ -136,10 +137,23 @@ def for_sparks_types(stream: rd.Stream, folder: Path) -> Callable[[Any], Any]:
     return lambda result: for_spark(result["out"])
 
 
+def written_to_iceberg(stream: rd.Stream, folder: Path) -> Callable[[Any], Any]:
+    """``write_iceberg``, read by pyiceberg."""
+    catalog = catalog_in(folder)
+    stream.write_iceberg("ns.t", catalog=catalog)
+
+    def read(result: Any) -> Any:
+        table = table_of(catalog)
+        return table.scan().to_arrow() if table is not None else []
+
+    return read
+
+
 SINKS: dict[str, Callable[[rd.Stream, Path], Callable[[Any], Any]]] = {
     "collect": collected,
     "collect(columnar=True)": collected_in_columns,
     "write_parquet": written,
+    "write_iceberg": written_to_iceberg,
     "sink": kept,
     "to_spark": for_sparks_types,
 }

@@ -1,0 +1,43 @@
+"""A catalog of Iceberg in a file, and what two readers see in its tables."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from pyiceberg.catalog import load_catalog
+
+os.environ.setdefault("POLARS_ICEBERG_PLANNER", "pyiceberg")  # it warns of its absent one
+
+
+def catalog_in(folder: Path, name: str = "here") -> dict[str, str]:
+    """The properties of a catalog, with the namespace ``ns``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    properties = {"name": name, "type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}/warehouse"}
+    load_catalog(**properties).create_namespace_if_not_exists("ns")
+    return properties
+
+
+def table_of(catalog: dict[str, str], name: str = "ns.t") -> Any:
+    """The table as it is now; None: there is none."""
+    opened = load_catalog(**catalog)
+    return opened.load_table(name) if opened.table_exists(name) else None
+
+
+def rows_of(catalog: dict[str, str], name: str = "ns.t") -> list[dict[str, Any]]:
+    """What ``pyiceberg`` reads; an empty list where there is no table."""
+    table = table_of(catalog, name)
+    found: list[dict[str, Any]] = table.scan().to_arrow().to_pylist() if table is not None else []
+    return found
+
+
+def rows_by_polars(catalog: dict[str, str], name: str = "ns.t") -> list[dict[str, Any]]:
+    """What the Parquet reader of Polars reads, of the files of the table's snapshot."""
+    return pl.scan_iceberg(table_of(catalog, name), reader_override="native").collect().to_dicts()
+
+
+def numbers(catalog: dict[str, str], name: str = "ns.t") -> list[int]:
+    """The column ``a``, sorted."""
+    return sorted(row["a"] for row in rows_of(catalog, name))
