@@ -236,9 +236,7 @@ class IcebergSink(TableSink):
             for chunk in column.chunks:
                 null = _null_where_required(chunk, field, field.name)
                 if null is not None:
-                    raise DataflowError(
-                        f"{self.where}: column {null!r} of the table {self.name!r} is required, and a record has null there"
-                    )
+                    raise DataflowError(f"{self.where}: column {null!r} of {self.name!r} is required, and a record has null there")
         out = ICEBERG.for_files(table, self.where, "leave the column out")
         check_values(out, self.where, "pyiceberg, which keeps the least and the largest value of each file, cannot hold it")
         return out

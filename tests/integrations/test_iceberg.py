@@ -536,10 +536,7 @@ def test_columns_that_are_required(catalog: dict[str, str]) -> None:
         row = {**full, **wrong}
         for batch in ([row], pa.record_batch({name: pa.array([row[name]], kind) for name, kind in kinds.items()})):
             for schema in (None, pa.schema(kinds.items())):
-                with pytest.raises(
-                    DataflowError,
-                    match=rf"column '{column}.*(may hold no nulls|says that it has none|table 'ns.t' is required, and a record has null)",
-                ):
+                with pytest.raises(DataflowError, match=rf"column '{column}.* null"):
                     write(catalog, [batch], mode="append", schema=schema)
     assert numbers(catalog) == [1, 2]
 

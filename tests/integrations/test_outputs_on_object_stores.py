@@ -1,9 +1,10 @@
-"""Folders of CSV and of joined Parquet files, and Delta tables, on a server that speaks S3, written by a job that crashes and is resumed
-from a savepoint."""
+"""Folders of CSV and of joined Parquet files, Delta and Iceberg tables, on a server that speaks S3, written by a job that crashes and is
+resumed from a savepoint."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -70,3 +71,17 @@ def test_a_delta_table() -> None:
         written(objects, lambda rows: rows.write_delta(uri, partition_by="even", storage_options=options, filesystem=filesystem))
         found = deltalake.DeltaTable(uri, storage_options=options).to_pyarrow_table().to_pylist()
         assert in_order(found) == [row for rows in ROWS for row in rows]
+
+
+def test_an_iceberg_table(tmp_path: Path) -> None:
+    pytest.importorskip("pyiceberg")
+    from tests.integrations.iceberg_tables import catalog_in, rows_of, table_of
+
+    with serving_apart() as objects:
+        keys = {"s3.access-key-id": "key", "s3.secret-access-key": "secret", "s3.region": "us-east-1"}
+        lake = {"warehouse": f"s3://{objects.bucket}/lake", "s3.endpoint": f"http://{objects.endpoint}"}
+        catalog = {**catalog_in(tmp_path), **keys, **lake}
+        written(objects, lambda rows: rows.write_iceberg("ns.t", catalog=catalog))
+        assert in_order(rows_of(catalog)) == [row for rows in ROWS for row in rows]
+        assert table_of(catalog).location() == f"s3://{objects.bucket}/lake/ns/t"
+        assert not [path for path in objects.paths() if "/_staging/" in path]
