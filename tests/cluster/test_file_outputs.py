@@ -1,5 +1,5 @@
-"""Folders of CSV, JSON lines and joined Parquet files, a Delta and an Iceberg table, written by one job on Ray: each record is in each of them
-once, though a replica and the coordinator are killed."""
+"""Folders of CSV, JSON lines and joined Parquet files, a Delta and an Iceberg table, written by one job on Ray: each record is in each of
+them once, though a replica and the coordinator are killed."""
 
 from __future__ import annotations
 
