@@ -1,13 +1,17 @@
-"""A catalog of Iceberg in a file, and what two readers see in its tables."""
+"""A catalog of Iceberg in a file, sinks into it by hand, and what two readers see in its tables."""
 
 from __future__ import annotations
 
 import os
+import pickle
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 from pyiceberg.catalog import load_catalog
+
+import rayad as rd
+from rayad.integrations import IcebergSink
 
 os.environ.setdefault("POLARS_ICEBERG_PLANNER", "pyiceberg")  # it warns of its absent one
 
@@ -41,3 +45,17 @@ def rows_by_polars(catalog: dict[str, str], name: str = "ns.t") -> list[dict[str
 def numbers(catalog: dict[str, str], name: str = "ns.t") -> list[int]:
     """The column ``a``, sorted."""
     return sorted(row["a"] for row in rows_of(catalog, name))
+
+
+def staged_by(sink: IcebergSink, *values: int) -> list[Any]:
+    """What a replica stages of these records, of the column ``a``."""
+    writer = pickle.loads(pickle.dumps(sink)).open(0, 1)
+    writer.write(rd.Timestamp(0), [{"a": value} for value in values])
+    return [writer.stage()]
+
+
+def resumed(sink: IcebergSink, catalog: dict[str, str]) -> IcebergSink:
+    """The sink of another coordinator of the same job."""
+    again = IcebergSink(sink.name, catalog=catalog, mode=sink.mode)
+    again.adopt(sink.identity())
+    return again
