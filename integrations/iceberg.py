@@ -92,7 +92,8 @@ class IcebergSink(TableSink):
     ``mode``, where there is a table: ``"error"``, ``"append"``, or ``"overwrite"`` (the first commit replaces its rows; its columns stay).
     ``schema``: columns and types; without it those of the table, and of a new one those of the records (as of ``write_parquet``).
     ``epoch_column``: a column of this name with the epoch of each row. ``location`` and ``properties``: of a new table; without
-    ``location`` the catalog decides. ``filesystem``: for the files, where that of the catalog does not do.
+    ``location`` the catalog decides. ``filesystem``: for the files, where that of the catalog does not do (as one that gives credentials
+    for a short time, or for each table).
 
     Types are those of Iceberg: integers become int or long, unsigned ones of 64 bits decimal(20, 0), times of zones those of UTC;
     nanoseconds have to be whole microseconds, moments of the years 1 to 9999; durations are refused. Tables with partitions are refused.
@@ -168,7 +169,7 @@ class IcebergSink(TableSink):
             )
             found = staged.table_metadata.location
             data = self._properties.get("write.data.path") or f"{found.rstrip('/')}/data"
-            return found, data.rstrip("/"), staged._table.io
+            return found, data.rstrip("/"), _library(self.where).io.load_file_io({**catalog.properties, **self._properties}, found)
 
     def _open_files(self, uri: str, io: Any, filesystem: fs.FileSystem | None) -> tuple[fs.FileSystem, str]:
         """The file system and the directory of the files."""
@@ -351,8 +352,9 @@ class IcebergSink(TableSink):
 
     def _data_file(self, transaction: Any, file: StagedFile) -> Any:
         """A file for a manifest, with the bounds of its columns, by its footer."""
-        made = _library(self.where).io.pyarrow.parquet_file_to_data_file
-        return made(transaction._table.io, transaction.table_metadata, f"{self._prefix}{file.staged}")
+        library = _library(self.where).io.pyarrow
+        footers = _Footers(self.filesystem, self._prefix, library.PyArrowFile)
+        return library.parquet_file_to_data_file(footers, transaction.table_metadata, f"{self._prefix}{file.staged}")
 
     def _new_properties(self) -> dict[str, str]:
         return {**NEW_TABLE, **self._properties}
@@ -370,6 +372,17 @@ class _Refusing:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, Exception) and not isinstance(error, ConfigError | DataflowError):
             raise DataflowError(f"{self._told}: {_first_line(error)}") from error
+
+
+class _Footers:
+    """What opens the files of a sink for ``pyiceberg``: by the file system on which they were written."""
+
+    def __init__(self, filesystem: fs.FileSystem, prefix: str, opened: Any) -> None:
+        self._filesystem, self._prefix, self._opened = filesystem, prefix, opened
+
+    def new_input(self, location: str) -> Any:
+        """A file, by its location in the table."""
+        return self._opened(location, location.removeprefix(self._prefix), self._filesystem)
 
 
 def _guarded(table: Any, key: str, told: str) -> Any:
