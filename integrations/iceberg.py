@@ -325,8 +325,6 @@ class IcebergSink(TableSink):
                     snapshot.append_data_file(file)
                 for file in gone:
                     snapshot.delete_data_file(file)
-                if gone:
-                    snapshot.delete_by_predicate(library.expressions.AlwaysTrue())  # else manifests without partitions are passed over
             transaction.commit_transaction()
         except (errors.CommitFailedException, errors.ValidationException, errors.TableAlreadyExistsError) as error:
             raise Superseded(_first_line(error)) from error
