@@ -2,8 +2,8 @@
 
 Tests on Ray mostly wait: for processes to start, for a heartbeat that is to be missed. The others compute. So one process begins with
 those on Ray and another one with the rest, and no processor is idle for long. A process that has nothing left of its kind takes of the
-other kind, a file on Ray as a whole: all end together, however long each kind takes on this machine. The queue is xdist's
-(``LoadScopeScheduling``, largest scope first); here is what a scope is, and who takes which.
+other kind: all end together, however long each kind takes on this machine. The queue is xdist's (``LoadScopeScheduling``, largest scope
+first, so the last ones are single tests); here is what a scope is, and who takes which.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ ONE_SPARK = frozenset(
     for name in ("replay", "spark_log", "spark_reads_files", "spark_sink", "spark_source", "spark_stop", "spark_stream")
 )
 """They share a Spark session."""
+ONE_CLUSTER = frozenset(f"tests/cluster/test_{name}.py" for name in ("commands", "examples_flights", "job_submit"))
+"""Each starts a cluster with a job server for its file."""
 TOGETHER = ("tests/machines/", "tests/every_type/")
 """Folders whose tests share a cluster of machines, or a table of what was tried."""
 
@@ -30,17 +32,17 @@ class Kind(Enum):
 
 
 def scope_of(test: str) -> str:
-    """What is given to a process as a whole: a file of tests on Ray, since its fixtures last for the file; of the others, each test.
+    """What is given to a process as a whole: tests that share a fixture which takes long to make, else one test.
 
-    >>> scope_of("tests/cluster/test_attach.py::test_names"), scope_of("tests/progress/test_errors.py::test_one")
-    ('tests/cluster/test_attach.py', 'tests/progress/test_errors.py::test_one')
+    >>> scope_of("tests/cluster/test_commands.py::test_jobs"), scope_of("tests/cluster/test_attach.py::test_names")
+    ('tests/cluster/test_commands.py', 'tests/cluster/test_attach.py::test_names')
     """
     path = test.split("::")[0]
     if path in ONE_SPARK:
         return "tests/cluster/spark"
     if path.startswith(TOGETHER):
         return path.rpartition("/")[0]
-    return path if kind_of(path) is Kind.ON_RAY else test
+    return path if path in ONE_CLUSTER else test
 
 
 def kind_of(scope: str) -> Kind:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.checkout import ROOT
-from tests.side_by_side import ONE_SPARK, FromBothEnds, Kind, kind_of, kind_of_process, scope_of
+from tests.side_by_side import ONE_CLUSTER, ONE_SPARK, FromBothEnds, Kind, kind_of, kind_of_process, scope_of
 
 ON_RAY = [f"tests/cluster/test_{name}.py::test_{number}" for name in ("attach", "crashes", "page") for number in range(4)]
 ALONE = [f"tests/progress/test_laws.py::test_law[{number}]" for number in range(20)]
@@ -71,21 +71,21 @@ def test_who_is_done_on_ray_helps_the_other() -> None:
     assert files(alone) == files(ALONE)
 
 
-def test_who_has_none_left_alone_takes_whole_files_on_ray() -> None:
+def test_who_has_none_left_alone_helps_on_ray_and_both_end_together() -> None:
     on_ray, alone = run([*ALONE, *ON_RAY], ray_takes=10, alone_takes=1)
-    assert files(on_ray) | files(alone) == files(ON_RAY + ALONE)
-    assert not files(on_ray) & files(alone)
-    assert files(alone) > files(ALONE)
+    assert files(on_ray) == files(ON_RAY)
+    assert files(alone) == files(ALONE + ON_RAY)
+    took = [sum(10 if test in ON_RAY else 1 for test in tests) for tests in (on_ray, alone)]
+    assert abs(took[0] - took[1]) <= 3 * 10, "no more than the three tests that a process has before it asks for others"
 
 
-def test_what_shares_a_session_stays_together() -> None:
-    using = {
-        path.relative_to(ROOT).as_posix()
-        for path in (ROOT / "tests/cluster").glob("test_*.py")
-        if "spark_fixtures import" in path.read_text()
-    }
-    assert using == ONE_SPARK
-    assert len({scope_of(f"{path}::test_one") for path in using}) == 1
+def test_what_shares_a_session_or_a_cluster_stays_together() -> None:
+    paths = sorted((ROOT / "tests/cluster").glob("test_*.py"))
+    texts = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in paths}
+    assert {path for path, text in texts.items() if "spark_fixtures import" in text} == ONE_SPARK
+    assert {path for path, text in texts.items() if "job_server import" in text} == ONE_CLUSTER
+    assert len({scope_of(f"{path}::test_one") for path in ONE_SPARK}) == 1
+    assert len({scope_of(f"{path}::{test}") for path in ONE_CLUSTER for test in ("test_one", "test_two")}) == len(ONE_CLUSTER)
     assert scope_of("tests/machines/test_links.py::test_a") == scope_of("tests/machines/test_machines.py::test_b")
 
 

@@ -266,7 +266,10 @@ def test_ctrl_c_in_a_script_leaves_nothing(tmp_path: Any) -> None:
             child.kill()
 
 
-@pytest.mark.parametrize("waits_by", ["flow.run(config, parallelism=2)", "flow.submit(config, parallelism=2).wait()"])
+@pytest.mark.parametrize(
+    "waits_by",
+    ["flow.run(config, parallelism=2)", pytest.param("flow.submit(config, parallelism=2).wait()", marks=pytest.mark.soak)],
+)
 def test_sigterm_saves_the_job_and_ends_with_143(tmp_path: Path, waits_by: str) -> None:
     """Regression: it neither drained nor saved, and afterwards a thread connected to Ray again, once in four."""
     script = tmp_path / "job.py"

@@ -28,9 +28,17 @@ def address(ray_cluster: None) -> str:
     return found
 
 
+IN_EVERY_RUN = {"primes"}
+"""As dataflows; the others in ``make soak``. Below, in every run: lanes and bzip2 with other arguments, and each in one process in tests/examples/."""
+
+
 @pytest.mark.parametrize(
     ("name", "runtime"),
-    [*((name, "ray") for name in SMALL), ("primes", "pool"), ("lanes", "actorpool")],
+    [
+        *(pytest.param(name, "ray", marks=[] if name in IN_EVERY_RUN else [pytest.mark.soak]) for name in SMALL),
+        ("primes", "pool"),
+        ("lanes", "actorpool"),
+    ],
 )
 def test_an_application_on_ray_gives_the_bytes_of_the_sequential_version(name: str, runtime: str, address: str, tmp_path: Path) -> None:
     arguments = ["--runtime", runtime, "--replicas", "3", *SMALL[name]]

@@ -32,7 +32,7 @@ QUICK_OF_CHANGES = (
     "new replicas count before they have started",
 )
 OF_RECOVERIES = {
-    "a listening answer of an older incarnation is believed": 57,
+    "a listening answer of an older incarnation is believed": 172,
     "replicas run before all listen": 1,
     "a failure during a recovery is lost": 0,
     "results are published before the last snapshot": 5,
