@@ -29,7 +29,7 @@ def address(ray_cluster: None) -> str:
 
 
 IN_EVERY_RUN = {"primes"}
-"""As dataflows; the others in ``make soak``. Below, in every run: lanes and bzip2 with other arguments, and each in one process in tests/examples/."""
+"""As dataflows; the others in ``make soak``. In every run: lanes and bzip2 with other arguments, below; all of them in one process."""
 
 
 @pytest.mark.parametrize(
