@@ -143,11 +143,13 @@ class VertexActor:
         """Whether the loop has taken notice of :meth:`stop`, or is over."""
         return self._host is None or self._host.has_stopped
 
-    def look(self, with_reading: bool = False) -> ReplicaReport:
-        """What it has done so far; within a moment, even while its event loop does not answer."""
-        assert self._host is not None
-        report = self._host.look()
-        return dataclasses.replace(report, node=self._node, reading=self._host.statistics.reading() if with_reading else None)
+    def look(self, with_reading: bool = False) -> ReplicaReport | None:
+        """What it has done so far; within a moment, even while its event loop does not answer. None before it was first built."""
+        host = self._host
+        if host is None:
+            return None
+        report = host.look()
+        return dataclasses.replace(report, node=self._node, reading=host.statistics.reading() if with_reading else None)
 
     def reading(self) -> ReplicaReading | None:
         """What it has counted so far; None before it was first built."""

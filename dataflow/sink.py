@@ -10,6 +10,7 @@ has :meth:`Sink.commit` and :meth:`Sink.roll_back` too. The runtime calls, in th
 
 =================================  ====================================================================================================
 a fresh start                      ``check()`` before the job is recorded anywhere; ``identity()`` is kept in the store
+a start once more                  the job died before its first snapshot: ``adopt(identity)``, ``check()``; then as a job that goes on
 a complete snapshot *n*            ``commit(n, staged)`` with what snapshot *n* staged; the numbers grow
 a job that goes on, in a new run   ``adopt(identity)``, and copies are made from then on; ``roll_back(last, first_new)``;
                                    ``commit(last, staged)`` with the values of then; writers are opened; then as above
@@ -103,7 +104,8 @@ class Sink(ABC):
     """Whether results are shown with each snapshot, by :meth:`commit`; otherwise at the end, by :meth:`publish`."""
 
     def check(self) -> None:
-        """A job starts afresh: raise ConfigError if the output cannot be written there. Not called when a job resumes. May be repeated."""
+        """A job starts afresh: raise ConfigError if the output cannot be written there. Not called when a job resumes from a
+        snapshot. May be repeated."""
 
     state_version: ClassVar[int] = 1
     """The version of ``stage()``, kept with snapshots beside the class's name: raise it when what was staged before cannot be published."""

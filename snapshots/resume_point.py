@@ -258,7 +258,7 @@ def begin_run(
     graph: Graph,
     key_groups: int,
     run: str = "",
-    start: Callable[[], dict[str, Any]] = dict,
+    start: Callable[[Manifest | None], dict[str, Any]] = lambda earlier: {},
     reopens: Collection[str] = (),
 ) -> tuple[Manifest, list[str]]:
     """Choose the snapshot to resume from and claim the store for this run; gives the manifest of its beginning, and remarks.
@@ -267,8 +267,9 @@ def begin_run(
     and a number can be taken once: so an older run that still lives can publish nothing more, its next number is taken. If it is
     faster, its snapshot counts, and the choice is made again. With ``resume="latest"`` and an empty store the run begins afresh; with
     None it is refused unless the store is empty.
-    ``start`` is called before a fresh start is recorded and gives its notes; a run that resumes takes over the notes of the snapshot, and
-    notes for which one its claim stands. ``reopens``: live inputs that go on although the job was complete, see :func:`claim_of`.
+    ``start`` is called before a start is recorded, with the start that it repeats (None: a fresh one), and gives its notes: a job that
+    died before its first snapshot starts once more, perhaps as another program. A run that resumes takes over the notes of the snapshot,
+    and notes for which one its claim stands. ``reopens``: live inputs that go on although the job was complete, see :func:`claim_of`.
 
     Raises SnapshotError when the graph does not fit, or the snapshot asked for is missing or damaged.
     """
@@ -286,9 +287,11 @@ def begin_run(
                     + ". Run the dataflow that the snapshot was taken of, or begin afresh with resume='never'"
                 )
         if manifest is None:
-            begun = Manifest(newest + 1, job, graph, key_groups, (), kind="start", run=run, notes=start())
+            begun = Manifest(newest + 1, job, graph, key_groups, (), kind="start", run=run, notes=start(None))
         else:
             begun = claim_of(manifest, numbers, graph=graph, run=run, reopens=reopens)
+            if begun.kind == "start":
+                begun = dataclasses.replace(begun, notes={**begun.notes, **start(manifest)})
         try:
             store.publish(begun)
         except SnapshotError:

@@ -173,9 +173,11 @@ class Control:
         answers: dict[str, Any] = {}
         for ref in ready:
             try:
-                answers[asked[ref]] = ray.get(ref, timeout=patience_s)
+                answer = ray.get(ref, timeout=patience_s)
             except (RayError, RayadError):
                 continue  # it dies or restarts: its long call tells of that
+            if answer is not None:  # one that is not built yet has nothing to tell
+                answers[asked[ref]] = answer
         views, active, blockers, stamps = answers.pop(PROGRESS, (*self._seen, [], ()))
         self._seen = (views, active)
         self._nodes.update({name: report.node for name, report in answers.items()})

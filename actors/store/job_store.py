@@ -92,7 +92,7 @@ class JobStore:
             graph=self.graph,
             key_groups=self.plan.key_groups,
             run=self.run,
-            start=self.check_sinks,
+            start=self._start,
             reopens=[name for name, stage in self.plan.inputs.items() if self.plan.stage(stage).op.reopens],
         )
         self.identities = self.begun.notes.get("identities", {})
@@ -253,6 +253,16 @@ class JobStore:
             raise
         except SnapshotError:
             return None
+
+    def _start(self, earlier: Manifest | None) -> dict[str, Any]:
+        """The job starts, perhaps once more, since it died before its first snapshot: then the program may be another one. Sinks that there
+        were go on with their identities, under which something may be staged; all are checked as they are now."""
+        if earlier is not None:
+            told, were, are = earlier.notes.get("identities", {}), earlier.graph.get("sinks", {}), self.graph["sinks"]
+            for sink in self.plan.sinks:
+                if sink.key in told and were.get(sink.key, {}).get("kind") == are[sink.key]["kind"]:
+                    sink.sink.adopt(told[sink.key])
+        return self.check_sinks()
 
     def check_sinks(self, keys: Collection[str] | None = None) -> dict[str, Any]:
         """A job begins, or these sinks of it do: refuse outputs that cannot be written; gives the sinks' identities, as notes for the

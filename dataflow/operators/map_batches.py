@@ -1,7 +1,8 @@
 """``map_batches``: a function of whole batches, in the form that it asks for.
 
 ``batch_format`` has the names of Ray Data. A form gives values as they are, or the batch is refused: what numpy or pandas would round or
-leave out (integers with nulls as floats, nanoseconds, time zones) comes as another type of theirs, or is an error that names the column.
+leave out (integers with nulls as floats, NaN beside null, nanoseconds, time zones) comes as another type of theirs, or is an error that
+names the column.
 What a function gives back is recognised by its type, whatever was asked for.
 """
 
@@ -17,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from rayad.dataflow.operators.stateless import Element
@@ -143,7 +145,9 @@ def _pandas(batch: pa.RecordBatch) -> Any:
         kind = column.type
         if kind in whole:
             return column.to_pandas(types_mapper=whole.get) if column.null_count else column.to_pandas()
-        if pat.is_floating(kind) or pat.is_string(kind) or pat.is_binary(kind) or pat.is_timestamp(kind) or pat.is_duration(kind):
+        if pat.is_floating(kind) and not pc.any(pc.is_nan(column)).as_py():  # in pandas' own floats NaN is null
+            return column.to_pandas()
+        if pat.is_string(kind) or pat.is_binary(kind) or pat.is_timestamp(kind) or pat.is_duration(kind):
             return column.to_pandas()
         if pat.is_date32(kind) or pat.is_decimal(kind) or pat.is_null(kind):
             return column.to_pandas()
@@ -206,7 +210,8 @@ def as_batch(out: Any) -> Any:
 
 
 def _of_pandas(frame: Any) -> Any:
-    """A pandas DataFrame as a batch: named levels of its index become columns, one without a name is left out, as nothing can name it."""
+    """A pandas DataFrame as a batch: named levels of its index become columns, one without a name is left out, as nothing can name it.
+    NaN in pandas' own floats is null, as pandas means it."""
     named = [name for name in frame.index.names if name is not None]
     names = [*named, *frame.columns]
     if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):

@@ -122,6 +122,8 @@ def check_columns(schema: pa.Schema, holds: Callable[[pa.DataType], Any], where:
 
 
 def _instead(kind: pa.DataType) -> str:
+    if getattr(kind, "extension_name", "").startswith("rayad."):
+        return "call as_columns(), which makes ordinary columns of windows, pairs and records"
     if pat.is_decimal(kind):
         return "cast it to a decimal128 or to text"
     if pat.is_float16(kind):

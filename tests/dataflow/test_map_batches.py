@@ -87,6 +87,25 @@ def test_numbers_with_nulls() -> None:
         gave(lambda batch: batch, table, batch_format="numpy")
 
 
+@pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.float64(), pa.list_(pa.float64()), pa.struct([("x", pa.float64())])])
+@pytest.mark.parametrize("batch_format", FORMATS)
+@pytest.mark.parametrize("values", [[1.5, -0.0], [1.5, float("nan")], [1.5, None], [float("nan"), None], [float("nan")], [None]])
+def test_nan_and_null_are_two_things(values: list[Any], batch_format: str, kind: pa.DataType) -> None:
+    """In pandas NaN became null, without a word."""
+    inner = {"list": [values], "struct": [{"x": value} for value in values]}.get(str(kind)[: str(kind).find("<")], values)
+    table = pa.table({"v": pa.array(inner, kind)})
+    if batch_format == "numpy" and None in inner and pa.types.is_floating(kind):
+        with pytest.raises(rd.DataflowError, match=f"column 'v', {kind}, has 1 nulls"):
+            gave(lambda batch: batch, table, batch_format=batch_format)
+    else:
+        assert repr(gave(lambda batch: batch, table, batch_format=batch_format)) == repr(table.to_pylist())
+
+
+def test_nan_of_pandas_own_floats_is_null_as_pandas_means_it() -> None:
+    found = gave(lambda frame: frame.assign(y=frame.v.where(frame.v > 1)), pa.table({"v": [1.5, 0.5]}), batch_format="pandas")
+    assert found == [{"v": 1.5, "y": 1.5}, {"v": 0.5, "y": None}]
+
+
 def test_arrays_of_two_dimensions_are_lists_of_one_length() -> None:
     def scored(batch: dict[str, Any]) -> dict[str, Any]:
         assert batch["v"].shape == (len(batch["v"]), 2)

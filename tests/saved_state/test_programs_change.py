@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 import rayad as rd
@@ -231,6 +232,46 @@ def test_new_and_gone_may_stay_for_later_starts(tmp_path: Path) -> None:
     expected = {sink: seen(AFTER, counts) for sink, counts in expected.items()}
     shown = latest(job)
     assert {sink: {key: shown[sink][key] for key in counts} for sink, counts in expected.items()} == expected
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "json", "delta"])
+@pytest.mark.parametrize("change", ["a new sink", "another path", "another kind"])
+def test_a_job_that_died_before_its_first_snapshot_starts_once_more_as_another_program(tmp_path: Path, kind: str, change: str) -> None:
+    """Its sinks were taken for those of the first program: "the output of job .. is gone: what earlier snapshots committed .."."""
+
+    def writes(stream: rd.Stream, kind: str, path: str, name: str) -> None:
+        getattr(stream, f"write_{kind}")(str(tmp_path / path), name=name)
+
+    def before(words: rd.KeyedStream) -> rd.Stream:
+        counts = words.count(name="counts")
+        writes(counts.as_columns("word", "n"), kind, "old", "file")
+        return counts
+
+    other = "parquet" if kind == "csv" else "csv"
+    now = {
+        "a new sink": [(kind, "old", "file"), (kind, "new", "more")],
+        "another path": [(kind, "new", "file")],
+        "another kind": [(other, "old", "file")],
+    }[change]
+
+    def after(words: rd.KeyedStream) -> rd.Stream:
+        counts = words.count(name="counts")
+        for where in now:
+            writes(counts.as_columns("word", "n"), *where)
+        return counts
+
+    def start() -> Any:
+        return begun(tmp_path, after, resume="latest", new=["more"] if change == "a new sink" else [])
+
+    begun(tmp_path, before).cancel()
+    start().cancel()
+    job = start()
+    feed(job, BEFORE)
+    job.input("words").close()
+    job.wait()
+    for written, path, _ in now:
+        found = pl.read_delta(str(tmp_path / path)) if written == "delta" else rd.read_committed(tmp_path / path).to_table()
+        assert len(found) == 4, path
 
 
 def test_a_change_that_is_not_named_is_told_besides_those_that_are(tmp_path: Path) -> None:
