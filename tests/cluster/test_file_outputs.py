@@ -1,5 +1,5 @@
-"""Folders of CSV, JSON lines and joined Parquet files, and a Delta table, written by one job on Ray: each record is in each of them once,
-though a replica and the coordinator are killed."""
+"""Folders of CSV, JSON lines and joined Parquet files, a Delta and an Iceberg table, written by one job on Ray: each record is in each of
+them once, though a replica and the coordinator are killed."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ from tests.cluster.recovering import Paced, by_value, kill, until
 from tests.patience import PATIENCE_S
 
 deltalake = pytest.importorskip("deltalake")
+pytest.importorskip("pyiceberg")
+from tests.integrations.iceberg_tables import catalog_in, rows_by_polars, rows_of, table_of  # noqa: E402
+
 pytestmark = pytest.mark.cluster
 EPOCHS = [[epoch * 10 + i for i in range(10)] for epoch in range(200)]
 
@@ -34,6 +37,8 @@ def test_each_record_is_in_each_output_once(nothing_left: Callable[[], None], tm
     rows.write_json(str(tmp_path / "json"), name="json", partition_by="even")
     rows.write_parquet(str(tmp_path / "parquet"), name="parquet", compact=True)
     rows.write_delta(str(tmp_path / "delta"), name="delta", partition_by="even")
+    catalog = catalog_in(tmp_path / "lake")
+    rows.write_iceberg("ns.t", catalog=catalog, name="iceberg")
     snapshots, failures = rd.SnapshotConfig(interval_s=0.1), rd.FailureConfig(max_failures=5)
     config = rd.RunConfig(storage_path=str(tmp_path / "jobs"), snapshots=snapshots, failures=failures)
     job = flow.submit(config, parallelism=1)
@@ -55,5 +60,8 @@ def test_each_record_is_in_each_output_once(nothing_left: Callable[[], None], tm
     table = deltalake.DeltaTable(str(tmp_path / "delta"))
     assert found(table.to_pyarrow_table().to_pylist()) == wanted
     assert table.version() == result["delta"].version
+    assert found(rows_of(catalog)) == wanted
+    assert found(rows_by_polars(catalog)) == wanted
+    assert table_of(catalog).current_snapshot().snapshot_id == result["iceberg"].version
     assert any("-joined-" in name for name in result["parquet"].files)
     assert len(result["parquet"].files) < len(result["csv"].files)
