@@ -3,6 +3,9 @@
 Many small batches, where whatever is done for each batch weighs most: filters, a new column, a union of unlike types, keyed sums of each
 epoch and ``as_columns``. Behind the source that tells nothing no schema is derived, nothing is checked, and nothing is cast. Two things are
 timed, in turn, in one process without Ray: writing the program, and running it.
+
+And what it costs that ``map(schema=)`` says the columns behind a function: sums of each epoch of small batches and of large ones, beside
+the same ``map`` without, behind which records stay rows.
 """
 
 from __future__ import annotations
@@ -33,10 +36,12 @@ class Sizes:
     batch_rows: int = 16
     keys: int = 4
     programs: int = 5
+    large_epochs: int = 4
+    large_rows: int = 20_000
 
 
 FULL = Sizes()
-QUICK = Sizes(repetitions=1, epochs=5, programs=1)
+QUICK = Sizes(repetitions=1, epochs=5, programs=1, large_epochs=2, large_rows=50)
 
 
 class Untold(ArrowSource):
@@ -76,6 +81,22 @@ def totals(flow: rd.Dataflow) -> list[tuple[int, int]]:
     return sorted(dict(zip(out["key"].to_pylist(), out["sum"].to_pylist(), strict=True)).items())
 
 
+SAID = pa.schema({"k": pa.int64(), "v": pa.float64(), "name": pa.string()})
+
+
+def record(number: int) -> dict[str, Any]:
+    """A record of three fields."""
+    return {"k": number % 4, "v": number / 2, "name": "x"}
+
+
+def behind_a_function(schema: pa.Schema | None, epochs: list[list[int]]) -> list[Any]:
+    """The sums of each epoch, of records that a function makes."""
+    flow = rd.Dataflow("function")
+    made = flow.from_epochs(epochs).map(record, schema=schema)
+    made.key_by("k").per_epoch().sum("v", name="sums").collect("out")
+    return sorted(found for _, found in flow.run(runtime="local")["out"])
+
+
 def run(sizes: Sizes) -> Measurement:
     """Both sources in turn, in the other order each time."""
     out = Measurement("schemas", TITLE, asdict(sizes))
@@ -93,4 +114,16 @@ def run(sizes: Sizes) -> Measurement:
             ran[name].add(1e6 * seconds / sizes.epochs)
             out.check("both give the same sums", found, wanted)
     out.ratios = [Ratio(f"{what}, known", f"{what}, not known") for what in ("running it", "writing the program")]
+    for size, epochs, rows in (("small", sizes.epochs, sizes.batch_rows), ("large", sizes.large_epochs, sizes.large_rows)):
+        numbers = [list(range(at * rows, (at + 1) * rows)) for at in range(epochs)]
+        unit, factor = ("us/batch", 1e6 / epochs) if size == "small" else ("ns/record", 1e9 / (epochs * rows))
+        ways = [("map(schema=)", SAID), ("map", None)]
+        series = {way: out.new_series(f"{size} batches, {way}", unit, "0") for way, _ in ways}
+        first = behind_a_function(None, numbers)
+        for repetition in range(sizes.repetitions):
+            for way, schema in ways if repetition % 2 == 0 else reversed(ways):
+                seconds, sums = spent_s(lambda schema=schema, numbers=numbers: behind_a_function(schema, numbers))  # type: ignore[misc]
+                series[way].add(factor * seconds)
+                out.check("rows and columns give the same sums of epochs", sums, first)
+        out.ratios.append(Ratio(f"{size} batches, map(schema=)", f"{size} batches, map"))
     return out

@@ -1,7 +1,7 @@
 """``schema=`` of operators with a function of the user's: what the function gives leaves as columns of that schema, or is refused.
 
 So the columns behind the operator are known when the program is written, and the steps behind it work on columns. What fits is what columns
-hold exactly (``records.exact``), and whether a record fits never depends on the others in its batch.
+hold exactly (``records.exact``), and whether a record fits never depends on the others in its batch. Decision 069.
 """
 
 from __future__ import annotations
