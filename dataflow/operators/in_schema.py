@@ -85,6 +85,8 @@ class InSchema(Element):
     def _fitted(self, records: list[Any], first: int = 0) -> tuple[list[pa.RecordBatch], Failures]:
         """Records as batches, usually one, and errors with the positions, from ``first`` on, of those that do not fit. Of records that do
         not fit together each half is tried."""
+        if not records:
+            return [], []
         try:
             return [to_record_batch(records, self.schema)], []
         except DataflowError as error:
@@ -95,8 +97,9 @@ class InSchema(Element):
         behind, more = self._fitted(records[middle:], first + middle)
         return before + behind, unfit + more
 
-    def _together(self, parts: list[pa.RecordBatch]) -> pa.RecordBatch:
-        return parts[0] if len(parts) == 1 else pa.concat_batches(parts) if parts else to_record_batch([], self.schema)
+    def _together(self, parts: list[pa.RecordBatch]) -> Any:
+        """One batch; an empty list of no records, as Arrow has no empty columns of some types."""
+        return parts[0] if len(parts) == 1 else pa.concat_batches(parts) if parts else []
 
     def _mismatch(self, given: str, why: object) -> SchemaMismatch:
         return SchemaMismatch(f"{self.base} gave {given}: {why}; its schema= says {describe(self.schema)}: give that, or correct schema=")

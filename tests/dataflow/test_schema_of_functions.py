@@ -15,6 +15,9 @@ from hypothesis import strategies as st
 
 import rayad as rd
 from rayad.dataflow.operators.in_schema import SchemaMismatch
+from rayad.dataflow.operators.stateless import Map
+from tests.every_type.arrays import COLUMNS
+from tests.every_type.exact import counted
 
 SALE = pa.schema({"shop": pa.string(), "price": pa.int64()})
 HERE = r"test_schema_of_functions\.py:\d+"
@@ -80,6 +83,7 @@ def test_later_steps_are_checked_when_the_program_is_written(operator: str) -> N
 def test_where_no_schema_is_given_nothing_is_known_and_functions_run_as_they_did() -> None:
     made = lines().map(parse)
     assert made.schema is None
+    assert type(made.flow.graph.nodes[made.node].op) is Map
     assert "leave" not in made.flow.explain()
     assert records(made) == [parse(line) for line in LINES]
 
@@ -164,6 +168,41 @@ def test_what_fits_does_not_depend_on_batches(given_records: list[Any], size: in
     together = run([given_records[at : at + size] for at in range(0, len(given_records), size)])
     assert together == run([[record] for record in given_records])
     assert len(together[0]) + len(together[1]) == len(given_records)
+
+
+HAVE_NO_ROWS = {"time64[ns]", "sparse_union", "dense_union", "bool8"}
+"""Types that Python's values are not made of, or that are not made of Python's values."""
+
+
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_values_of_every_type_leave_as_they_came_or_are_refused(kind: str) -> None:
+    table = pa.table({"i": range(len(COLUMNS[kind])), "v": COLUMNS[kind]})
+    ways: dict[str, Callable[[rd.Stream], rd.Stream]] = {
+        "rows": lambda s: s.map(lambda row: row, schema=table.schema),
+        "columns": lambda s: s.map_batches(lambda batch: batch, schema=table.schema),
+    }
+    for way, build in ways.items():
+        flow = rd.Dataflow()
+        build(flow.from_arrow(table)).collect("out", columnar=True)
+        if way == "rows" and kind in HAVE_NO_ROWS:
+            with pytest.raises(rd.DataflowError, match=r"column 'v' (cannot hold|of type)"):
+                flow.run(runtime="local")
+            continue
+        found = flow.run(runtime="local")["out"]
+        assert found.schema == table.schema
+        assert counted(plain(found)) == counted(plain(table))
+
+
+def plain(table: pa.Table) -> list[Any]:
+    """Its values, of times of nanoseconds as numbers."""
+    column = table.column("v")
+    return (column.cast(pa.int64()) if column.type == pa.time64("ns") else column).to_pylist()  # type: ignore[no-any-return]
+
+
+def test_a_batch_of_which_nothing_comes_gives_nothing_also_of_types_without_empty_columns() -> None:
+    table = pa.table({"v": COLUMNS["sparse_union"]})
+    assert records(rd.Dataflow().from_arrow(table).flat_map(lambda row: [], schema=table.schema)) == []
+    assert records(rd.Dataflow().from_items([1]).map(lambda n: "x", schema=SALE, on_error="skip")) == []
 
 
 def batches_of(columns: dict[str, Any], **options: Any) -> list[Any]:
