@@ -6,6 +6,7 @@ schema's metadata says ``rayad.rows = keyed:N``, a tuple: the first N columns ar
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -180,10 +181,10 @@ def _build(rows: list[Any], schema: pa.Schema | None) -> pa.RecordBatch:
         rows = flat_rows(rows, schema)
         first = rows[0]
     if isinstance(first, dict) or (not rows and schema is not None):
-        odd = next((i for i, row in enumerate(rows) if not isinstance(row, dict)), None)
+        odd = None if set(map(type, rows)) == {dict} else next((i for i, row in enumerate(rows) if not isinstance(row, dict)), None)
         if odd is not None:
             raise TypeError(f"record {odd} is a {type(rows[odd]).__name__}, the first is a dict")
-        names = list(dict.fromkeys(name for row in rows for name in row))
+        names = list(dict.fromkeys(chain.from_iterable(rows)))
         strange = [name for name in names if not isinstance(name, str)]
         if strange:
             raise TypeError(f"the field {show(strange[0])} is a {type(strange[0]).__name__}, names of columns are strings")
