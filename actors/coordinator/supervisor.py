@@ -37,7 +37,7 @@ from rayad.actors.replica.source_parts import parts_of
 from rayad.actors.replica.user_errors import restarts_of
 from rayad.actors.store.job_store import JobStore, NothingWhole, Superseded
 from rayad.dataflow.resources import told_resources
-from rayad.progress import DataflowError, RayadError
+from rayad.progress import DataflowError, RayadError, say
 from rayad.snapshots.store import Manifest, StoreAwayError
 
 CALL_S = 30.0
@@ -197,6 +197,11 @@ class Supervisor:
             return ray.get(ref, timeout=CALL_S)  # it is there
         except RayTaskError as error:
             cause = error.cause if isinstance(error.cause, BaseException) else error
+            if not isinstance(cause, RayadError) and "pickle" in str(cause):  # of what it gives: all else of its own it tells itself
+                cause = DataflowError(
+                    f"{who}: what its sinks have kept cannot be sent: {type(cause).__name__}: {say(cause)}; let them get data, not handles "
+                    "such as files, sockets, locks or generators"
+                )
             return failure_of(who, cause)
         except GetTimeoutError:
             return Failure(who, f"what {who} gave could not be fetched within {CALL_S:g} s: its node may be gone", "", None, False)

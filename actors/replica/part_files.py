@@ -19,7 +19,7 @@ from rayad.actors.replica.source_parts import Reopened, Resumable, SourceShare, 
 from rayad.dataflow.logical_graph import NodeKind
 from rayad.dataflow.plan import Stage
 from rayad.dataflow.vertex import Vertex
-from rayad.progress import SnapshotError, say
+from rayad.progress import DataflowError, SnapshotError, say
 from rayad.snapshots.barrier import Barrier
 from rayad.snapshots.store import PartFile, ReplicaPart, SnapshotStore, StagedPart
 
@@ -84,6 +84,32 @@ def dumped(value: Any) -> list[bytes | memoryview]:
     return [_MAGIC + struct.pack(f"<Q{len(pieces)}Q", len(pieces), *(_size(piece) for piece in pieces)), *pieces]
 
 
+def dumped_staged(key: str, value: Any) -> list[bytes | memoryview]:
+    """What a sink has staged, as :func:`dumped`. Raises DataflowError where that cannot be pickled, with the type of what cannot."""
+    try:
+        return dumped(value)
+    except Exception as error:
+        kind = type(_unpicklable(value))
+        raise DataflowError(
+            f"sink {key!r} cannot keep what it has got: a {kind.__module__}.{kind.__qualname__} cannot be pickled "
+            f"({type(error).__name__}: {say(error)}); send its data, not handles such as files, sockets, locks or generators"
+        ) from error
+
+
+def _unpicklable(value: Any) -> Any:
+    """The first part of lists and tuples that cannot be pickled."""
+    while isinstance(value, list | tuple):
+        for part in value:
+            try:
+                cloudpickle.dumps(part, protocol=5)
+            except Exception:
+                value = part
+                break
+        else:
+            return value
+    return value
+
+
 def loaded(data: bytes) -> Any:
     """The inverse of :func:`dumped`, of the joined pieces. Raises ValueError when they are not of this form."""
     if data[: len(_MAGIC)] != _MAGIC:
@@ -120,9 +146,9 @@ class SetAside:
 
     __slots__ = ("_disk", "_place")
 
-    def __init__(self, disk: Disk, value: Any) -> None:
+    def __init__(self, disk: Disk, key: str, value: Any) -> None:
         self._disk = disk
-        self._place = disk.write(b"".join(dumped(value)))
+        self._place = disk.write(b"".join(dumped_staged(key, value)))
 
     def pieces(self) -> Iterator[bytes]:
         """The content of the part file."""
@@ -168,21 +194,21 @@ def write_staged(
         by_sink.setdefault(key, []).append(value)
     out: list[StagedPart] = []
     for key, values in by_sink.items():
-        for data, count in _contents(values):
+        for data, count in _contents(key, values):
             name = attempt_name(incarnation, barrier, f"staged{len(out)}")
             file = store.write_part(barrier.slot, stage.name, replica, data, attempt=name)
             out.append(StagedPart(key, stage.name, replica, file, count))
     return tuple(out)
 
 
-def _contents(values: Iterable[Any]) -> Iterator[tuple[Iterable[bytes | memoryview], int]]:
+def _contents(key: str, values: Iterable[Any]) -> Iterator[tuple[Iterable[bytes | memoryview], int]]:
     """Files that hold these values in their order, and how many each holds."""
     for is_aside, group in itertools.groupby(values, lambda value: isinstance(value, SetAside)):
         if is_aside:
             yield from ((value.pieces(), 1) for value in group)
         else:
             kept = list(group)
-            yield dumped(kept if len(kept) > 1 else kept[0]), len(kept)
+            yield dumped_staged(key, kept if len(kept) > 1 else kept[0]), len(kept)
 
 
 def is_nothing(staged: Any) -> bool:

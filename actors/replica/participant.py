@@ -107,7 +107,8 @@ class Participant:
             assert self._make_disk is not None
             self._disk = self._make_disk()
             weakref.finalize(self, self._disk.close)
-        self._aside.append((self._sinks[sink], SetAside(self._disk, value)))
+        key = self._sinks[sink]
+        self._aside.append((key, SetAside(self._disk, key, value)))
 
     def _stage(self) -> list[tuple[str, Any]]:
         """What the writers have staged since the last capture, with the sinks' keys."""

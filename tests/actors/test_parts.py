@@ -75,7 +75,7 @@ def test_a_part_comes_back(store: SnapshotStore, writer: PartWriter, large: bool
 
 def test_staged_values_on_disk_become_files_of_their_own_in_order(store: SnapshotStore, writer: PartWriter, tmp_path: Path) -> None:
     disk = SpillFile(str(tmp_path))
-    values = [["before"], SetAside(disk, b"1" * 3_000_000), SetAside(disk, ["2"]), ["behind"], ["last"]]
+    values = [["before"], SetAside(disk, "out", b"1" * 3_000_000), SetAside(disk, "out", ["2"]), ["behind"], ["last"]]
     capture = Capture(Barrier(1, 1), PartRest(), None, False, [("out", value) for value in values])
     writer.take_state(capture, records=1, inline=False)
     writer.complete(capture)
@@ -247,3 +247,13 @@ def test_state_of_a_class_under_its_older_name_is_read() -> None:
 def test_places_of_classes_with_older_names_exist(module: str) -> None:
     for place in older_names.MOVED[module]:
         importlib.import_module(f"rayad.{place}")
+
+
+def test_what_a_sink_cannot_keep_is_told_with_its_type(tmp_path: Path) -> None:
+    """A snapshot failed with "cannot pickle 'generator' object", which says neither where nor what to do."""
+    flow = rd.Dataflow("handles")
+    flow.from_items([1, 2]).map(lambda n: (n for n in [n]) if n == 2 else n).collect("out")
+    with pytest.raises(rd.DataflowError) as caught:
+        flow.run(rd.RunConfig(storage_path=str(tmp_path)), runtime="local")
+    assert "sink 'out' cannot keep what it has got: a builtins.generator cannot be pickled (TypeError: cannot pickle " in str(caught.value)
+    assert "; send its data, not handles such as files, sockets, locks or generators" in str(caught.value)

@@ -127,6 +127,23 @@ def test_unpicklable_function_is_refused_before_anything_starts(nothing_left: Ch
         flow.run(timeout_s=PATIENCE_S)
 
 
+@pytest.mark.parametrize("keeps", [False, True])
+def test_a_result_that_cannot_be_pickled_is_told(nothing_left: Check, keeps: bool, tmp_path: Path) -> None:
+    """With a store the sink and the type are known; it said "cannot pickle 'generator' object"."""
+    flow = rd.Dataflow("handles")
+    flow.from_items([1]).map(lambda n: (n for n in [n])).collect("out")
+    with pytest.raises(rd.DataflowError) as caught:
+        flow.run(rd.RunConfig(storage_path=str(tmp_path)) if keeps else None, timeout_s=PATIENCE_S)
+    told = (
+        "sink 'out' cannot keep what it has got: a builtins.generator cannot be pickled"
+        if keeps
+        else "'items'[0]: what its sinks have kept"
+    )
+    assert told in str(caught.value)
+    assert "cannot pickle 'generator' object" in str(caught.value)
+    assert "not handles such as files, sockets, locks or generators" in str(caught.value)
+
+
 def test_unpicklable_record_is_named(nothing_left: Check) -> None:
     flow = rd.Dataflow("bad")
     flow.from_items(["a"]).map(lambda x: (x, (i for i in range(3)))).key_by(lambda r: r[0]).vertex(Pass).collect("out")

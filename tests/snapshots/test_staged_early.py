@@ -99,7 +99,7 @@ def test_what_is_set_aside_is_not_in_memory_and_comes_back_in_order(tmp_path: Pa
     flow.from_items([1], name="items").collect("out")
     size = 4 << 20
     tracemalloc.start()
-    values: list[Any] = ["first", *(SetAside(disk, bytes([n]) * size) for n in range(10)), "last"]
+    values: list[Any] = ["first", *(SetAside(disk, "out", bytes([n]) * size) for n in range(10)), "last"]
     assert tracemalloc.get_traced_memory()[0] < size, "they are on disk"
     parts = write_staged(store, flow.plan().stages[0], 0, 1, Barrier(1, 1), [("out", value) for value in values])
     staged = StagedValues(store, parts)
