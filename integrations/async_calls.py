@@ -28,6 +28,8 @@ PAUSE_S = 0.1
 PAUSE_MOST_S = 5.0
 CLOSE_S = 5.0
 """How long the user's ``close`` may take."""
+LOOK_S = 0.5
+"""How often a replica that waits for answers looks whether its event loop is still there."""
 
 
 RetryOn = type[Exception] | tuple[type[Exception], ...]
@@ -105,7 +107,7 @@ class AsyncCalls(PerRecord):
         found = self._loop.run(self._all(self._loop.function, rows))
         failed = [(at, one) for at, (one, is_error) in enumerate(found) if is_error]
         for _, error in failed:
-            if isinstance(error, (DataflowError, MemoryError)):
+            if isinstance(error, (DataflowError, MemoryError)) or not isinstance(error, Exception):
                 raise error
         return [one for one, is_error in found if not is_error], failed
 
@@ -160,8 +162,10 @@ class AsyncCalls(PerRecord):
                 async with asyncio.timeout(self.timeout_s):
                     return await function(row), False
             except TimeoutError as error:
-                failure: Exception = error if str(error) else TimeoutError(f"no answer within timeout_s={self.timeout_s:g}")
-            except Exception as error:
+                failure: BaseException = error if str(error) else TimeoutError(f"no answer within timeout_s={self.timeout_s:g}")
+            except asyncio.CancelledError as error:  # by the function itself: nothing of ours cancels a call but the time-out
+                failure = RuntimeError(f"the call was cancelled by what it calls: CancelledError({error})")
+            except BaseException as error:  # SystemExit would end the event loop, for which the replica waits
                 failure = error
             if not left or not isinstance(failure, self.retry_on) or isinstance(failure, (DataflowError, MemoryError)):
                 break
@@ -205,9 +209,11 @@ class _Loop:
 
     def __init__(self, function: Any) -> None:
         loop = asyncio.new_event_loop()
-        thread = threading.Thread(target=loop.run_forever, name="rayad-map-async", daemon=True)
+        self._ended_by: list[BaseException] = []
+        thread = threading.Thread(target=_serve, args=(loop, self._ended_by), name="rayad-map-async", daemon=True)
         thread.start()
         self._loop = loop
+        self._thread = thread
         self.function: Any = function
         close = None
         if is_built(function):
@@ -216,8 +222,38 @@ class _Loop:
         self.end = weakref.finalize(self, _end, loop, thread, close)
 
     def run(self, work: Any) -> Any:
-        """The result of a coroutine of ours; each wait in it has a bound."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()  # ends with the calls: each has timeout_s
+        """The result of a coroutine of ours; each wait in it has a bound. Raises DataflowError when the event loop ends meanwhile."""
+        asked = asyncio.run_coroutine_threadsafe(_kept(work), self._loop)
+        while True:  # ends with the calls: each has timeout_s
+            try:
+                result, error = asked.result(LOOK_S)
+                break
+            except TimeoutError:  # not of the work, whose errors are values
+                if self._thread.is_alive() or asked.done():
+                    continue
+                why = show(self._ended_by[0], 80) if self._ended_by else "it was stopped"
+                raise DataflowError(
+                    f"map_async: the event loop in which the function is called has ended: {why}; a task that the function has begun may "
+                    "not exit, nor stop the loop"
+                ) from None
+        if error is not None:
+            raise error
+        return result
+
+
+def _serve(loop: asyncio.AbstractEventLoop, ended_by: list[BaseException]) -> None:
+    try:
+        loop.run_forever()
+    except BaseException as error:  # of a task of the user's: SystemExit or KeyboardInterrupt
+        ended_by.append(error)
+
+
+async def _kept(work: Any) -> tuple[Any, BaseException | None]:
+    """The result, or what was raised: SystemExit, too, which would end the event loop."""
+    try:
+        return await work, None
+    except BaseException as error:
+        return None, error
 
 
 async def _made(cls: Any) -> Any:

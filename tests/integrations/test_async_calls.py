@@ -229,3 +229,61 @@ def test_what_cannot_be_meant_is_refused(function: Any, options: dict[str, Any],
     with pytest.raises(rd.DataflowError) as error:
         rd.Dataflow("refused").from_items([1]).map_async(function, **options)
     assert str(error.value).startswith(told)
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+@pytest.mark.parametrize("raised", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
+def test_what_ends_a_program_comes_out_as_of_map(raised: BaseException, on_error: Any) -> None:
+    """It ended the event loop, for whose answer the replica then waited for ever."""
+
+    async def ends(record: Any) -> Any:
+        raise raised
+
+    flow = rd.Dataflow("ends")
+    flow.from_items([1]).map_async(ends, on_error=on_error).collect("out")
+    with pytest.raises(type(raised)):
+        flow.run(runtime="local")
+
+
+def test_a_class_that_exits_as_it_is_made_comes_out() -> None:
+    class Exits:
+        def __init__(self) -> None:
+            raise SystemExit(4)
+
+        async def __call__(self, record: Any) -> Any:
+            return record
+
+    flow = rd.Dataflow("ends")
+    flow.from_items([1]).map_async(Exits).collect("out")
+    with pytest.raises(SystemExit):
+        flow.run(runtime="local")
+
+
+def test_a_loop_that_a_task_of_the_users_ends_is_an_error() -> None:
+    async def exits() -> None:
+        raise SystemExit(5)
+
+    async def begins_one(record: Any) -> Any:
+        task = asyncio.ensure_future(exits())
+        await asyncio.sleep(20)
+        return task
+
+    flow = rd.Dataflow("ends")
+    flow.from_items([1]).map_async(begins_one).collect("out")
+    with pytest.raises(rd.DataflowError, match=r"the event loop in which the function is called has ended: SystemExit\(5\); a task that"):
+        flow.run(runtime="local")
+
+
+def test_a_call_that_is_cancelled_from_within_is_an_error_of_its_record() -> None:
+    async def cancelled(record: Any) -> Any:
+        if record == 2:
+            raise asyncio.CancelledError
+        return record
+
+    flow = rd.Dataflow("cancelled")
+    answers = flow.from_items([1, 2, 3]).map_async(cancelled, on_error="skip")
+    answers.collect("out")
+    answers.errors.collect("errors")
+    result = flow.run(runtime="local")
+    assert [record for _, record in result["out"]] == [1, 3]
+    assert [bad["error"] for _, bad in result["errors"]] == ["RuntimeError: the call was cancelled by what it calls: CancelledError()"]
