@@ -227,18 +227,19 @@ class _Loop:
         while True:  # ends with the calls: each has timeout_s
             try:
                 result, error = asked.result(LOOK_S)
-                break
             except TimeoutError:  # not of the work, whose errors are values
                 if self._thread.is_alive() or asked.done():
                     continue
+                result = error = None
+            if self._ended_by or not self._thread.is_alive():
                 why = show(self._ended_by[0], 80) if self._ended_by else "it was stopped"
                 raise DataflowError(
                     f"map_async: the event loop in which the function is called has ended: {why}; a task that the function has begun may "
                     "not exit, nor stop the loop"
-                ) from None
-        if error is not None:
-            raise error
-        return result
+                )
+            if error is not None:
+                raise error
+            return result
 
 
 def _serve(loop: asyncio.AbstractEventLoop, ended_by: list[BaseException]) -> None:
@@ -246,6 +247,12 @@ def _serve(loop: asyncio.AbstractEventLoop, ended_by: list[BaseException]) -> No
         loop.run_forever()
     except BaseException as error:  # of a task of the user's: SystemExit or KeyboardInterrupt
         ended_by.append(error)
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        if left:
+            with suppress(BaseException):
+                loop.run_until_complete(asyncio.wait(left, timeout=CLOSE_S))
 
 
 async def _kept(work: Any) -> tuple[Any, BaseException | None]:
