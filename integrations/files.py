@@ -356,7 +356,7 @@ class ParquetSource(Source):
         self._batch_rows = check_batch_rows(batch_rows, self.where)
         home, files = find_files(paths, filesystem, self.where)
         try:
-            kind = written_partitioning(home, files[0].path) if partitioning == "hive" else partitioning
+            kind = self._hive(home, [file.path for file in files]) if partitioning == "hive" else partitioning
             self._dataset = pads.dataset([file.path for file in files], filesystem=home, format="parquet", partitioning=kind)
         except (pa.ArrowException, OSError) as error:
             raise DataflowError(f"{self.where}: cannot read the schema of {files[0].path!r}: {error}; is it a Parquet file?") from error
@@ -372,6 +372,12 @@ class ParquetSource(Source):
         self.schema: pa.Schema = pa.schema([whole.field(name) for name in self._columns])
         check_epoch_column(self.schema, epoch, self.where)
         self.interleave = epoch is not None
+
+    def _hive(self, home: fs.FileSystem, paths: Sequence[str]) -> pads.Partitioning | str:
+        kind = written_partitioning(home, paths[0])
+        if kind == "hive" and any(set(texts) == {None} for texts in names_in(paths, self.where).values()):  # Arrow finds no type for these
+            return pads.partitioning(named_columns(paths, {}, self.where).schema, flavor="hive")
+        return kind
 
     def list_parts(self) -> Sequence[RowGroup]:
         """The row groups that ``filter`` cannot rule out; reads each file's footer and compares its columns."""

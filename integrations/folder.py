@@ -26,11 +26,13 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.dataset as pads
 from pyarrow import fs
 
 from rayad.dataflow.source import Source, SourceBatch, SourcePart
 from rayad.integrations.blocks import DEFAULT_BATCH_ROWS, TablePart, check_batch_rows, check_epoch_column, describe, schema_drift
 from rayad.integrations.file_output.committed import open_directory
+from rayad.integrations.file_output.partitions import named_columns
 from rayad.integrations.files import CsvSource, JsonLinesSource, ParquetSource
 from rayad.integrations.paths import FoundFile, check_schema, is_hidden
 from rayad.integrations.text import COMPRESSED, TextSource
@@ -202,7 +204,14 @@ class FolderSource(Source):
     def reader(self, path: str, schema: pa.Schema | None) -> Any:
         """A source of one file."""
         if self._format == "parquet":
-            return ParquetSource(path, filesystem=self._filesystem, **self._options)
+            options = self._options
+            if (
+                schema is not None and options.get("partitioning", "hive") == "hive"
+            ):  # one file may not tell the type of a directory's value
+                named = named_columns([path], {field.name: field.type for field in schema}, self.where).schema
+                if len(named):
+                    options = {**options, "partitioning": pads.partitioning(named, flavor="hive")}
+            return ParquetSource(path, filesystem=self._filesystem, **options)
         if self._format == "text":
             return TextSource(path, filesystem=self._filesystem, split_bytes=1 << 62, **self._options)
         kind: Any = CsvSource if self._format == "csv" else JsonLinesSource

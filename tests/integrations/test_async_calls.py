@@ -265,7 +265,7 @@ def test_a_loop_that_a_task_of_the_users_ends_is_an_error() -> None:
 
     async def begins_one(record: Any) -> Any:
         task = asyncio.ensure_future(exits())
-        await asyncio.sleep(20)
+        await asyncio.get_running_loop().create_future()
         return task
 
     flow = rd.Dataflow("ends")

@@ -377,3 +377,23 @@ def test_a_job_that_crashes_while_files_appear_commits_each_record_once(tmp_path
     job.wait()
     wanted = sorted(int(line) for path in (tmp_path / "in").glob("*.txt") for line in path.read_text().split())
     assert sorted(row["n"] for row in rd.read_committed(tmp_path / "out").to_table().to_pylist()) == wanted
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "json"])
+def test_directories_whose_value_is_null_or_of_another_type_than_the_first_tells(kind: str, tmp_path: Path) -> None:
+    """Of Parquet it was an error, "No non-null segments were available": each file was asked alone for the types of its directories."""
+    for number, town in enumerate(["__HIVE_DEFAULT_PARTITION__", "Ulm", "7"]):
+        folder = tmp_path / f"town={town}"
+        folder.mkdir()
+        if kind == "parquet":
+            pq.write_table(pa.table({"n": [number]}), folder / "x.parquet")
+        else:
+            (folder / f"x.{kind}").write_text(f"n\n{number}\n" if kind == "csv" else f'{{"n": {number}}}\n')
+        os.utime(folder / f"x.{kind}", (number, number))
+    (tmp_path / "_DONE").touch()
+    flow = rd.Dataflow("towns")
+    flow.from_folder(str(tmp_path), f"*.{kind}", until="_DONE").collect("rows")
+    assert [(row["n"], row["town"]) for _, row in flow.run(runtime="local")["rows"]] == [(0, None), (1, "Ulm"), (2, "7")]
+    flow = rd.Dataflow("null alone")
+    getattr(flow, f"read_{kind}")(str(tmp_path / "town=__HIVE_DEFAULT_PARTITION__")).collect("rows")
+    assert [row for _, row in flow.run(runtime="local")["rows"]] == [{"n": 0, "town": None}]
