@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from rayad.dataflow.streams.windowed_stream import WindowedStream
 
 
+_FILTER = "it takes a function, or an expression over columns such as pyarrow.compute.field('n') > 1"
+_KEY = "it takes a function, or the name or names of columns"
 SINK_METHODS = ("check", "open", "publish", "commit", "identity", "adopt", "roll_back", "abort", "result")
 
 
@@ -282,7 +284,7 @@ class Stream(Advising):
         if isinstance(predicate, pc.Expression):
             element = Where(predicate)
         else:
-            element = el.Filter(checked_function(predicate, "filter", "record"))
+            element = el.Filter(checked_function(predicate, "filter", "record", rule=_FILTER))
         return self._of_user(element, name, on_error, max_errors, after_crashes, keeps_time=True, asked=asked)
 
     def select(
@@ -509,7 +511,7 @@ class Stream(Advising):
                 raise DataflowError(f"key_by was given {show(key)}: give a function, a column name or a non-empty list of column names")
             selector = KeySelector(columns=tuple(key))
         else:
-            selector = KeySelector(function=checked_function(key, "key_by", "record"))
+            selector = KeySelector(function=checked_function(key, "key_by", "record", rule=_KEY))
         schemas.require_known(self.flow.graph, self.node, self.port, selector.columns, "key_by")
         fitting.require_keys(self.schema, selector)
         return KeyedStream(self, selector)

@@ -169,7 +169,11 @@ REFUSED: dict[str, Case] = {
     "vertex parallelism": (lambda b: b.items.vertex(V, parallelism=0), "parallelism of 'V' is 0: it must be an int of at least 1"),
     # functions, keys, values
     "map of no function": (lambda b: b.items.map(5), "map was given 5: it takes a function"),
-    "key of no function": (lambda b: b.items.key_by(5), "key_by was given 5: it takes a function"),
+    "key of no function": (lambda b: b.items.key_by(5), "key_by was given 5: it takes a function, or the name or names of columns"),
+    "a condition as text": (
+        lambda b: b.items.filter("n > 1"),
+        "filter was given 'n > 1': it takes a function, or an expression over columns such as pyarrow.compute.field('n') > 1",
+    ),
     "no key columns": (
         lambda b: b.items.key_by([]),
         "key_by was given []: give a function, a column name or a non-empty list of column names",
