@@ -252,6 +252,21 @@ def test_invalid_changes_are_refused_by_name(ray_cluster: None, wanted: dict[str
     job.cancel()
 
 
+def test_replicas_that_come_before_any_record_speak_at_the_end_too(nothing_left: Check) -> None:
+    """What came for key-groups that had moved without state was lost at the end."""
+    flow = rd.Dataflow("speaks-at-the-end")
+    flow.input("numbers").key_by(lambda n: n % 20).count(name="counts").latest(name="table").collect("table")
+    job = flow.submit()
+    until(lambda: job.status().state is rd.JobState.RUNNING, "the job runs")
+    job.rescale({"table": 3})
+    numbers = job.input("numbers")
+    for epoch in range(3):
+        numbers.send(list(range(20)))
+        numbers.advance_to(epoch + 1)
+    numbers.close()
+    assert sorted(record for _, record in job.wait(timeout_s=PATIENCE_S)["table"]) == [(n, 3) for n in range(20)]
+
+
 def test_windows_change_while_it_runs(nothing_left: Check) -> None:
     job = running(runs("configured").submit(rd.RunConfig(window_batches=1), parallelism=1), "runs")
     job.configure(window_batches=32, batch_rows=100, combine_hold_s=0.0)

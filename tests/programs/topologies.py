@@ -190,6 +190,28 @@ def tumbling_model(stream: m.Timed) -> m.Timed:
     return out
 
 
+def tables(stream: rd.Stream) -> rd.Stream:
+    """Of totals, what each update changes, the table every two epochs, and that at the end: the last is of a vertex that speaks at the end
+    and has no state before its first record."""
+    counts = stream.key_by(by_seven).count()
+    changes = counts.changes().map(lambda change: ("change", *change))
+    every, end = counts.latest(every=2, name="op"), counts.latest(name="at-end")
+    return changes.union(every.map(lambda pair: ("table", *pair)), end.map(lambda pair: ("end", *pair)))
+
+
+def tables_model(stream: m.Timed) -> m.Timed:
+    counts: collections.Counter[int] = collections.Counter()
+    shown: dict[int, dict[int, int]] = {}
+    out: m.Timed = []
+    for time, records in m.by_time(stream):
+        fresh = collections.Counter(map(by_seven, records))
+        out.extend((time, ("change", at, (counts[at] or None, counts[at] + more))) for at, more in fresh.items())
+        counts.update(fresh)
+        shown[time.epoch | 1] = dict(counts)
+    out.extend((rd.Timestamp(epoch), ("table", *pair)) for epoch, table in shown.items() for pair in table.items())
+    return out + [(rd.Timestamp(max(time.epoch for time, _ in stream)), ("end", *pair)) for pair in counts.items()]
+
+
 def delayed_data(rng: random.Random, count: int) -> list[Lists]:
     """A few records are late, and a few are of another year."""
     apart = (0, 0, 0, 0, 0, 0, 0, -12, -25, 5000)
@@ -300,6 +322,7 @@ TOPOLOGIES = {
         Topology("window", numbers(1000), windows, windows_model, {"op": 2}),
         Topology("stateful_map", numbers(1000, 1), stateful, stateful_model, {}),
         Topology("tumbling", session_data, tumbling, tumbling_model, {}),
+        Topology("tables", numbers(1000), tables, tables_model, {}),
         Topology("updates", delayed_data, updates, updates_model, {}),
         Topology("loop", numbers(100, 1), loop, loop_model, {"rebalance": 2}),
         Topology("nested", nested_data, nested, nested_model, {}),
