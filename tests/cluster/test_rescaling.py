@@ -15,7 +15,7 @@ import pytest
 import ray
 
 import rayad as rd
-from rayad.actors.job import Job
+from rayad.actors.job import Job, JobState
 from tests.cluster import recovering
 from tests.cluster.recovering import Paced, by_value, surviving, until, wait_for_snapshots
 from tests.patience import PATIENCE_S
@@ -257,7 +257,7 @@ def test_replicas_that_come_before_any_record_speak_at_the_end_too(nothing_left:
     flow = rd.Dataflow("speaks-at-the-end")
     flow.input("numbers").key_by(lambda n: n % 20).count(name="counts").latest(name="table").collect("table")
     job = flow.submit()
-    until(lambda: job.status().state is rd.JobState.RUNNING, "the job runs")
+    until(lambda: job.status().state is JobState.RUNNING, "the job runs")
     job.rescale({"table": 3})
     numbers = job.input("numbers")
     for epoch in range(3):
