@@ -123,7 +123,7 @@ def tried_ends(kind: str) -> Iterator[Tried]:
                     yield Tried(kind, "ends", source, sink, *judged_in_columns(batch, flow, write(stream, folder)))
                     continue
                 take, expected = write(stream, folder), batch
-                if sink == "to_spark" or (sink == "write_iceberg" and kind != "uuid"):
+                if sink in ("to_spark", "write_delta") or (sink == "write_iceberg" and kind != "uuid"):
                     expected = as_spark_has_it(batch, in_rows=source == "from_items")
                 outcome, problem = judged(
                     counted(expected.to_pylist()), lambda f=flow, t=take: counted(rows_of(t(f.run(runtime="local", parallelism=2))))
@@ -132,7 +132,7 @@ def tried_ends(kind: str) -> Iterator[Tried]:
 
 
 def as_spark_has_it(batch: pa.RecordBatch, *, in_rows: bool) -> pa.RecordBatch:
-    """The batch in Spark's types, and Iceberg's: unsigned integers of 64 bits become decimals, and extension types become their storage. A
+    """The batch in Spark's types, and Delta's and Iceberg's: unsigned integers of 64 bits become decimals, and extension types become their storage. A
     bool8 from Python rows is a plain bool already."""
     column = batch.column("x")
     if column.type == pa.uint64():

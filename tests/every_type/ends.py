@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 
 import rayad as rd
 from rayad.integrations.spark.types import for_spark
@@ -137,6 +138,12 @@ def for_sparks_types(stream: rd.Stream, folder: Path) -> Callable[[Any], Any]:
     return lambda result: for_spark(result["out"])
 
 
+def written_to_delta(stream: rd.Stream, folder: Path) -> Callable[[Any], Any]:
+    """``write_delta``, read by deltalake."""
+    stream.write_delta(str(folder / "out"))
+    return lambda result: DeltaTable(str(folder / "out")).to_pyarrow_table()
+
+
 def written_to_iceberg(stream: rd.Stream, folder: Path) -> Callable[[Any], Any]:
     """``write_iceberg``, read by pyiceberg."""
     catalog = catalog_in(folder)
@@ -153,6 +160,7 @@ SINKS: dict[str, Callable[[rd.Stream, Path], Callable[[Any], Any]]] = {
     "collect": collected,
     "collect(columnar=True)": collected_in_columns,
     "write_parquet": written,
+    "write_delta": written_to_delta,
     "write_iceberg": written_to_iceberg,
     "sink": kept,
     "to_spark": for_sparks_types,
