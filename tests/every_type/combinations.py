@@ -132,8 +132,8 @@ def tried_ends(kind: str) -> Iterator[Tried]:
 
 
 def as_spark_has_it(batch: pa.RecordBatch, *, in_rows: bool) -> pa.RecordBatch:
-    """The batch in Spark's types, and Delta's and Iceberg's: unsigned integers of 64 bits become decimals, and extension types become their storage. A
-    bool8 from Python rows is a plain bool already."""
+    """The batch in Spark's types, and Delta's and Iceberg's: unsigned integers of 64 bits become decimals, and extension types become their
+    storage. A bool8 from Python rows is a plain bool already."""
     column = batch.column("x")
     if column.type == pa.uint64():
         column = column.cast(pa.decimal128(20, 0))
