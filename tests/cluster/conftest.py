@@ -34,7 +34,8 @@ def job_processes(driver: int | None = None, *, kind: str = "") -> list[psutil.P
             words, status = " ".join(process.cmdline()), process.status()
         except psutil.NoSuchProcess:
             continue
-        if words.startswith("ray::") and kind in words and any(name in words for name in ACTORS) and status != psutil.STATUS_ZOMBIE:
+        ours = words.startswith(tuple(f"ray::{name}" for name in ACTORS))  # Ray Data has a coordinator, too
+        if ours and kind in words and status != psutil.STATUS_ZOMBIE:
             found.append(process)
     return found
 
