@@ -233,7 +233,7 @@ def test_actors_that_do_not_start_are_named(nothing_left: Check) -> None:
     flow = rd.Dataflow("greedy")
     flow.from_items([1]).collect("out")
     job = flow.submit(rd.RunConfig(cpus_per_replica=64, autoscaling_cluster=True))
-    named = r"The job waits for placement: 1 of 2 actors have started, after \d+\.\d s; waiting for 'items'\[0\]; free now: [1-4] CPU.*"  # a Spark session of another test may have some
+    named = r"The job waits for placement: 1 of 2 actors have started, after \d+\.\d s; waiting for 'items'\[0\]; free now: [1-4] CPU.*"
     until(lambda: re.fullmatch(named, job.explain_stuck()), "the actor is named")
     assert job.state is JobState.STARTING
     job.cancel()
