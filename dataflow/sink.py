@@ -102,6 +102,10 @@ class Sink(ABC):
 
     commits: bool = False
     """Whether results are shown with each snapshot, by :meth:`commit`; otherwise at the end, by :meth:`publish`."""
+    run: int = 0
+    """The run number of the coordinator that calls, which is greater than that of every one before it; set before any call of a job that
+    keeps snapshots but ``check``, ``identity`` and ``adopt``. A sink that has seen a greater one is called by a coordinator that was taken
+    for dead: raise an error, and change nothing."""
 
     def check(self) -> None:
         """A job starts afresh: raise ConfigError if the output cannot be written there. Not called when a job resumes from a

@@ -22,7 +22,7 @@ import pyarrow.types as pat
 from pyarrow import fs
 
 from rayad.integrations.file_output.committed import open_directory
-from rayad.integrations.file_output.tables import PublishedTable, Superseded, TableSink, Told, are_of, ranges
+from rayad.integrations.file_output.tables import Overtaken, PublishedTable, TableSink, Told, are_of, ranges
 from rayad.integrations.file_output.text_types import check_values
 from rayad.integrations.file_output.writer import StagedFile
 from rayad.integrations.paths import check_filesystem
@@ -327,8 +327,8 @@ class IcebergSink(TableSink):
                     snapshot.delete_data_file(file)
             transaction.commit_transaction()
         except (errors.CommitFailedException, errors.ValidationException, errors.TableAlreadyExistsError) as error:
-            raise Superseded(_first_line(error)) from error
-        except (Superseded, ConfigError):
+            raise Overtaken(_first_line(error)) from error
+        except (Overtaken, ConfigError):
             raise
         except Exception as error:  # of any catalog's client
             raise DataflowError(
@@ -390,7 +390,7 @@ def _guarded(table: Any, key: str, told: str) -> Any:
     def refresh() -> Any:
         load_again()
         if table.properties.get(key) not in (known, told):
-            raise Superseded("another coordinator of this job has committed meanwhile")
+            raise Overtaken("another coordinator of this job has committed meanwhile")
         return table
 
     table.refresh = refresh

@@ -16,8 +16,9 @@ from typing import NamedTuple
 import pyarrow as pa
 from pyarrow import fs
 
-from rayad.integrations.file_output.committed import open_directory, replace_file
+from rayad.integrations.file_output.committed import open_directory
 from rayad.progress import ConfigError, DataflowError
+from rayad.snapshots.port import Port
 
 MARKER = "_SUCCESS"
 FORMAT = "rayad-blocks-1"
@@ -94,7 +95,10 @@ class BlockFolder:
             "schema": base64.b64encode(schema.serialize()).decode(),
             "blocks": [list(block) for block in blocks],
         }
-        replace_file(self.filesystem, f"{self.path}/{MARKER}", json.dumps(plain, indent=1).encode(), through=f"{self.path}/writing")
+        if not Port(self.filesystem, self.path).create(MARKER, json.dumps(plain, indent=1).encode()):
+            there = self.read()
+            assert there is not None
+            return there  # another driver has staged the same meanwhile
         return StagedInput(copy, schema, tuple(blocks))
 
     def stage(self, schema: pa.Schema, write: Callable[[str], Sequence[StagedBlock]]) -> StagedInput:

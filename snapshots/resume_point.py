@@ -273,9 +273,11 @@ def begin_run(
 
     Raises SnapshotError when the graph does not fit, or the snapshot asked for is missing or damaged.
     """
+    store.prepare()
     for _ in range(CLAIMS_MAX):
         numbers = store.numbers()
         newest = numbers[-1] if numbers else 0
+        claims = store.claims()
         manifest, remarks = choose(store, resume)
         if manifest is not None and manifest.kind != "start":
             wrong = misfits(manifest, graph, key_groups)
@@ -287,13 +289,16 @@ def begin_run(
                     + ". Run the dataflow that the snapshot was taken of, or begin afresh with resume='never'"
                 )
         if manifest is None:
-            begun = Manifest(newest + 1, job, graph, key_groups, (), kind="start", run=run, notes=start(None))
+            notes = {**start(None), "claims": [*claims, newest + 1]}
+            begun = Manifest(newest + 1, job, graph, key_groups, (), kind="start", run=run, notes=notes)
         else:
-            begun = claim_of(manifest, numbers, graph=graph, run=run, reopens=reopens)
+            begun = claim_of(manifest, numbers, claims, graph=graph, run=run, reopens=reopens)
             if begun.kind == "start":
                 begun = dataclasses.replace(begun, notes={**begun.notes, **start(manifest)})
         try:
-            store.publish(begun)
+            store.publish(begun, after=newest)
+        except StoreAwayError:
+            raise
         except SnapshotError:
             now = store.numbers()
             if now and now[-1] > newest:
@@ -305,10 +310,13 @@ def begin_run(
     )
 
 
-def claim_of(manifest: Manifest, numbers: list[int], *, graph: Graph, run: str, reopens: Collection[str] = ()) -> Manifest:
+def claim_of(
+    manifest: Manifest, numbers: list[int], claims: Collection[int], *, graph: Graph, run: str, reopens: Collection[str] = ()
+) -> Manifest:
     """What a run publishes when it resumes from a snapshot that is not the newest of its own: the same parts, under a new number.
 
     From then on the older run can publish nothing, and those of ``numbers`` (in the store) that are newer than the snapshot are void.
+    ``claims``: those before it.
 
     Where the job was complete it stays complete, unless it has live inputs that ``reopens`` names: they are open again, in the epoch in
     which they were closed, and the notes say so (``reopened``: that epoch by name) to whoever reads the parts.
@@ -318,11 +326,13 @@ def claim_of(manifest: Manifest, numbers: list[int], *, graph: Graph, run: str, 
     kind = manifest.kind if manifest.kind in ("start", "final") and not reopened else "resume"
     stands_for = manifest.notes.get("stands_for", manifest.number)  # a claim on a claim stands for what the first stands for
     void = {*manifest.notes.get("void", ()), *(number for number in numbers if number > manifest.number)}
-    told = {"resumed_from": manifest.number, "stands_for": stands_for, "void": sorted(void & set(numbers))}
+    number = numbers[-1] + 1
+    told = {"resumed_from": manifest.number, "stands_for": stands_for, "void": sorted(void & set(numbers)), "claims": [*claims, number]}
     if reopened:
         open_again = {name: [states[name][0], epoch, states[name][2], epoch, epoch] for name, epoch in reopened.items()}
         told |= {"reopened": reopened, "input_states": {**states, **open_again}}
-    return dataclasses.replace(manifest, number=numbers[-1] + 1, graph=graph, kind=kind, run=run, notes={**manifest.notes, **told})
+    inherited = {name: note for name, note in manifest.notes.items() if name != "kept"}
+    return dataclasses.replace(manifest, number=number, graph=graph, kind=kind, run=run, notes={**inherited, **told})
 
 
 __all__ = ["NEVER", "begin_run", "choose", "claim_of", "input_changes", "misfits", "what_would_do"]

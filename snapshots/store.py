@@ -1,12 +1,21 @@
 """Where snapshots are kept: parts with checksums, and a JSON manifest whose appearance makes the snapshot.
 
-Layout below a folder of any of pyarrow's file systems (local, S3, HDFS, GCS)::
+Layout below a folder of a file system of pyarrow's that can create a file if it is absent (local, S3, GCS, Azure)::
 
     <number, 12 digits>/<vertex>-<replica>-<attempt>.part      pickled by the replica; never read before its checksum holds
     <number, 12 digits>/manifest.json                          written last, in one step
 
 The digest of a part is SHA-256, or HMAC-SHA-256 when the store has a secret; the manifest carries one over itself. A part may be named by
 later manifests (incremental snapshots): it is deleted only when no manifest that is kept names it.
+
+**Who may publish.** Manifests have consecutive numbers, and each number is taken once. A run begins by taking one, its *claim*; the number
+of its claim is its *run number*. From then on an older run that still lives can publish nothing: its next number is taken, or there is a
+higher one. Numbers are free again when retention has deleted their manifests. So each manifest carries the run numbers so far
+(``notes["claims"]``): what an older run has put under such a number later is *overtaken*, and nobody resumes from it.
+
+**What may be deleted.** A run deletes only snapshots that one of its own manifests has retired: each says which older ones are kept
+(``notes["kept"]``). So a run that has been superseded, and does not know it, deletes nothing from which its successor resumes: that one
+has seen the manifest. Both are design ``docs/design/fence.md``.
 """
 
 from __future__ import annotations
@@ -16,23 +25,27 @@ import hmac
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from pyarrow import fs
 
 from rayad.progress import SnapshotError, say
+from rayad.snapshots.port import Port
 
 FORMAT = 1
 """Of manifests and parts; a store refuses others."""
 MANIFEST = "manifest.json"
 _NUMBER = re.compile(r"\d{12}")
-_CHUNK_BYTES = 1 << 20
 
 
 class StoreAwayError(SnapshotError):
-    """The store cannot be listed or read at the moment; nothing is known to be damaged."""
+    """The store cannot be listed or read at the moment, or its newest snapshot is not there; nothing is known to be damaged."""
+
+
+class Superseded(SnapshotError):
+    """Another run of the same job has claimed the store: this one must end, publish nothing and delete nothing."""
 
 
 class PartFile(NamedTuple):
@@ -131,6 +144,11 @@ class Manifest:
         except (KeyError, TypeError, ValueError) as error:
             raise SnapshotError(f"its manifest lacks a field or has one too many: {type(error).__name__}: {say(error)}") from error
 
+    @property
+    def claims(self) -> tuple[int, ...]:
+        """The run numbers of the job so far, ascending, the last its own; none where an earlier version has written it."""
+        return tuple(self.notes.get("claims", ()))
+
     def files(self) -> set[PartFile]:
         """All files that it names."""
         files = {file for part in self.parts for file in part.files}
@@ -160,8 +178,8 @@ class SnapshotStore:
             filesystem, folder = fs.LocalFileSystem(), os.path.abspath(os.path.expanduser(folder))
         self.filesystem = filesystem
         self.folder = folder.rstrip("/")
+        self.port = Port(filesystem, folder)
         self._secret = secret
-        self._is_local = isinstance(filesystem, fs.LocalFileSystem)
 
     # -- parts ---------------------------------------------------------------------------------------
     def write_part(self, number: int, vertex: str, replica: int, chunks: Iterable[bytes | memoryview], *, attempt: str = "0") -> PartFile:
@@ -169,22 +187,31 @@ class SnapshotStore:
         name = f"{number:012d}/{_safe(vertex)}-{replica}-{attempt}.part"
         digest, size = self._digest(), 0
         try:
-            self.filesystem.create_dir(f"{self.folder}/{number:012d}", recursive=True)
-            with self.filesystem.open_output_stream(f"{self.folder}/{name}", compression=None) as stream:
+            self._make_folder(number)
+            with self.port.writing(name) as stream:
                 for chunk in chunks:
                     stream.write(chunk)
                     digest.update(chunk)
                     size += chunk.nbytes if isinstance(chunk, memoryview) else len(chunk)
-            self._sync(name)
         except OSError as error:
             raise SnapshotError(f"cannot write part {name} of snapshot {number} to {self.folder!r}: {error}") from error
         return PartFile(name, size, digest.hexdigest())
 
+    def prepare(self) -> None:
+        """Make the folder of the store. Done when a job begins, never later: a folder that has gone away must not come back empty."""
+        try:
+            self.port.make_folder()
+        except OSError as error:
+            raise SnapshotError(f"cannot make the snapshot store {self.folder!r}: {error}") from error
+
+    def _make_folder(self, number: int) -> None:
+        """Of a snapshot; the store's own folder has to be there."""
+        self.port.make_folder(f"{number:012d}", parents=False)
+
     def read_part(self, file: PartFile) -> bytes:
         """The content, after its length and digest have been checked. Raises SnapshotError naming the file otherwise."""
         try:
-            with self.filesystem.open_input_stream(f"{self.folder}/{file.path}", compression=None) as stream:
-                data: bytes = stream.read()
+            data = self.port.read(file.path)
         except OSError as error:
             raise SnapshotError(f"part {file.path} in {self.folder!r} cannot be read: {error}", path=file.path) from error
         if len(data) != file.size:
@@ -201,10 +228,9 @@ class SnapshotStore:
         """As :meth:`read_part`, a piece at a time and without giving the content."""
         digest, size = self._digest(), 0
         try:
-            with self.filesystem.open_input_stream(f"{self.folder}/{file.path}", compression=None) as stream:
-                while piece := stream.read(_CHUNK_BYTES):
-                    digest.update(piece)
-                    size += len(piece)
+            for piece in self.port.pieces(file.path):
+                digest.update(piece)
+                size += len(piece)
         except OSError as error:
             raise SnapshotError(f"part {file.path} in {self.folder!r} cannot be read: {error}", path=file.path) from error
         if size != file.size or not hmac.compare_digest(digest.hexdigest(), file.digest):
@@ -214,67 +240,68 @@ class SnapshotStore:
             )
 
     # -- manifests -----------------------------------------------------------------------------------
-    def publish(self, manifest: Manifest) -> None:
-        """Make a snapshot of its parts, in one step.
+    def publish(self, manifest: Manifest, *, after: int) -> None:
+        """Make a snapshot of its parts, in one step. ``after``: the newest snapshot that its run knows, 0: none.
 
-        Raises SnapshotError when there is one of that number or a newer one, or when it cannot be written. Newer ones count because
-        the manifest that took the number may have been deleted since; the check is repeated afterwards, since this process may have paused.
+        Raises StoreAwayError when that one is not there: the folder has gone away, or is another one; then nothing is published, since what
+        the manifest builds on is not there. Raises SnapshotError when there is a snapshot of its number or a newer one, which is said
+        after the creation, too: then the run is over, and its manifest stays where it is (who has published the newer one knows whether it
+        counts). Or when it cannot be written.
         """
-        name = f"{manifest.number:012d}/{MANIFEST}"
-        path = f"{self.folder}/{name}"
-        self._refuse_unless_newest(manifest.number, manifest.number)
+        number = manifest.number
+        self._refuse_unless_newest(number, after, number)
         body = json.dumps(manifest.to_json(), sort_keys=True)
         data = json.dumps({"manifest": body, "digest": self._digest_of(body.encode())}).encode()
         try:
-            self.filesystem.create_dir(f"{self.folder}/{manifest.number:012d}", recursive=True)
-            # Object stores show an object when it is whole; elsewhere it appears by its renaming.
-            target = f"{path}.writing" if self._is_local else path
-            with self.filesystem.open_output_stream(target, compression=None) as stream:
-                stream.write(data)
-            if self._is_local:
-                self._sync(f"{name}.writing")
-                os.link(target, path)  # unlike a renaming it fails when somebody else was first
-                os.unlink(target)
-                self._sync_folder(os.path.dirname(path))
-                self._sync_folder(self.folder)
-        except FileExistsError:
-            raise SnapshotError(
-                f"snapshot {manifest.number} is there already in {self.folder!r}: two coordinators, or a number used twice"
-            ) from None
+            self._make_folder(number)
+            is_ours = self.port.create(f"{number:012d}/{MANIFEST}", data)
+            self.port.sync()
         except OSError as error:
-            raise SnapshotError(f"cannot publish snapshot {manifest.number} in {self.folder!r}: {error}") from error
-        try:
-            self._refuse_unless_newest(manifest.number, manifest.number + 1)
-        except SnapshotError as refused:
-            try:
-                self.filesystem.delete_file(path)
-            except OSError as error:
-                raise SnapshotError(f"{refused}; snapshot {manifest.number} may be there all the same: {error}") from error
-            raise
+            raise SnapshotError(f"cannot publish snapshot {number} in {self.folder!r}: {error}") from error
+        if not is_ours:
+            raise SnapshotError(f"snapshot {number} is there already in {self.folder!r}: two coordinators, or a number used twice")
+        self._refuse_unless_newest(number, after, number + 1)
 
-    def _refuse_unless_newest(self, number: int, at_least: int) -> None:
+    def _refuse_unless_newest(self, number: int, after: int, at_least: int) -> None:
         numbers = self.numbers()
         if numbers and numbers[-1] >= at_least:
             what = "is there already" if number in numbers else f"comes after snapshot {numbers[-1]}, which is there"
             raise SnapshotError(f"snapshot {number} {what} in {self.folder!r}: two coordinators, or a number used twice")
+        if after and after not in numbers:
+            raise StoreAwayError(
+                f"snapshot {after}, the newest, is not in {self.folder!r} any more: the folder has gone away, is another one, or was "
+                "emptied; nothing is published there until it is back"
+            )
 
     def numbers(self) -> list[int]:
         """The snapshots that have been published, ascending. Raises StoreAwayError when the folder cannot be listed."""
         try:
-            infos = self.filesystem.get_file_info(fs.FileSelector(self.folder, allow_not_found=True))
-            names = sorted(info.base_name for info in infos if info.type == fs.FileType.Directory and _NUMBER.fullmatch(info.base_name))
-            paths = [f"{self.folder}/{name}/{MANIFEST}" for name in names]
-            found = self.filesystem.get_file_info(paths) if paths else []
+            names = [entry.name for entry in self.port.entries() if not entry.is_file and _NUMBER.fullmatch(entry.name)]
+            found = self.port.files(f"{name}/{MANIFEST}" for name in names)
         except OSError as error:
             raise StoreAwayError(f"the snapshots in {self.folder!r} cannot be listed: {error}") from error
-        return [int(name) for name, info in zip(names, found, strict=True) if info.type == fs.FileType.File]
+        return [int(name) for name, file in zip(names, found, strict=True) if file is not None]
+
+    def claims(self) -> list[int]:
+        """The run numbers that manifests in the store know of, ascending, without those that concern no snapshot that is there."""
+        numbers, known = self.numbers(), set[int]()
+        for number in numbers:
+            try:
+                known.update(self.load(number).claims)
+            except StoreAwayError:
+                raise
+            except SnapshotError:
+                continue  # damaged; others know what it knew, but for its own claim, from which nobody can resume
+        claims = sorted(known)
+        while len(claims) > 1 and numbers and claims[1] <= numbers[0]:
+            del claims[0]
+        return claims
 
     def load(self, number: int) -> Manifest:
         """A published snapshot's manifest. Raises SnapshotError, naming it, when it is missing or not as it was written."""
         name = f"{number:012d}/{MANIFEST}"
         try:
-            with self.filesystem.open_input_stream(f"{self.folder}/{name}", compression=None) as stream:
-                outer = json.loads(stream.read())
+            outer = json.loads(self.port.read(name))
             body = outer["manifest"]
             digest = outer["digest"]
         except OSError as error:
@@ -295,23 +322,41 @@ class SnapshotStore:
         """Each snapshot's number, its manifest where that can be read, and why the snapshot cannot be used; "" when all of it is whole.
 
         A run that resumes from an older snapshot makes those in between void: what they committed was rolled back. Each later
-        manifest lists them (``notes["void"]``).
+        manifest lists them (``notes["void"]``). Those that a newer one has retired may be about to be deleted; those that an older run has
+        published behind the claim of a newer one are overtaken. Of all these no manifest is given.
         """
         void: dict[int, int] = {}
+        kept: list[tuple[int, frozenset[int]]] = []  # by the number of a manifest, the older ones that it keeps
+        claims: tuple[int, ...] = ()
         for number in reversed(self.numbers()):
-            if number in void:
-                yield number, None, f"snapshot {void[number]} says that snapshot {number} is void"
+            why = self._why_over(number, void, kept)
+            if why:
+                yield number, None, why
                 continue
             manifest = None
             try:
                 manifest = self.load(number)
+                run = max((claim for claim in claims if claim <= number), default=0)
+                if run and manifest.claims and manifest.claims[-1] < run:
+                    yield number, None, f"snapshot {number} is of run {manifest.claims[-1]}, which run {run} had superseded before"
+                    continue
+                claims = claims or manifest.claims
                 void.update(dict.fromkeys(manifest.notes.get("void", ()), number))
+                if "kept" in manifest.notes:
+                    kept.append((number, frozenset(manifest.notes["kept"])))
                 for file in sorted(manifest.files()):
                     self.check_part(file)
             except SnapshotError as error:
                 yield number, manifest, str(error)
                 continue
             yield number, manifest, ""
+
+    @staticmethod
+    def _why_over(number: int, void: dict[int, int], kept: list[tuple[int, frozenset[int]]]) -> str:
+        if number in void:
+            return f"snapshot {void[number]} says that snapshot {number} is void"
+        retired = next((by for by, those in kept if number not in those), None)
+        return f"snapshot {retired} has retired snapshot {number}" if retired is not None else ""
 
     def latest(self) -> tuple[Manifest | None, list[str]]:
         """The newest snapshot of which manifest and all parts are as they were written (None: there is none), and why newer ones are not
@@ -323,53 +368,66 @@ class SnapshotStore:
             refused.append(f"snapshot {number} is not used: {why}")
         return None, refused
 
-    def retain(self, keep: int, *, also: Sequence[int] = ()) -> list[int]:
-        """Delete all but the newest ``keep`` snapshots and those of ``also`` (savepoints), and parts that no kept one names.
+    def to_keep(self, number: int, keep: int, savepoints: Collection[int]) -> list[int]:
+        """Which snapshots stay when ``number`` is published: the newest ``keep - 1`` below it that can be read and are not void, and
+        savepoints. Others that cannot be read stay, too, for somebody who can repair them; they do not count."""
+        void: set[int] = set()
+        stay, count = [], 1
+        for older in reversed([one for one in self.numbers() if one < number]):
+            if older in savepoints:
+                stay.append(older)
+            elif older not in void and count < keep:
+                stay.append(older)
+                try:
+                    void.update(self.load(older).notes.get("void", ()))
+                    count += 1
+                except SnapshotError:
+                    continue
+        return sorted(stay)
 
-        Gives the numbers deleted. The manifest goes first: a crash in between leaves parts behind, never a manifest without them.
+    def retain(self, number: int, kept: Collection[int]) -> list[int]:
+        """Delete the snapshots below ``number`` that its manifest has retired, and parts up to it that neither it nor a kept one names.
+
+        Gives the numbers deleted. The manifest goes first: a crash in between leaves parts behind, never a manifest without them. What is
+        newer is left alone: it may be being written, or is of a run that has superseded this one.
         Raises SnapshotError when the store does not do it: then the next time does the rest.
         """
         try:
-            return self._retain(keep, also)
+            return self._retain(number, {*kept, number})
         except OSError as error:
             raise SnapshotError(f"old snapshots in {self.folder!r} cannot be deleted: {error}") from error
 
-    def _retain(self, keep: int, also: Sequence[int]) -> list[int]:
-        numbers = self.numbers()
-        whole: dict[int, Manifest] = {}
-        damaged: set[int] = set()  # unusable ones do not count; they stay for somebody who can repair them
-        wanted = set(also) & set(numbers)
-        for number in reversed(numbers):
-            if number not in wanted and len(whole) >= keep:
-                continue
+    def _retain(self, number: int, kept: set[int]) -> list[int]:
+        numbers = [one for one in self.numbers() if one <= number]
+        if number not in numbers:
+            raise StoreAwayError(f"snapshot {number} is not in {self.folder!r} any more: nothing is deleted there until it is back")
+        named: set[str] = set()
+        damaged: set[int] = set()
+        for one in kept & set(numbers):
             try:
-                whole[number] = self.load(number)
+                named.update(file.path for file in self.load(one).files())
+            except StoreAwayError:
+                raise
             except SnapshotError:
-                damaged.add(number)
-        named = {file.path for manifest in whole.values() for file in manifest.files()}
-        kept = damaged | whole.keys()
-        gone = [number for number in numbers if number not in kept]
-        for number in gone:
-            self.filesystem.delete_file(f"{self.folder}/{number:012d}/{MANIFEST}")
-        newest = numbers[-1] if numbers else 0
-        infos = self.filesystem.get_file_info(fs.FileSelector(self.folder, allow_not_found=True))
-        for info in infos:
-            if info.type != fs.FileType.Directory or not _NUMBER.fullmatch(info.base_name) or int(info.base_name) > newest:
-                continue  # a newer one may be being written
-            if int(info.base_name) in damaged:
+                damaged.add(one)
+        gone = [one for one in numbers if one not in kept]
+        for one in gone:
+            self.port.delete(f"{one:012d}/{MANIFEST}")
+        for entry in self.port.entries():
+            if entry.is_file or not _NUMBER.fullmatch(entry.name) or int(entry.name) > number or int(entry.name) in damaged:
                 continue
-            self._clean(info.base_name, named, int(info.base_name) in kept)
+            self._clean(entry.name, named, int(entry.name) in kept)
         return gone
 
     def _clean(self, name: str, named: set[str], is_kept: bool) -> None:
         left = 0
-        for info in self.filesystem.get_file_info(fs.FileSelector(f"{self.folder}/{name}", allow_not_found=True)):
-            if f"{name}/{info.base_name}" in named or (is_kept and info.base_name == MANIFEST):
+        for entry in self.port.entries(name):
+            if entry.name in named or (is_kept and entry.name == f"{name}/{MANIFEST}"):
                 left += 1
             else:
-                self.filesystem.delete_file(info.path)
+                self.port.delete(entry.name)
         if not left:
-            self.filesystem.delete_dir(f"{self.folder}/{name}")
+            self.port.delete_folder(name)
 
     # -- small things ----------------------------------------------------------------------------------
     def _digest(self) -> Any:
@@ -379,18 +437,6 @@ class SnapshotStore:
         digest = self._digest()
         digest.update(data)
         return str(digest.hexdigest())
-
-    def _sync(self, name: str) -> None:
-        if self._is_local:
-            with open(f"{self.folder}/{name}", "rb") as file:
-                os.fsync(file.fileno())
-
-    def _sync_folder(self, path: str) -> None:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def below(folder: str, *names: str) -> str:
@@ -408,4 +454,4 @@ def _safe(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_]", lambda match: f"%{ord(match[0]):x}", name)
 
 
-__all__ = ["FORMAT", "Manifest", "PartFile", "ReplicaPart", "SnapshotStore", "StagedPart", "StoreAwayError", "below"]
+__all__ = ["FORMAT", "Manifest", "PartFile", "ReplicaPart", "SnapshotStore", "StagedPart", "StoreAwayError", "Superseded", "below"]

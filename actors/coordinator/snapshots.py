@@ -22,13 +22,13 @@ from rayad.actors.plane.protocol import COORDINATOR, Kind, replica_name, stage_o
 from rayad.actors.process.mailbox import Mailbox
 from rayad.actors.replica.part_files import write_staged
 from rayad.actors.status.journal import Journal
-from rayad.actors.store.job_store import JobStore, Superseded, describe_snapshot
+from rayad.actors.store.job_store import JobStore, describe_snapshot
 from rayad.actors.store.line_file import LineFile
 from rayad.dataflow.plan import Plan
 from rayad.progress import ProtocolError, SnapshotError
 from rayad.snapshots.attempts import ReplicaName, SnapshotStatistics
 from rayad.snapshots.barrier import Barrier
-from rayad.snapshots.store import Manifest
+from rayad.snapshots.store import Manifest, Superseded
 
 JOURNAL_S = 1.0
 """How long the end of a job waits for its journal to be written."""

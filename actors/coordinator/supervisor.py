@@ -35,10 +35,10 @@ from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, stage_of
 from rayad.actors.replica.report import ReplicaReport
 from rayad.actors.replica.source_parts import parts_of
 from rayad.actors.replica.user_errors import restarts_of
-from rayad.actors.store.job_store import JobStore, NothingWhole, Superseded
+from rayad.actors.store.job_store import JobStore, NothingWhole
 from rayad.dataflow.resources import told_resources
 from rayad.progress import DataflowError, RayadError, say
-from rayad.snapshots.store import Manifest, StoreAwayError
+from rayad.snapshots.store import Manifest, StoreAwayError, Superseded
 
 CALL_S = 30.0
 """For an answer that is there: only its transfer can take long."""

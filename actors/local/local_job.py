@@ -36,7 +36,7 @@ from rayad.actors.replica.core import ReplicaCore
 from rayad.actors.replica.user_errors import restarts_of, sign_of
 from rayad.actors.status.journal import Journal
 from rayad.actors.status.taking import StatusTaker
-from rayad.actors.store.job_store import JobStore, NothingWhole, Superseded
+from rayad.actors.store.job_store import JobStore, NothingWhole
 from rayad.dataflow.config import RunConfig, ScalingConfig, check_timeout, configured, not_changed_locally
 from rayad.dataflow.plan import Plan
 from rayad.dataflow.records.users_line import users_level
@@ -53,7 +53,7 @@ from rayad.progress import (
     say,
     show,
 )
-from rayad.snapshots.store import Manifest, StoreAwayError
+from rayad.snapshots.store import Manifest, StoreAwayError, Superseded
 
 LOOKS_EVERY_STEPS = 16
 """How often the clock is looked at for snapshots."""

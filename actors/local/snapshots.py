@@ -22,13 +22,13 @@ from rayad.actors.replica.participant import Capture, Participant
 from rayad.actors.replica.rest import freeze
 from rayad.actors.replica.upstream import Region
 from rayad.actors.status.journal import Journal
-from rayad.actors.store.job_store import JobStore, Superseded
+from rayad.actors.store.job_store import JobStore
 from rayad.dataflow.logical_graph import NodeKind
 from rayad.dataflow.plan import Plan
 from rayad.progress import SnapshotError
 from rayad.snapshots.attempts import PartReport, SnapshotAttempts, SnapshotStatistics
 from rayad.snapshots.barrier import Barrier
-from rayad.snapshots.store import Manifest, ReplicaPart, StagedPart
+from rayad.snapshots.store import Manifest, ReplicaPart, StagedPart, Superseded
 
 Pieces = list[bytes | memoryview]
 

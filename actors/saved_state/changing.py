@@ -235,10 +235,10 @@ class _Changing:
         epoch = self._epoch(rests)
         taken_over = set(self.changes.names.values())
         parts += [part for stage in self.plan.stages if stage.name not in taken_over for part in writer.begun(stage, epoch)]
-        claim = claim_of(manifest, keeper.store.numbers(), graph=keeper.graph, run=manifest.run)
-        keeper.store.publish(
-            replace(claim, kind="savepoint", parts=tuple(parts), staged=self._staged(), notes={**claim.notes, **self._notes(epoch)})
-        )
+        numbers = keeper.store.numbers()
+        claim = claim_of(manifest, numbers, keeper.store.claims(), graph=keeper.graph, run=manifest.run)
+        made = replace(claim, kind="savepoint", parts=tuple(parts), staged=self._staged(), notes={**claim.notes, **self._notes(epoch)})
+        keeper.store.publish(made, after=numbers[-1])
         return keeper.path_of(self.number)
 
     # -- does the rest fit --------------------------------------------------------------------------

@@ -62,16 +62,19 @@ def write_state(flow: Any, tables: Mapping[str, Any], run: RunConfig | None = No
             f"write_state: {store.folder!r} has snapshots {numbers} of this job already: give another RunConfig(name=...) or storage_path, "
             "or change the state of one with submit(resume=..., map_state={...})"
         )
-    number = numbers[-1] + 1 if numbers else 1
+    store.prepare()
+    newest = numbers[-1] if numbers else 0
+    number = newest + 1
     writer = PartWriter(store, number, plan)
     parts = [part for name, given in tables.items() for part in writer.written(name, given, f"write_state: {name!r}")]
     parts += [part for stage in plan.stages for part in writer.begun(stage, epoch)]
     notes = {
         "layout": layout_notes(plan, asked_of(plan)),
         "input_states": {name: [0, epoch] for name in plan.inputs},
+        "claims": [*store.claims(), number],
         **keeper.check_sinks(),
     }
-    store.publish(Manifest(number, keeper.job, keeper.graph, plan.key_groups, tuple(parts), kind="savepoint", notes=notes))
+    store.publish(Manifest(number, keeper.job, keeper.graph, plan.key_groups, tuple(parts), kind="savepoint", notes=notes), after=newest)
     return keeper.path_of(number)
 
 

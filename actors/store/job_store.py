@@ -23,7 +23,7 @@ from rayad.dataflow.plan import Plan
 from rayad.progress import SnapshotError
 from rayad.snapshots.attempts import SnapshotAttempts, SnapshotStatistics
 from rayad.snapshots.resume_point import NEVER, begin_run, claim_of
-from rayad.snapshots.store import MANIFEST, Manifest, SnapshotStore, StoreAwayError, below
+from rayad.snapshots.store import MANIFEST, Manifest, SnapshotStore, StoreAwayError, Superseded, below
 
 _log = logging.getLogger(__name__)
 DEFAULT_FOLDER = os.path.join("~", ".rayad")
@@ -46,6 +46,7 @@ class JobStore:
         run: tells this run from others of the job.
         calls: makes the calls of sinks, and lets other threads see which is under way.
         earlier: runs whose coordinators have died: if one of them has begun, this one resumes from its snapshots, whatever ``resume`` says.
+        has_begun: whether one of them is known to have begun: then a store without snapshots has gone away.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class JobStore:
         *,
         run: str | None = None,
         earlier: Collection[str] = (),
+        has_begun: bool = False,
         calls: SinkCalls | None = None,
     ) -> None:
         self.job = job
@@ -67,6 +69,7 @@ class JobStore:
         self.graph = {**graph_shape(plan), "movable": [stage.name for stage in plan.stages if may_resume(stage, plan)]}
         self.run = run if run is not None else secrets.token_hex(8)
         self._earlier = earlier
+        self._has_begun = has_begun
         self.begun: Manifest | None = None
         self.manifest: Manifest | None = None
         """What a recovery resumes from."""
@@ -76,6 +79,7 @@ class JobStore:
         self.remarks: list[str] = []
         self.savepoints: list[int] = []
         self._newest = 0  # that this run has published
+        self._claims: list[int] = []  # of the runs of the job until now, the last of this one
         self._void: list[int] = []  # snapshots in the store from which nothing may resume
 
     def begin(self) -> Manifest:
@@ -83,6 +87,10 @@ class JobStore:
         resume = self.config.resume
         if isinstance(resume, str) and resume not in ("latest", NEVER):
             resume = self.number_of(resume)
+        if self._has_begun and not self.store.numbers():
+            raise StoreAwayError(
+                f"{self.store.folder!r} has no snapshot, although job {self.job!r} has run: the folder has gone away, or is another one"
+            )
         if self._earlier and any(found is not None and found.run in self._earlier for found in self._newest_manifest()):
             resume = "latest"
         self.begun, self.remarks = begin_run(
@@ -100,6 +108,9 @@ class JobStore:
         self.manifest = self.begun
         self._newest = self.begun.number
         self._void = self.begun.notes.get("void", [])
+        self._claims = list(self.begun.claims)
+        for sink in self.plan.sinks:
+            sink.sink.run = self.begun.number
         if "stands_for" in self.begun.notes:
             for sink in self.plan.sinks:
                 identity = self.identities.get(sink.key)
@@ -113,8 +124,13 @@ class JobStore:
         assert self.begun is not None
         assert self.manifest is not None
         refused: list[str] = []
-        if not self.store.numbers():
-            raise StoreAwayError(f"{self.store.folder!r} has no snapshot at all, although job {self.job!r} has published {self._newest}")
+        numbers = self.store.numbers()
+        if not numbers or numbers[-1] < self._newest:
+            has = f"its newest is {numbers[-1]}" if numbers else "it has none at all"
+            raise StoreAwayError(
+                f"snapshot {self._newest}, the newest of job {self.job!r}, is not in {self.store.folder!r} ({has}): the folder has gone "
+                "away, is another one, or was emptied"
+            )
         for number, found, why in self.store.newest_first():
             if number < self.begun.number:
                 break
@@ -143,10 +159,14 @@ class JobStore:
         known: dict[str, Any] = {"job": self.job, "graph": self.graph, "key_groups": self.plan.key_groups, "run": self.run}
         attempt = [incarnation, snapshots.attempts]
         self._merge_staged(snapshots, incarnation)
-        notes = {**notes, "identities": self.identities, "void": self._void, "attempt": attempt}
+        kept = self.store.to_keep(self._newest + 1, self.config.snapshots.keep, self.savepoints)
+        notes = {**notes, "identities": self.identities, "void": self._void, "attempt": attempt, "claims": self._claims, "kept": kept}
         manifest = snapshots.manifest(incarnation=incarnation, notes=notes, **known)
         try:
-            self.store.publish(manifest)
+            self.store.publish(manifest, after=self._newest)
+        except StoreAwayError:
+            snapshots.base = 0  # nothing is known to be there on which an increment could build: the next snapshot is whole
+            raise
         except SnapshotError:
             numbers = self.store.numbers()
             if not numbers or numbers[-1] < manifest.number:
@@ -193,12 +213,14 @@ class JobStore:
         return StagedValues(self.store, [one for one in manifest.staged if one.sink == key])
 
     def retain(self) -> bool:
-        """Delete all but the newest snapshots, savepoints, and the beginning of this run as long as nothing newer is there.
+        """Delete what the newest snapshot of this run has retired: all but the newest snapshots and savepoints.
 
         False when the store failed: the next call tries again.
         """
+        if self.manifest is None or "kept" not in self.manifest.notes:
+            return True  # a claim retires nothing
         try:
-            self.store.retain(self.config.snapshots.keep, also=self.savepoints)
+            self.store.retain(self.manifest.number, self.manifest.notes["kept"])
         except SnapshotError as error:
             _log.warning("job %r: %s", self.job, error)
             return False
@@ -236,9 +258,10 @@ class JobStore:
 
     def _take_again(self, manifest: Manifest) -> Manifest:
         """The job resumes from an older snapshot than the newest: the newer ones are void, even if they can be read again later."""
-        claim = claim_of(manifest, self.store.numbers(), graph=self.graph, run=self.run)
-        self.store.publish(claim)
+        claim = claim_of(manifest, self.store.numbers(), self._claims, graph=self.graph, run=self.run)
+        self.store.publish(claim, after=self._newest)
         self._newest = claim.number
+        self._claims = list(claim.claims)
         self._void = claim.notes["void"]
         return claim
 
@@ -297,10 +320,6 @@ class JobStore:
 def number_for_sinks(manifest: Manifest) -> int:
     """The number under which sinks have committed what a manifest names: a claim stands for the snapshot from which its run resumed."""
     return int(manifest.notes.get("stands_for", manifest.number))
-
-
-class Superseded(SnapshotError):
-    """Another run of the same job has claimed the store: this one must end and publish nothing."""
 
 
 class NothingWhole(SnapshotError):

@@ -24,11 +24,11 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow import fs
 
-from rayad.integrations.file_output.committed import CommittedFile, sync
 from rayad.integrations.file_output.formats import ParquetFormat
+from rayad.integrations.file_output.manifests import CommittedFile
 from rayad.progress import DataflowError
+from rayad.snapshots.port import Port
 
 JOIN_FILES = 10
 """So many files of a tier are joined."""
@@ -61,11 +61,16 @@ def tier(joined: int) -> int:
     return level
 
 
+def may_be_joined(file: CommittedFile, job: str) -> bool:
+    """Whether a file of a job is one that is joined at all, now or later."""
+    return file.job == job and file.snapshot > 0 and file.size_bytes < SMALL_BYTES and file.name.endswith(".parquet")
+
+
 def groups_to_join(files: Iterable[CommittedFile], job: str, newest: int) -> list[list[CommittedFile]]:
     """Which files of a job are joined now: each group to one file, of snapshots before ``newest``."""
     tiers: dict[tuple[str, int], list[CommittedFile]] = defaultdict(list)
     for file in files:
-        if file.job == job and 0 < file.snapshot < newest and file.size_bytes < SMALL_BYTES and file.name.endswith(".parquet"):
+        if may_be_joined(file, job) and file.snapshot < newest:
             tiers[file.name.rpartition("/")[0], tier(file.joined)].append(file)
     groups = [_that_fit(sorted(some, key=lambda file: (file.snapshot, file.name))) for some in tiers.values()]
     full = [group for group in groups if len(group) >= JOIN_FILES]
@@ -85,8 +90,8 @@ def _that_fit(files: list[CommittedFile]) -> list[CommittedFile]:
 class Joiner:
     """Writes joined and cut files of one output."""
 
-    def __init__(self, kind: ParquetFormat, filesystem: fs.FileSystem, path: str) -> None:
-        self._format, self._filesystem, self._path = kind, filesystem, path
+    def __init__(self, kind: ParquetFormat, port: Port) -> None:
+        self._format, self._port = kind, port
 
     def join(self, group: list[CommittedFile], staged: str, name: str) -> CommittedFile:
         """One file with the rows of a group, in order of their snapshots; it is written to ``staged``."""
@@ -114,8 +119,8 @@ class Joiner:
 
     def _read(self, file: CommittedFile) -> tuple[pa.Table, list[Rows]]:
         """A file's rows, and of which snapshots they are."""
-        path = f"{self._path}/{file.name}"
-        with self._filesystem.open_input_file(path) as stream:
+        path = self._port.path(file.name)
+        with self._port.filesystem.open_input_file(path) as stream:
             found = pq.ParquetFile(stream)
             table = found.read(use_threads=False)
             told = (found.metadata.metadata or {}).get(_KEY.encode())
@@ -128,14 +133,14 @@ class Joiner:
         return table.replace_schema_metadata(None), parts
 
     def _write(self, table: pa.Table, parts: list[Rows], joined: int, like: CommittedFile, staged: str, name: str) -> CommittedFile:
-        self._filesystem.create_dir(staged.rsplit("/", 1)[0], recursive=True)
-        with self._filesystem.open_output_stream(staged, compression=None) as stream:
+        self._port.make_folder(staged.rpartition("/")[0])
+        with self._port.writing(staged) as stream:
             with pq.ParquetWriter(stream, table.schema, compression=self._format.compression) as writer:
                 writer.write_table(table, row_group_size=self._format.chunk_rows)
                 writer.add_key_value_metadata({_KEY: json.dumps(parts)})
-        sync(self._filesystem, staged)
-        size = self._filesystem.get_file_info(staged).size
+        made = self._port.file(staged)
+        size = made.size if made is not None else -1
         return CommittedFile(name, table.num_rows, size, like.job, parts[-1].snapshot, first=parts[0].snapshot, joined=joined)
 
 
-__all__ = ["JOIN_FILES", "Joiner", "Rows", "groups_to_join", "tier"]
+__all__ = ["JOIN_FILES", "Joiner", "Rows", "groups_to_join", "may_be_joined", "tier"]

@@ -1,17 +1,19 @@
 """A directory of files as a sink that is written exactly once, with each snapshot; the format of the files is a value of it.
 
-Replicas write below ``<path>/_staging/<job>-<replica>-<writer>/``; readers pass over names that start with ``_``. ``commit`` moves the
-finished files into place one by one and then replaces ``_SUCCESS``, a JSON manifest of all files of the output, each with its
-snapshot: that replacement is the commit, and :mod:`rayad.integrations.file_output.committed` reads by it. Each step can be repeated: a
-file that is already in place is left there, so a commit that was cut off is finished by committing the same again. What no longer belongs
-there (the old output of ``mode="overwrite"``, files of snapshots that are rolled back) is deleted after the manifest is replaced, never
-before, so that either the old or the new output is there at any time.
+Replicas write below ``<path>/_staging/<job>-r<run>-<replica>-<writer>/``; readers pass over names that start with ``_``. ``commit`` moves
+the finished files into place one by one and then creates the next manifest (:mod:`rayad.integrations.file_output.manifests`), which has
+each file with its snapshot: that creation is the commit, and :mod:`rayad.integrations.file_output.committed` reads by it. Each step can be
+repeated: a file that is already in place is left there, so a commit that was cut off is finished by committing the same again. What no
+longer belongs there (the old output of ``mode="overwrite"``, files of snapshots that are rolled back) is deleted after that, never before,
+so that either the old or the new output is there at any time.
+
+A coordinator may be taken for dead and live on. Its run number is in what it writes. The first commit of a run creates a manifest in any
+case: from then on those before it are refused. And whoever commits deletes only what its own manifest has removed, and files of its
+own run or earlier ones that no manifest has: a later run's are never touched.
 
 With a log for Spark there is also what Spark reads the output by as a stream (:mod:`rayad.integrations.file_output.spark_log`). It is
-written after the manifest and follows from it.
-
-All nodes have to see the directory, and only one job at a time may write to it: the manifest has one writer. On object stores a move is a
-copy and a delete; the manifest still separates whole from partial output.
+written after the manifest and follows from it. All nodes have to see the directory. On object stores a move is a copy and a delete; the
+manifest still separates whole from partial output.
 """
 
 from __future__ import annotations
@@ -23,35 +25,28 @@ import time as clock
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 from pyarrow import fs
 
 from rayad.dataflow.sink import Sink, SinkWriter
 from rayad.integrations.blocks import schema_drift
-from rayad.integrations.file_output.committed import (
-    BEGUN,
-    MANIFEST,
-    STAGING,
-    CommittedFile,
-    OutputManifest,
-    PublishedFiles,
-    open_directory,
-    read_manifest,
-    replace_file,
-    sync,
-    write_manifest,
-)
-from rayad.integrations.file_output.compacting import Joiner, groups_to_join
+from rayad.integrations.file_output.committed import BEGUN, PublishedFiles, manifest_of, open_directory
+from rayad.integrations.file_output.compacting import Joiner, groups_to_join, may_be_joined
 from rayad.integrations.file_output.formats import FileFormat, ParquetFormat, format_of, is_data
+from rayad.integrations.file_output.manifests import MANIFESTS, MARKER, CommittedFile, Delta, Head, Output, OutputLog
 from rayad.integrations.file_output.partitions import check_partition_by, check_types
 from rayad.integrations.file_output.spark_log import SPARK_LOG, SparkLogFolder, numbered
-from rayad.integrations.file_output.writer import FileWriter, StagedFile
+from rayad.integrations.file_output.writer import STAGING, FileWriter, StagedFile, run_of, staged_by
 from rayad.integrations.paths import check_schema
 from rayad.progress import ConfigError, DataflowError, arguments
+from rayad.snapshots.port import Port
+from rayad.snapshots.store import Superseded
 
 MODES = ("error", "append", "overwrite")
+DECISIONS_MAX = 20
+"""So many times a commit is decided again where others commit to the directory at the same moment."""
 
 
 def check_name(name: str) -> str:
@@ -62,9 +57,32 @@ def check_name(name: str) -> str:
     """
     parts = name.split("/")
     bad = not name or "\0" in name or "\\" in name or name.startswith("/") or any(part in ("", ".", "..") for part in parts)
-    if bad or parts[0].startswith((STAGING, MANIFEST, SPARK_LOG)):
+    if bad or parts[0].startswith((STAGING, MANIFESTS, MARKER, SPARK_LOG)):
         raise ConfigError(f"refused the file name {name!r}; names are relative, below the output directory, without '..'")
     return name
+
+
+class FileReceipt(NamedTuple):
+    """What a commit gives: the output as its coordinator holds it, which later commits change; a copy elsewhere has what it had then."""
+
+    path: str
+    job: str
+    run: int
+    output: Output
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Relative names of all files."""
+        return self.published().files
+
+    @property
+    def rows(self) -> int:
+        """Of all files."""
+        return self.output.rows
+
+    def published(self) -> PublishedFiles:
+        """What ``result[name]`` is."""
+        return manifest_of(self.output).published(self.path)
 
 
 class FileSink(Sink):
@@ -92,6 +110,7 @@ class FileSink(Sink):
         if epoch_column is not None:
             arguments.text(epoch_column, f"{where}: epoch_column", error=ConfigError, more=", the name of a column, or None")
         self.filesystem, self.path = open_directory(path, filesystem, where)
+        self.port = Port(self.filesystem, self.path)
         if self.filesystem.get_file_info(self.path).type == fs.FileType.File:
             raise ConfigError(f"{where}: {self.path!r} is a file; give a directory")
         self.format = kind
@@ -111,7 +130,9 @@ class FileSink(Sink):
         """The directory's URI for Spark, where a log is wanted."""
         self._has_history = False  # whether this job may have committed before
         self._void: tuple[int, int] | None = None  # snapshots that the next commit rolls back, first and last
-        self._swept = False  # whether this instance has removed files that do not belong there
+        self._output: Output | None = None  # as this instance has read or written it
+        self._is_settled = False  # whether this instance has removed files that do not belong there
+        self._small: dict[str, CommittedFile] = {}  # files that may be joined, where commits join
 
     # -- before writing ------------------------------------------------------------------------------
     def identity(self) -> str:
@@ -127,7 +148,7 @@ class FileSink(Sink):
         """Refuse a directory that may not be written to, and note what is there before the job: only by the note it can be detected later
         that the job's own output has been removed. Repeatable."""
         last = self._log.last()
-        before = read_manifest(self.filesystem, self.path)
+        before = self._manifests.read()
         self._check_free(before)
         self._check_kind(before)
         self._check_log(last, before)
@@ -135,15 +156,17 @@ class FileSink(Sink):
             declared = self._declared()
             schema = base64.b64encode(declared.serialize()).decode() if declared is not None else None
             note = json.dumps({"before": before.digest if before is not None else "", "schema": schema})
-            replace_file(self.filesystem, self._note(), note.encode(), through=f"{self.staging()}/note-{self.job}")
+            self.port.make_folder(STAGING)
+            self.port.create(self._note(), note.encode())
 
     def open(self, replica: int, parallelism: int) -> SinkWriter:
         """The writer of one replica."""
         if not self._has_history:
             self.check()
             return FileWriter(self, replica)
-        before = read_manifest(self.filesystem, self.path)
-        return FileWriter(self, replica, self._without_epoch(before.schema) if before is not None and before.job == self.job else None)
+        before = self._manifests.read()
+        known = before.head.schema if before is not None and before.head.job == self.job else None
+        return FileWriter(self, replica, self._without_epoch(known))
 
     def _without_epoch(self, schema: pa.Schema | None) -> pa.Schema | None:
         """The schema of the records whose files have this schema."""
@@ -154,32 +177,28 @@ class FileSink(Sink):
         """``table`` in the types of the files: its own, unless a subclass knows that their reader needs others."""
         return table
 
-    def staging(self) -> str:
-        """Where the unpublished files of all jobs are."""
-        return f"{self.path}/{STAGING}"
+    @property
+    def _manifests(self) -> OutputLog:
+        return OutputLog(self.port)
 
     def _note(self) -> str:
-        return f"{self.staging()}/{self.job}{BEGUN}"
+        return f"{STAGING}/{self.job}{BEGUN}"
 
     def _read_note(self) -> str | None:
         """Digest of the manifest that existed when the job began ("": none existed); None: there is no note."""
-        if self.filesystem.get_file_info(self._note()).type != fs.FileType.File:
-            return None
-        with self.filesystem.open_input_stream(self._note()) as stream:
-            return str(json.loads(stream.read())["before"])
+        return str(json.loads(self.port.read(self._note()))["before"]) if self.port.file(self._note()) is not None else None
 
     def _present(self) -> list[str]:
-        """Relative names of all files but the staged ones and the manifest."""
-        info = self.filesystem.get_file_info(fs.FileSelector(self.path, recursive=True, allow_not_found=True))
-        names = [i.path[len(self.path) :].lstrip("/") for i in info if i.type == fs.FileType.File]
-        return sorted(name for name in names if name.split("/")[0] not in (STAGING, MANIFEST, SPARK_LOG))
+        """Relative names of all files but the staged ones and the manifests."""
+        names = (entry.name for entry in self.port.entries(recursive=True) if entry.is_file)
+        return [name for name in names if name.split("/")[0] not in (STAGING, MANIFESTS, MARKER, SPARK_LOG)]
 
     def _is_mine(self, name: str) -> bool:
         return name.rsplit("/", 1)[-1].startswith(f"part-{self.job}-")
 
-    def _check_free(self, manifest: OutputManifest | None) -> None:
+    def _check_free(self, before: Output | None) -> None:
         """Mode "error": the directory may hold only files of this job."""
-        if self.mode != "error" or (manifest is not None and manifest.job == self.job):
+        if self.mode != "error" or (before is not None and before.head.job == self.job):
             return
         foreign = [name for name in self._present() if not self._is_mine(name)]
         if foreign:
@@ -188,22 +207,28 @@ class FileSink(Sink):
                 "give mode='overwrite' or mode='append', or another directory; to continue a job that was interrupted, resume it"
             )
 
-    def _check_kind(self, before: OutputManifest | None) -> None:
+    def _check_kind(self, before: Output | None) -> None:
         """An output is of one format."""
-        if before is not None and before.files and before.content != self.format.as_json():
+        if before is not None and before.files and before.head.content != self.format.as_json():
             raise ConfigError(
-                f"{self.where}: {self.path!r} holds an output of other files: {before.content or format_of(None).kind}, these would be "
+                f"{self.where}: {self.path!r} holds an output of other files: {before.head.content or format_of(None).kind}, these would be "
                 f"{self.format.as_json() or self.format.kind}; write to another directory"
             )
 
-    def _check_history(self, before: OutputManifest | None) -> None:
-        """What this job has committed so far must be there."""
-        if before is not None and self.job in before.jobs:
+    def _check_history(self, before: Output | None) -> None:
+        """What this job has committed so far must be there, and no later run of it may have committed."""
+        if before is not None and self.job in before.head.jobs:
+            run = before.head.runs.get(self.job, 0)
+            if run > self.run:
+                raise Superseded(
+                    f"{self.where}: run {run} of this job has committed to {self.path!r}: "
+                    f"run {self.run} has been superseded, and commits nothing"
+                )
             return
         if not self._has_history:
             self._check_free(before)
         elif self._read_note() != (before.digest if before is not None else ""):
-            whose = f"now is of job {before.job!r}" if before is not None else "is gone"
+            whose = f"now is of job {before.head.job!r}" if before is not None else "is gone"
             raise ConfigError(
                 f"{self.where}: the output of job {self.job!r} in {self.path!r} {whose}: what earlier snapshots committed would be lost; "
                 "put the directory back as it was, or start the job afresh"
@@ -212,95 +237,150 @@ class FileSink(Sink):
     # -- the log for Spark -----------------------------------------------------------------------------
     @property
     def _log(self) -> SparkLogFolder:
-        return SparkLogFolder(self.filesystem, self.path, self.staging())
+        return SparkLogFolder(self.port, STAGING)
 
-    def _check_log(self, last: int, manifest: OutputManifest | None) -> None:
-        self._log.check(last, manifest, may_replace=self.mode == "overwrite", where=self.where)
+    def _check_log(self, last: int, output: Output | None) -> None:
+        log = output.head.spark if output is not None else None
+        self._log.check(last, log, may_replace=self.mode == "overwrite", where=self.where)
 
-    def _with_log(self, before: OutputManifest | None, after: OutputManifest) -> OutputManifest:
-        """``after``, with its entries in Spark's log."""
-        log = before.spark if before is not None else None
+    def _with_log(self, before: Output | None, head: Head, change: Delta) -> tuple[Head, Delta]:
+        """A commit, with its entries in Spark's log."""
+        log = before.head.spark if before is not None else None
         base = self.spark_base or (log.base if log is not None else None)
         if base is None:
-            return after
-        return numbered(before, after, base, int(1000 * clock.time()), above=-1 if log is not None else self._log.last())
+            return head, change
+        return numbered(before, head, change, base, int(1000 * clock.time()), above=-1 if log is not None else self._log.last())
 
-    def _tell_spark(self, manifest: OutputManifest, *, is_new: bool, swept: bool) -> None:
-        """Bring the log up to date with the current manifest."""
-        if manifest.spark is None:
-            if self.mode == "overwrite" and not swept:
+    def _tell_spark(self, output: Output, change: Delta | None, *, is_settled: bool) -> None:
+        """Bring the log up to date with the current manifest, of which the newest commit has changed this."""
+        log = output.head.spark
+        if log is None:
+            if self.mode == "overwrite" and not is_settled:
                 self._log.remove()  # it would name files that are about to be deleted
-        elif not swept:
-            self._log.mend(manifest)
-        elif is_new:
-            self._log.write_last(manifest, clock.time())
+        elif not is_settled:
+            self._log.mend(log, output)
+        elif change is not None:
+            self._log.write_last(log, output, change, clock.time())
 
     # -- committing ----------------------------------------------------------------------------------
-    def publish(self, staged: Sequence[Any]) -> PublishedFiles:
+    def publish(self, staged: Sequence[Any]) -> FileReceipt:
         """Commit all output of a job that takes no snapshots."""
         return self.commit(0, staged)
 
     def roll_back(self, last: int, first_new: int) -> None:
         """Make these snapshots void: the next commit removes, in the same step, what they committed; later commits of them are refused."""
-        self._has_history, self._swept = True, False
+        self._has_history, self._is_settled = True, False
         self._void = (last + 1, first_new - 1) if first_new > last + 1 else None
 
-    def commit(self, snapshot: int, staged: Sequence[Any]) -> PublishedFiles:
-        """Move the staged files into place and commit them in the manifest; repeatable.
+    def commit(self, snapshot: int, staged: Sequence[Any]) -> FileReceipt:
+        """Move the staged files into place and commit them in a manifest; repeatable.
 
         DataflowError when a staged file is gone, replicas differ in their columns, or the snapshot is void because the job
-        resumed from an earlier one; ConfigError when the output of this job is gone.
+        resumed from an earlier one; ConfigError when the output of this job is gone; Superseded when a later run has committed.
         """
         files = self._checked(staged)
-        swept, self._swept = self._swept, False  # if this commit fails, the one that repeats it looks at all files again
-        last = self._log.last() if not swept else -1
-        before = read_manifest(self.filesystem, self.path)
+        is_settled, self._is_settled = self._is_settled, False  # if this commit fails, the one that repeats it looks at all files again
+        for _ in range(DECISIONS_MAX):
+            output = self._commit(snapshot, files, is_settled)
+            if output is not None:
+                break
+            is_settled = False
+        else:
+            raise DataflowError(
+                f"{self.where}: the commit of snapshot {snapshot} to {self.path!r} was decided {DECISIONS_MAX} times, and each time others "
+                "had committed there meanwhile; give each job a directory of its own"
+            )
+        self._output = output
+        self._has_history, self._is_settled, self._void = True, True, None
+        return FileReceipt(self.path, self.job, self.run, output)
+
+    def _commit(self, snapshot: int, files: Sequence[StagedFile], is_settled: bool) -> Output | None:
+        """One decision; None: others have committed meanwhile, and all has to be looked at again."""
+        if is_settled and self._output is not None and self._manifests.is_newest(self._output):
+            before: Output | None = self._output
+        else:
+            is_settled, last = False, self._log.last()
+            before = self._manifests.read()
+            self._check_log(last, before)
         self._check_history(before)
         self._check_void(snapshot, before)
-        if not swept:
-            self._check_log(last, before)
         self._check_kind(before)
         if before is None:
             before = self._begin()
-        void = before.jobs.get(self.job, ())
-        if self._void is not None and self._void not in void:
-            void = (*void, self._void)
-        new_void = self._void if self._void not in before.jobs.get(self.job, ()) else None
-        kept = {file.name: file for file in before.files if self._stays(file, void, new_void)}
-        gone = self._cut(before.files, kept, new_void)
-        fresh = self._fresh(files, kept, snapshot)
-        self._check_schemas(files, before.schema if before.job == self.job else None)
+            if before is None:
+                return None
+        present = self._present() if not is_settled else []
+        head, change = self._change(before, snapshot, files, present, is_settled=is_settled)
+        output: Output | None = before
+        if change.size or head != before.head:
+            self._fill_small(before, change, is_settled=is_settled)
+            output = self._manifests.append(before, head, change)
+            if output is None:
+                return None
+        if not is_settled:
+            self._manifests.mark()
+        self._tell_spark(before, change if change.size else None, is_settled=is_settled)
+        for name in [*change.removed, *(name for name in present if self._is_leftover(name, before))]:
+            self.port.delete(name)
+        return output
+
+    def _change(
+        self, before: Output, snapshot: int, files: Sequence[StagedFile], present: Sequence[str], *, is_settled: bool
+    ) -> tuple[Head, Delta]:
+        """What the next manifest says; the new files are in place then."""
+        job, head = self.job, before.head
+        void = head.jobs.get(job, ())
+        new_void = self._void if self._void not in void else None
+        if new_void is not None:
+            void = (*void, new_void)
+        added: dict[str, CommittedFile] = {}
+        removed: set[str] = set()
+        if not is_settled:
+            removed.update(name for name, file in before.files.items() if not self._stays(file, void, new_void))
+            if self.mode == "overwrite":
+                removed.update(name for name in present if name not in before.files and self._is_foreign(name, head))
+            self._cut(before, new_void, added, removed)
+        fresh = self._fresh(before, files, snapshot, {*added}, removed, is_settled=is_settled)
+        self._check_schemas(files, head.schema if head.job == job else None)
         self._move(fresh)
-        kept.update({file.name: CommittedFile(file.name, file.rows, file.size_bytes, self.job, snapshot) for file in fresh})
-        if self.compact and before.spark is None:
-            gone += self._join(kept, snapshot)
-        jobs = {job: ranges for job, ranges in before.jobs.items() if self.mode == "append"} | {self.job: void}
-        schema = files[0].schema if files else before.schema if before.job == self.job else None
-        listed = tuple(kept[name] for name in sorted(kept))
-        after = OutputManifest(self.job, jobs, listed, schema or self._declared(), content=self.format.as_json())
-        after = self._with_log(before, after)
-        is_new = not after.says_the_same(before)
-        if is_new:
-            write_manifest(self.filesystem, self.path, after)
-        self._tell_spark(after, is_new=is_new, swept=swept)
-        if not swept:
-            self._sweep(set(kept))
-        elif is_new:
-            for name in gone:
-                self.filesystem.delete_file(f"{self.path}/{name}")
-        self._has_history, self._swept, self._void = True, True, None
-        return after.published(self.path)
+        added.update({file.name: CommittedFile(file.name, file.rows, file.size_bytes, job, snapshot) for file in fresh})
+        if self.compact and head.spark is None:
+            self._join(before, snapshot, added, removed, is_settled=is_settled)
+        schema = files[0].schema if files else head.schema if head.job == job else None
+        jobs = {name: ranges for name, ranges in head.jobs.items() if self.mode == "append"} | {job: void}
+        runs = {name: run for name, run in head.runs.items() if name in jobs} | {job: self.run}
+        after = Head(job, jobs, runs, schema or self._declared(), content=self.format.as_json())
+        return self._with_log(before, after, Delta(added, frozenset(removed)))
+
+    def _is_foreign(self, name: str, head: Head) -> bool:
+        """Whether a file that no manifest has is deleted by overwriting: one of the format that no job makes which may still commit it."""
+        return is_data(self.format.kind, name) and not self._is_mine(name) and name.rpartition("/")[2].split("-")[:2] not in [
+            ["part", job] for job in head.jobs if self.mode == "append"
+        ]
+
+    def _is_leftover(self, name: str, output: Output) -> bool:
+        """Whether a file is of this run of the job or an earlier one, and was never committed, or is rolled back."""
+        run = run_of(name.rpartition("/")[2], self.job) if self._is_mine(name) else None
+        return run is not None and run <= self.run and name not in output.files
 
     def _checked(self, staged: Sequence[Any]) -> list[StagedFile]:
         files = [file for group in staged for file in (group or ())]
         for file in files:
             check_name(file.name)
-            if not os.path.normpath(file.staged).startswith(self.staging() + "/"):
-                raise ConfigError(f"{self.where}: refused the staged file {file.staged!r}: it is not below {self.staging()!r}")
+            self._staged_name(file)
         return files
 
-    def _check_void(self, snapshot: int, before: OutputManifest | None) -> None:
-        for low, high in before.jobs.get(self.job, ()) if before is not None else ():
+    def _staged_name(self, file: StagedFile) -> str:
+        try:
+            name = self.port.name_of(file.staged)
+        except ValueError:
+            name = ""
+        if not name.startswith(f"{STAGING}/"):
+            raise ConfigError(f"{self.where}: refused the staged file {file.staged!r}: it is not below {self.port.path(STAGING)!r}")
+        return name
+
+    def _check_void(self, snapshot: int, before: Output | None) -> None:
+        for low, high in before.head.jobs.get(self.job, ()) if before is not None else ():
             if low <= snapshot <= high:
                 raise DataflowError(
                     f"{self.where}: snapshot {snapshot} cannot be committed to {self.path!r}: the job resumed from snapshot {low - 1} "
@@ -315,59 +395,78 @@ class FileSink(Sink):
         return not any(low <= file.snapshot <= high for low, high in void)
 
     # -- joined files --------------------------------------------------------------------------------
-    def _cut(self, files: Iterable[CommittedFile], kept: dict[str, CommittedFile], void: tuple[int, int] | None) -> list[str]:
-        """Keep those rows of joined files that a roll-back leaves; gives the names of files that others replace."""
+    def _cut(self, before: Output, void: tuple[int, int] | None, added: dict[str, CommittedFile], removed: set[str]) -> None:
+        """Keep those rows of joined files that a roll-back leaves."""
         if void is None:
-            return []
-        cut = [file for file in files if file.job == self.job and 0 <= file.first < void[0] <= file.snapshot]
-        return self._replace([([file], partial(self._joiner().cut, file, void[0])) for file in cut], kept)
+            return
+        cut = [file for file in before.files.values() if file.job == self.job and 0 <= file.first < void[0] <= file.snapshot]
+        self._replace([([file], partial(self._joiner().cut, file, void[0])) for file in cut], added, removed)
 
-    def _join(self, kept: dict[str, CommittedFile], snapshot: int) -> list[str]:
-        """Join small files of earlier snapshots; gives the names of those that joined ones replace."""
-        groups = groups_to_join(kept.values(), self.job, snapshot)
-        return self._replace([(group, partial(self._joiner().join, group)) for group in groups], kept)
+    def _join(
+        self, before: Output, snapshot: int, added: dict[str, CommittedFile], removed: set[str], *, is_settled: bool
+    ) -> None:
+        """Join small files of earlier snapshots."""
+        known = self._small if is_settled else before.files
+        there = [file for files in (known, added) for name, file in files.items() if name not in removed]
+        groups = groups_to_join(there, self.job, snapshot)
+        self._replace([(group, partial(self._joiner().join, group)) for group in groups], added, removed)
+
+    def _fill_small(self, before: Output, change: Delta, *, is_settled: bool) -> None:
+        """Note which files may be joined after a commit."""
+        if self.compact:
+            known = self._small if is_settled else before.files
+            there = {**{name: file for name, file in known.items() if name not in change.removed}, **change.added}
+            self._small = {name: file for name, file in there.items() if may_be_joined(file, self.job)}
 
     def _joiner(self) -> Joiner:
         assert isinstance(self.format, ParquetFormat), "only Parquet files are joined"
-        return Joiner(self.format, self.filesystem, self.path)
+        return Joiner(self.format, self.port)
 
     def _replace(
-        self, works: Sequence[tuple[list[CommittedFile], Callable[[str, str], CommittedFile]]], kept: dict[str, CommittedFile]
-    ) -> list[str]:
+        self,
+        works: Sequence[tuple[list[CommittedFile], Callable[[str, str], CommittedFile]]],
+        added: dict[str, CommittedFile],
+        removed: set[str],
+    ) -> None:
         """Make a file in place of some, for each of the works, and list it in their place."""
-        gone: list[str] = []
         for files, write in works:
             folder, slash, _ = files[0].name.rpartition("/")
-            own = f"part-{self.job}-joined-{uuid.uuid4().hex[:12]}{self.format.suffix}"
-            staged, name = f"{self.staging()}/{self.job}-joined/{own}", f"{folder}{slash}{own}"
+            by = staged_by(self.job, self.run)
+            own = f"part-{by}joined-{uuid.uuid4().hex[:12]}{self.format.suffix}"
+            staged, name = f"{STAGING}/{by}joined/{own}", f"{folder}{slash}{own}"
             made = write(staged, name)
-            self._move([StagedFile(staged, name, made.rows, made.size_bytes, pa.schema([]))])
+            self._move([StagedFile(self.port.path(staged), name, made.rows, made.size_bytes, pa.schema([]))])
             for file in files:
-                kept.pop(file.name, None)
-                gone.append(file.name)
-            kept[name] = made
-        return gone
+                added.pop(file.name, None)
+                removed.add(file.name)
+            added[name] = made
 
-    def _fresh(self, files: Sequence[StagedFile], kept: dict[str, CommittedFile], snapshot: int) -> list[StagedFile]:
+    def _fresh(
+        self, before: Output, files: Sequence[StagedFile], snapshot: int, made: set[str], removed: set[str], *, is_settled: bool
+    ) -> list[StagedFile]:
         """The staged files of a snapshot that are not committed yet. One that the manifest does not list is in a joined file of its
-        directory if that reaches over the snapshot: snapshots are committed in order, each as a whole."""
-        joined = {
-            (file.name.rpartition("/")[0], file.first, file.snapshot) for file in kept.values() if file.first >= 0 and file.job == self.job
-        }
-        over = {folder for folder, first, last in joined if first <= snapshot <= last}
-        return [file for file in files if file.name not in kept and file.name.rpartition("/")[0] not in over]
+        directory if that reaches over the snapshot: snapshots are committed in order, each as a whole. So only a commit that may be one
+        again has to look for those."""
+        fresh = [file for file in files if file.name in removed or file.name not in before.files]
+        if is_settled or not fresh:
+            return fresh
+        joined = [file for name, file in before.files.items() if file.first >= 0 and file.job == self.job and name not in removed]
+        over = {file.name.rpartition("/")[0] for file in joined if file.first <= snapshot <= file.snapshot}
+        over |= {name.rpartition("/")[0] for name in made}  # what is cut ends with the snapshot that is committed again
+        return [file for file in fresh if file.name.rpartition("/")[0] not in over]
 
-    def _begin(self) -> OutputManifest:
+    def _begin(self) -> Output | None:
         """Write the manifest of the files that were there before, so that it is right from the first move on."""
-        entries = tuple(self._entry(name) for name in self._present() if not self._is_mine(name))
-        manifest = OutputManifest(self.job, {self.job: ()}, entries, content=self.format.as_json())
+        entries = {name: self._entry(name) for name in self._present() if not self._is_mine(name)}
+        head, change = Head(self.job, {self.job: ()}, {self.job: self.run}, content=self.format.as_json()), Delta(entries, frozenset())
         if self._log.last() < 0:  # else the log has another program's files, until the first commit replaces it
-            manifest = self._with_log(None, manifest)
-        self.filesystem.create_dir(self.path, recursive=True)
-        write_manifest(self.filesystem, self.path, manifest)
-        if manifest.spark is not None:
-            self._log.mend(manifest)
-        return manifest
+            head, change = self._with_log(None, head, change)
+        output = self._manifests.append(None, head, change)
+        if output is not None:
+            self._manifests.mark()
+            if head.spark is not None:
+                self._log.mend(head.spark, output)
+        return output
 
     def _entry(self, name: str) -> CommittedFile:
         path = f"{self.path}/{name}"
@@ -380,7 +479,8 @@ class FileSink(Sink):
                     raise ConfigError(
                         f"{self.where}: cannot append to {self.path!r}: {name!r} is no whole file of {self.format.kind}: {error}"
                     ) from error
-        return CommittedFile(name, rows, self.filesystem.get_file_info(path).size, "", 0)
+        there = self.port.file(name)
+        return CommittedFile(name, rows, there.size if there is not None else 0, "", 0)
 
     def _declared(self) -> pa.Schema | None:
         if self.schema is None or self.epoch_column is None:
@@ -399,64 +499,70 @@ class FileSink(Sink):
     def _move(self, files: Sequence[StagedFile]) -> None:
         touched: set[str] = set()
         for file in files:
-            target = f"{self.path}/{file.name}"
-            folder = target.rsplit("/", 1)[0]
-            if self.filesystem.get_file_info(file.staged).type == fs.FileType.File:
-                if folder not in touched:
-                    self.filesystem.create_dir(folder, recursive=True)
-                self.filesystem.move(file.staged, target)
-            else:
-                self._check_moved(file, target)
-            touched.update((folder, self.path))
+            staged, folder = self._staged_name(file), file.name.rpartition("/")[0]
+            if folder not in touched:
+                self.port.make_folder(folder)
+            touched.update((folder, ""))
+            if self.port.file(staged) is not None:
+                try:
+                    self.port.move(staged, file.name)
+                    continue
+                except FileNotFoundError:
+                    pass  # another coordinator has just moved it
+            self._check_moved(file)
         for folder in sorted(touched):  # the files must not be lost when the manifest is not
-            sync(self.filesystem, folder)
+            self.port.sync(folder)
 
-    def _check_moved(self, file: StagedFile, target: str) -> None:
-        there = self.filesystem.get_file_info(target)
-        if there.type != fs.FileType.File or there.size != file.size_bytes:
+    def _check_moved(self, file: StagedFile) -> None:
+        there = self.port.file(file.name)
+        if there is None or there.size != file.size_bytes:
             raise DataflowError(
-                f"{self.where}: cannot publish {file.name!r}: its staged file {file.staged!r} is gone and {target!r} "
-                f"{'is missing' if there.type != fs.FileType.File else f'has {there.size} bytes, not {file.size_bytes}'}; "
+                f"{self.where}: cannot publish {file.name!r}: its staged file {file.staged!r} is gone and {self.port.path(file.name)!r} "
+                f"{'is missing' if there is None else f'has {there.size} bytes, not {file.size_bytes}'}; "
                 "was the directory cleaned while the job ran? Is it seen by all nodes?"
             )
 
     # -- cleaning up ---------------------------------------------------------------------------------
-    def _sweep(self, listed: set[str]) -> None:
-        """Delete files of this job that the manifest does not have and, when overwriting, all other files of its format."""
-        for name in self._present():  # other files are not deleted: they are not ours
-            if name not in listed and (self._is_mine(name) or (self.mode == "overwrite" and is_data(self.format.kind, name))):
-                self.filesystem.delete_file(f"{self.path}/{name}")
-
     def abort(self) -> None:
-        """Remove what this job staged, and what it moved and did not commit; nothing that is committed."""
+        """Remove what this run staged, and what it moved and did not commit; nothing that is committed."""
         try:
-            manifest = read_manifest(self.filesystem, self.path)
-            listed = {file.name for file in manifest.files} if manifest is not None else set()
+            output = self._manifests.read()
             for name in self._present():
-                if self._is_mine(name) and name not in listed:
-                    self.filesystem.delete_file(f"{self.path}/{name}")
+                if self._is_leftover(name, output if output is not None else Output(0, Head(self.job, {}), [], "")):
+                    self.port.delete(name)
         except (OSError, ConfigError):
             pass  # the manifest still says which files are committed
-        self._clean(self.job)
+        self._clean(self.job, self.run)
 
-    def _clean(self, job: str) -> None:
-        try:
-            info = self.filesystem.get_file_info(fs.FileSelector(self.staging(), allow_not_found=True))
-            mine = [i for i in info if i.base_name.startswith((f"{job}-", f"manifest-{job}-", f"note-{job}-", f"spark-{job}-"))]
-            for item in mine:
-                if item.type == fs.FileType.Directory:
-                    self.filesystem.delete_dir(item.path)
-                else:
-                    self.filesystem.delete_file(item.path)
-            if (info and len(mine) == len(info)) or not info:
-                self.filesystem.delete_dir(self.staging())
-        except OSError:
-            pass  # nothing is lost: nobody reads staged files
+    def _clean(self, job: str, run: int) -> None:
+        """Remove what runs of a job until this one have staged, and the job's note."""
+        clean_staging(self.port, job, run)
 
-    def result(self, receipt: PublishedFiles) -> PublishedFiles:
+    def result(self, receipt: FileReceipt) -> PublishedFiles:
         """The job is over: also remove the staged files of dead replicas."""
-        self._clean(receipt.job)  # the driver's copy may have another id than the job that was resumed
-        return receipt
+        self._clean(receipt.job, receipt.run)  # the driver's copy may have another id than the job that was resumed
+        return receipt.published()
 
 
-__all__ = ["MODES", "FileSink", "check_name"]
+def clean_staging(port: Port, job: str, run: int) -> None:
+    """Remove from the staging directory of an output what runs of a job until this one have left there; and the directory, if nothing else
+    is in it."""
+    try:
+        found = port.entries(STAGING)
+        mine = []
+        for entry in found:
+            by = run_of(entry.name.rpartition("/")[2], job)
+            if by is not None and by <= run:
+                mine.append(entry)
+        for entry in mine:
+            if entry.is_file:
+                port.delete(entry.name)
+            else:
+                port.delete_folder(entry.name)
+        if len(mine) == len(found):
+            port.delete_folder(STAGING)
+    except OSError:
+        pass  # nothing is lost: nobody reads staged files
+
+
+__all__ = ["MODES", "FileReceipt", "FileSink", "check_name", "clean_staging"]

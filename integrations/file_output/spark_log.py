@@ -17,12 +17,16 @@ from __future__ import annotations
 
 import json
 import re
+import uuid
+from collections.abc import Iterable
+from dataclasses import replace
 from urllib.parse import quote
 
 from pyarrow import fs
 
-from rayad.integrations.file_output.committed import CommittedFile, OutputManifest, SparkLog, replace_file
+from rayad.integrations.file_output.manifests import CommittedFile, Delta, Head, Output, SparkLog
 from rayad.progress import ConfigError
+from rayad.snapshots.port import Entry, Port
 
 SPARK_LOG = "_spark_metadata"
 COMPACT_EVERY = 10
@@ -100,31 +104,34 @@ def is_shown(file: CommittedFile) -> bool:
     return file.name.endswith(".parquet") and not file.name.rsplit("/", 1)[-1].startswith(("_", "."))
 
 
-def numbered(before: OutputManifest | None, after: OutputManifest, base: str, now_ms: int, above: int = -1) -> OutputManifest:
-    """The manifest with an entry of the log for each file; unchanged when it adds nothing to ``before`` and removes nothing.
+def numbered(output: Output | None, head: Head, change: Delta, base: str, now_ms: int, above: int = -1) -> tuple[Head, Delta]:
+    """A commit on top of ``output``, with an entry of the log for each file that it adds; unchanged when the log shows what it did.
 
     ``above``: for a log that replaces another program's, the last entry of that one.
     """
-    log = before.spark if before is not None else None
-    fresh = {file.name for file in after.files if is_shown(file) and file.entry < 0}
-    shown = [file for file in before.files if file.entry >= 0] if before is not None and log is not None else []
-    removes = {file.name for file in shown} - {file.name for file in after.files} or (log is not None and log.base != base)
+    log = output.head.spark if output is not None else None
+    before = output.files if output is not None else {}
+    added = dict(change.added)
+    if log is None:  # the log begins: it shows what is there, too
+        added = {**{name: file for name, file in before.items() if name not in change.removed}, **added}
+    fresh = {name: file for name, file in added.items() if is_shown(file) and file.entry < 0}
+    shown = (before[name] for name in change.removed if name in before)
+    removes = log is not None and (log.base != base or any(file.entry >= 0 for file in shown))
     if log is not None and not fresh and not removes:
-        return after.with_spark(after.files, log)
+        return replace(head, spark=log), change
     if log is None:
         number = next_compact(above + 1) if above >= 0 else 0
     else:
         number = next_compact(log.entries) if removes else log.entries
-    shown_ms = max([now_ms, *(file.shown_ms + 1 for file in shown)])
-    files = tuple(file.in_entry(number, shown_ms) if file.name in fresh else file for file in after.files)
-    return after.with_spark(files, SparkLog(base, number + 1))
+    shown_ms = max(now_ms, output.shown_ms + 1 if output is not None and output.shown_ms else 0)
+    entered = {name: file.in_entry(number, shown_ms) for name, file in fresh.items()}
+    return replace(head, spark=SparkLog(base, number + 1)), Delta({**change.added, **entered}, change.removed)
 
 
-def entry_text(manifest: OutputManifest, entry: int) -> bytes:
-    """The text of an entry, from the manifest."""
-    assert manifest.spark is not None
-    files = [file for file in manifest.files if file.entry == entry or (is_compact(entry) and 0 <= file.entry < entry)]
-    lines = [_line(file, manifest.spark.base) for file in sorted(files, key=lambda file: (file.entry, file.name))]
+def entry_text(files: Iterable[CommittedFile], base: str, entry: int) -> bytes:
+    """The text of an entry. ``files``: all of the output; where the entry is not compact, at least its own."""
+    own = [file for file in files if file.entry == entry or (is_compact(entry) and 0 <= file.entry < entry)]
+    lines = [_line(file, base) for file in sorted(own, key=lambda file: (file.entry, file.name))]
     return "\n".join(["v1", *lines]).encode()
 
 
@@ -142,82 +149,79 @@ def _line(file: CommittedFile, base: str) -> str:
 
 
 class SparkLogFolder:
-    """The log of one output on its file system. ``staging``: where its files are made before they are moved into place."""
+    """The log of one output. It follows from the manifests, so whoever writes an entry writes what everybody would.
 
-    def __init__(self, filesystem: fs.FileSystem, path: str, staging: str) -> None:
-        self._filesystem = filesystem
-        self._output = path
-        self.path = f"{path}/{SPARK_LOG}"
+    Args:
+        port: of the output.
+        staging: where files are made before they are moved into place.
+    """
+
+    def __init__(self, port: Port, staging: str) -> None:
+        self._port = port
         self._staging = staging
 
-    def entries(self) -> dict[str, fs.FileInfo]:
+    def entries(self) -> dict[str, Entry]:
         """The files that Spark reads as entries, by name."""
-        found = self._filesystem.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
-        return {info.base_name: info for info in found if info.type == fs.FileType.File and _ENTRY.fullmatch(info.base_name)}
+        names = ((entry.name.rpartition("/")[2], entry) for entry in self._port.entries(SPARK_LOG) if entry.is_file)
+        return {name: entry for name, entry in names if _ENTRY.fullmatch(name)}
 
     def last(self) -> int:
         """The number of the last entry; -1: there is none."""
         return max((_number(name) for name in self.entries()), default=-1)
 
-    def check(self, last: int, manifest: OutputManifest | None, *, may_replace: bool, where: str) -> None:
+    def check(self, last: int, log: SparkLog | None, *, may_replace: bool, where: str) -> None:
         """Raise ConfigError if another program writes the log: neither would know of the other's files.
 
-        ``last`` has to be read before ``manifest``: then the manifest has that entry, if it is ours, even if there is a commit in between.
+        ``last`` has to be read before the manifest: then that has the entry, if it is ours, even if there is a commit in between.
         """
-        ours = manifest.spark.entries if manifest is not None and manifest.spark is not None else None
-        if ours is None and last >= 0 and not may_replace:
+        path = self._port.path(SPARK_LOG)
+        if log is None and last >= 0 and not may_replace:
             raise ConfigError(
-                f"{where}: {self.path!r} is the log of a Spark query that writes to {self._output!r}: Spark reads what is in it and "
+                f"{where}: {path!r} is the log of a Spark query that writes to {self._port.folder!r}: Spark reads what is in it and "
                 "nothing else, so it would not see what is added; write to another directory, or give mode='overwrite'"
             )
-        if ours is not None and last >= ours:
+        if log is not None and last >= log.entries:
             raise ConfigError(
-                f"{where}: {self.path!r} has entry {last}, the output's own are those below {ours}: another program writes there too; "
+                f"{where}: {path!r} has entry {last}, the output's own are those below {log.entries}: another program writes there too; "
                 "let one of them write to another directory"
             )
 
-    def write_last(self, manifest: OutputManifest, now_s: float) -> None:
+    def write_last(self, log: SparkLog, output: Output, change: Delta, now_s: float) -> None:
         """Write the entry of the newest commit."""
-        assert manifest.spark is not None
-        latest = manifest.spark.entries - 1
-        self._write(manifest, latest)
+        latest = log.entries - 1
+        self._write(entry_text((output.files if is_compact(latest) else change.added).values(), log.base, latest), latest)
         if is_compact(latest):
             self._expire(latest, now_s)
 
-    def mend(self, manifest: OutputManifest) -> None:
+    def mend(self, log: SparkLog, output: Output) -> None:
         """Repair the log so that its readers get what the manifest says; write only what differs."""
-        assert manifest.spark is not None
-        latest = manifest.spark.entries - 1
+        latest = log.entries - 1
         present = self.entries()
         for entry in read_from(latest):
-            if entry_name(entry) not in present or self._read(entry_name(entry)) != entry_text(manifest, entry):
-                self._write(manifest, entry)
+            text = entry_text(output.files.values(), log.base, entry)
+            if entry_name(entry) not in present or self._port.read(f"{SPARK_LOG}/{entry_name(entry)}") != text:
+                self._write(text, entry)
         for name in present:
             if name != entry_name(_number(name)):  # another program's compact entry: readers would derive a wrong interval from it
-                self._filesystem.delete_file(f"{self.path}/{name}")
+                self._port.delete(f"{SPARK_LOG}/{name}")
 
     def remove(self) -> None:
         """Delete the log; Spark then lists the folder."""
-        if self._filesystem.get_file_info(self.path).type == fs.FileType.Directory:
-            self._filesystem.delete_dir(self.path)
+        self._port.delete_folder(SPARK_LOG)
 
     def _expire(self, latest: int, now_s: float) -> None:
         """Delete entries that compact ones have replaced long ago."""
         first = latest + 1 - KEPT_ENTRIES
         if first < COMPACT_EVERY:
             return
-        for name, info in self.entries().items():
-            if _number(name) < read_from(first - 1)[0] and now_s - (info.mtime_ns or 0) / 1e9 >= KEPT_S:
-                self._filesystem.delete_file(info.path)
+        for name, entry in self.entries().items():
+            if _number(name) < read_from(first - 1)[0] and now_s - entry.written_s >= KEPT_S:
+                self._port.delete(entry.name)
 
-    def _read(self, name: str) -> bytes:
-        with self._filesystem.open_input_stream(f"{self.path}/{name}") as stream:
-            return bytes(stream.read())
-
-    def _write(self, manifest: OutputManifest, entry: int) -> None:
-        self._filesystem.create_dir(self.path, recursive=True)
-        through = f"{self._staging}/spark-{manifest.job}"
-        replace_file(self._filesystem, f"{self.path}/{entry_name(entry)}", entry_text(manifest, entry), through=through)
+    def _write(self, text: bytes, entry: int) -> None:
+        self._port.make_folder(SPARK_LOG)
+        self._port.make_folder(self._staging)
+        self._port.replace(f"{SPARK_LOG}/{entry_name(entry)}", text, through=f"{self._staging}/spark-{uuid.uuid4().hex}.json")
 
 
 def _number(name: str) -> int:

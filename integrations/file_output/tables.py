@@ -8,16 +8,18 @@ number is in their names, in the transaction of the commit that follows it.
 
 What a format has to answer: what the table says (:meth:`TableSink.told_by`), which files void snapshots have (:meth:`TableSink.files_of`),
 and how a transaction is made (:meth:`TableSink.transact`). Two coordinators that commit at once are told so by the format's library;
-:class:`Superseded` says that this one may look at the table again, and decide again: a commit is a function of what the table says.
+:class:`Overtaken` says that this one may look at the table again, and decide again: a commit is a function of what the table says.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import uuid
 from abc import abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import pyarrow as pa
@@ -25,11 +27,12 @@ from pyarrow import fs
 
 from rayad.dataflow.records.output_form import describe, schema_drift
 from rayad.dataflow.sink import Sink, SinkWriter
-from rayad.integrations.file_output.committed import STAGING, replace_file, sync
 from rayad.integrations.file_output.formats import FileFormat, ParquetFormat, check_codec
-from rayad.integrations.file_output.writer import FileWriter, StagedFile
+from rayad.integrations.file_output.sink import clean_staging
+from rayad.integrations.file_output.writer import STAGING, FileWriter, StagedFile
 from rayad.integrations.paths import check_schema
 from rayad.progress import ConfigError, DataflowError, arguments
+from rayad.snapshots.port import Port
 
 MODES = ("error", "append", "overwrite")
 DECISIONS_MAX = 10
@@ -45,6 +48,15 @@ class PublishedTable(NamedTuple):
     job: str
 
 
+class TableReceipt(NamedTuple):
+    """What a commit gives: as :class:`PublishedTable`, and the run number of the coordinator."""
+
+    path: str
+    version: int
+    job: str
+    run: int
+
+
 class Told(NamedTuple):
     """What a table says of a job: the newest snapshot that is committed, and the ranges of void ones."""
 
@@ -52,7 +64,7 @@ class Told(NamedTuple):
     void: tuple[tuple[int, int], ...]
 
 
-class Superseded(Exception):
+class Overtaken(Exception):
     """A transaction was refused because others have committed meanwhile; nothing of it is in the table."""
 
 
@@ -122,7 +134,7 @@ class TableSink(Sink):
         self, table: Any, moved: Sequence[StagedFile], removed: Sequence[Any], after: Told, kinds: pa.Schema, *, replaces: bool
     ) -> None:
         """Change the table in one transaction, or make it (``table`` is None): add and remove files, and tell ``after``. ``replaces``: all
-        that is there. Raises :class:`Superseded` where that may be tried again, else DataflowError."""
+        that is there. Raises :class:`Overtaken` where that may be tried again, else DataflowError."""
 
     @abstractmethod
     def kinds(self, schema: pa.Schema) -> pa.Schema:
@@ -133,9 +145,10 @@ class TableSink(Sink):
         """Records in the types of the format."""
 
     # -- what a writer asks ----------------------------------------------------------------------------
-    def staging(self) -> str:
-        """Where the files are that no commit has moved yet."""
-        return f"{self.path}/{STAGING}"
+    @property
+    def port(self) -> Port:
+        """The directory of the files."""
+        return Port(self.filesystem, self.path)
 
     def open(self, replica: int, parallelism: int) -> SinkWriter:
         """The writer of one replica."""
@@ -184,7 +197,7 @@ class TableSink(Sink):
             )
 
     # -- committing --------------------------------------------------------------------------------------
-    def publish(self, staged: Sequence[Any]) -> PublishedTable:
+    def publish(self, staged: Sequence[Any]) -> TableReceipt:
         """Commit all output of a job that takes no snapshots."""
         return self.commit(0, staged)
 
@@ -192,7 +205,7 @@ class TableSink(Sink):
         """Make these snapshots void: the next commit removes what they committed, in the same transaction."""
         self._void = (last + 1, first_new - 1) if first_new > last + 1 else None
 
-    def commit(self, snapshot: int, staged: Sequence[Any]) -> PublishedTable:
+    def commit(self, snapshot: int, staged: Sequence[Any]) -> TableReceipt:
         """Add the staged files to the table in one transaction; repeatable.
 
         DataflowError when a staged file is gone, when the columns are not those of the table, when the snapshot is void, or another program
@@ -203,7 +216,7 @@ class TableSink(Sink):
             try:
                 self._commit(snapshot, files)
                 break
-            except Superseded as error:
+            except Overtaken as error:
                 last = error
         else:
             raise DataflowError(
@@ -212,7 +225,7 @@ class TableSink(Sink):
             ) from last
         self._void = None
         table = self.table()
-        return PublishedTable(self.name, self.version_of(table) if table is not None else -1, self.job)
+        return TableReceipt(self.name, self.version_of(table) if table is not None else -1, self.job, self.run)
 
     def _commit(self, snapshot: int, files: Sequence[StagedFile]) -> None:
         table = self.table()
@@ -264,54 +277,53 @@ class TableSink(Sink):
             if last != STAGING or not writer.startswith(f"{self.job}-"):
                 raise ConfigError(f"{self.where}: refused the staged file {file.staged!r}: it is not this job's")
             target = f"{home}/{own.replace(f'part-{self.job}-', numbered(self.job, snapshot), 1)}"
-            if self.filesystem.get_file_info(file.staged).type == fs.FileType.File:
-                self.filesystem.move(file.staged, target)
-            elif self.filesystem.get_file_info(target).type != fs.FileType.File:
+            port = Port(self.filesystem, home)
+            if not _moved_now(port, port.name_of(file.staged), port.name_of(target)):
                 raise DataflowError(
                     f"{self.where}: cannot commit {own!r}: its staged file {file.staged!r} is gone and {target!r} is missing; was the "
                     "directory cleaned while the job ran? Is it seen by all nodes?"
                 )
             out.append(StagedFile(target, file.name, file.rows, file.size_bytes, file.schema))
         for home in {os.path.split(file.staged)[0] for file in out}:
-            sync(self.filesystem, home)
+            Port(self.filesystem, home).sync()
         return out
 
-    # -- a note, as long as there is no table ------------------------------------------------------------
-    def _note(self) -> str:
-        return f"{self.staging()}/{self.job}-void.json"
+    # -- notes, as long as there is no table -------------------------------------------------------------
+    def _notes(self) -> dict[int, str]:
+        """By number, the names of the notes that say which snapshots are void; number 0 is one of an earlier version."""
+        found = (entry.name for entry in self.port.entries(STAGING) if entry.is_file)
+        named = {name: re.fullmatch(rf"{STAGING}/{self.job}-void(?:-(\d+))?\.json", name) for name in found}
+        return {int(match[1] or 0): name for name, match in named.items() if match is not None}
 
     def _read_note(self) -> Told | None:
-        if self.filesystem.get_file_info(self._note()).type != fs.FileType.File:
-            return None
-        with self.filesystem.open_input_stream(self._note()) as stream:
-            return Told(-1, ranges(json.loads(stream.read())))
+        notes = self._notes()
+        return Told(-1, ranges(json.loads(self.port.read(notes[max(notes)])))) if notes else None
 
     def _write_note(self, told: Told) -> None:
-        replace_file(self.filesystem, self._note(), json.dumps(told.void).encode(), through=f"{self.staging()}/{self.job}-note")
+        """The next note, of which each number is taken once. Raises Overtaken when another coordinator has taken it."""
+        self.port.make_folder(STAGING)
+        number = max(self._notes(), default=0) + 1
+        text = json.dumps(told.void).encode()
+        if not self.port.create(f"{STAGING}/{self.job}-void-{number:06d}.json", text):
+            raise Overtaken("another coordinator of this job has noted what is void")
 
     # -- the end -----------------------------------------------------------------------------------------
     def abort(self) -> None:
-        """Remove what this job staged; nothing that is committed."""
-        self._clean(self.job)
+        """Remove what this run staged; nothing that is committed."""
+        clean_staging(self.port, self.job, self.run)
 
-    def _clean(self, job: str) -> None:
-        try:
-            found = self.filesystem.get_file_info(fs.FileSelector(self.staging(), allow_not_found=True))
-            mine = [info for info in found if info.base_name.startswith(f"{job}-")]
-            for info in mine:
-                if info.type == fs.FileType.Directory:
-                    self.filesystem.delete_dir(info.path)
-                else:
-                    self.filesystem.delete_file(info.path)
-            if found and len(mine) == len(found):
-                self.filesystem.delete_dir(self.staging())
-        except OSError:
-            pass  # nothing is lost: nobody reads staged files
-
-    def result(self, receipt: PublishedTable) -> PublishedTable:
+    def result(self, receipt: TableReceipt) -> PublishedTable:
         """The job is over: also remove the staged files of dead replicas."""
-        self._clean(receipt.job)
-        return receipt
+        clean_staging(self.port, receipt.job, receipt.run)
+        return PublishedTable(receipt.path, receipt.version, receipt.job)
+
+
+def _moved_now(port: Port, staged: str, target: str) -> bool:
+    """Move a file out of staging, unless that has been done; whether it is there now."""
+    if port.file(staged) is not None:
+        with suppress(FileNotFoundError):  # another coordinator moves it at the same moment
+            port.move(staged, target)
+    return port.file(target) is not None
 
 
 def numbered(job: str, snapshot: int) -> str:
@@ -356,4 +368,4 @@ def same_kind(left: pa.DataType, right: pa.DataType) -> bool:
     return bool(left == right)
 
 
-__all__ = ["PublishedTable", "Superseded", "TableSink", "Told", "are_of", "numbered", "ranges", "same_kind", "snapshot_in"]
+__all__ = ["Overtaken", "PublishedTable", "TableSink", "Told", "are_of", "numbered", "ranges", "same_kind", "snapshot_in"]

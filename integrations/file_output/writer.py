@@ -1,29 +1,34 @@
 """Writing files into the staging directory of an output: the half of a :class:`FileTarget` that lives in a replica.
 
-A writer has a directory of its own, ``<path>/_staging/<job>-<replica>-<writer>/``, and unique file names, so a replica that replaces a dead
-one never overwrites its files. Files that ``stage()`` has named stay until the sink moves or removes them.
+A writer has a directory of its own, ``<path>/_staging/<job>-r<run>-<replica>-<writer>/``, and unique file names, so a replica that replaces
+a dead one never overwrites its files. Files that ``stage()`` has named stay until the sink moves or removes them. Both names have the run
+number of the coordinator: whoever cleans up deletes leftovers of its own run and of earlier ones, never of a later one.
 """
 
 from __future__ import annotations
 
+import re
 import uuid
+from contextlib import suppress
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import pyarrow as pa
-from pyarrow import fs
 
 from rayad.dataflow.records.exact import cast_batch
 from rayad.dataflow.records.output_form import OutputForm, describe
 from rayad.dataflow.sink import SinkWriter
-from rayad.integrations.file_output.committed import sync
 from rayad.integrations.file_output.formats import FileFormat, TableWriter
 from rayad.integrations.file_output.partitions import check_types, split
 from rayad.progress import DataflowError, Timestamp
+from rayad.snapshots.port import Port
 
+STAGING = "_staging"
+"""The directory below an output in which files wait for their commit."""
 OPEN_FILES_MAX = 16
 """Files of one writer of which something is written and that are not complete."""
 WAITING_BYTES_MAX = 64 << 20
 """What waits in memory for its chunk, in all files of one writer together, where there are more than :data:`OPEN_FILES_MAX`."""
+_RUN = re.compile(r"r(\d+)-")
 
 
 class StagedFile(NamedTuple):
@@ -39,8 +44,11 @@ class StagedFile(NamedTuple):
 class FileTarget(Protocol):
     """What a writer uses of its sink, :class:`rayad.integrations.file_output.sink.FileSink`."""
 
-    filesystem: fs.FileSystem
+    @property
+    def port(self) -> Port: ...
+
     job: str
+    run: int
     schema: pa.Schema | None
     epoch_column: str | None
     partition_by_epoch: bool
@@ -50,16 +58,14 @@ class FileTarget(Protocol):
 
     def stored(self, table: pa.Table) -> pa.Table: ...
 
-    def staging(self) -> str: ...
-
 
 class _OpenFile:
     """A file being written: batches are collected until they fill a chunk (of Parquet a row group), and only then the file is made. Before
     the first chunk is written the types may change."""
 
     def __init__(self, sink: FileTarget, staged: str, name: str, schema: pa.Schema) -> None:
-        self.staged, self.name, self.schema, self.rows = staged, name, schema, 0
-        self._sink = sink
+        self.staged, self.name, self.schema, self.rows = sink.port.path(staged), name, schema, 0
+        self._sink, self._own = sink, staged
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = self.waiting_bytes = 0
         self._writer: TableWriter | None = None
@@ -102,8 +108,8 @@ class _OpenFile:
                 self._sink.format.check_schema(table.schema, self._sink.where)
             table = self._sink.format.prepared(table, self._sink.where)
             if self._writer is None:
-                self._sink.filesystem.create_dir(self.staged.rsplit("/", 1)[0], recursive=True)
-                self._stream = self._sink.filesystem.open_output_stream(self.staged, compression=None)
+                self._sink.port.make_folder(self._own.rpartition("/")[0])
+                self._stream = self._sink.port.open_new(self._own)
                 self._writer = self._sink.format.writer(self._stream, table.schema)
             self._writer.write_table(table)
             self._waiting, self._waiting_rows, self.waiting_bytes = [], 0, 0
@@ -113,9 +119,9 @@ class _OpenFile:
         assert self._writer is not None
         self._writer.close()
         self._stream.close()
-        sync(self._sink.filesystem, self.staged)
-        size = self._sink.filesystem.get_file_info(self.staged).size
-        return StagedFile(self.staged, self.name, self.rows, size, self.schema)
+        self._sink.port.sync(self._own)
+        made = self._sink.port.file(self._own)
+        return StagedFile(self.staged, self.name, self.rows, made.size if made is not None else -1, self.schema)
 
     def discard(self) -> None:
         self._waiting = []
@@ -138,7 +144,7 @@ class FileWriter(SinkWriter):
     def __init__(self, sink: FileTarget, replica: int, earlier: pa.Schema | None = None) -> None:
         self._sink = sink
         self._token = f"{replica:05d}-{uuid.uuid4().hex[:8]}"  # a replica that replaces a dead one must not overwrite its files
-        self._directory = f"{sink.staging()}/{sink.job}-{self._token}"
+        self._directory = f"{STAGING}/{staged_by(sink.job, sink.run)}{self._token}"
         schema = sink.schema if sink.schema is not None else earlier
         self._form = OutputForm(schema, sink.where, settled=sink.schema is None)
         self._open: dict[str, _OpenFile] = {}
@@ -206,7 +212,7 @@ class FileWriter(SinkWriter):
                 f"{describe(schema)}; rename it"
             )
         self._sink.format.check_schema(pa.schema([f for f in schema if f.name not in self._sink.partition_by]), self._sink.where)
-        name = f"part-{self._sink.job}-{self._token}-{self._count:06d}{self._sink.format.suffix}"
+        name = f"part-{staged_by(self._sink.job, self._sink.run)}{self._token}-{self._count:06d}{self._sink.format.suffix}"
         self._count += 1
         file = _OpenFile(self._sink, f"{self._directory}/{name}", f"{folder}{name}", schema)
         self._open[folder] = file
@@ -219,8 +225,8 @@ class FileWriter(SinkWriter):
         self._form.settle()  # readers of the folder expect one schema
         closed = [*self._closed, *(file.close() for file in self._open.values())]
         self._open, self._closed, self._waiting_bytes = {}, [], 0
-        for directory in (self._directory, self._sink.staging()):
-            sync(self._sink.filesystem, directory)
+        for directory in (self._directory, STAGING):
+            self._sink.port.sync(directory)
         return tuple(closed)
 
     def abort(self) -> None:
@@ -230,19 +236,36 @@ class FileWriter(SinkWriter):
                 file.discard()
             except (OSError, pa.ArrowException):
                 pass
+        port = self._sink.port
         gone = [file.staged for file in self._open.values()] + [file.staged for file in self._closed]
         self._open, self._closed, self._waiting_bytes = {}, [], 0
-        filesystem = self._sink.filesystem
-        for name in gone:
-            try:
-                filesystem.delete_file(name)
-            except OSError:
-                pass
-        try:
-            if not filesystem.get_file_info(fs.FileSelector(self._directory, allow_not_found=True)):
-                filesystem.delete_dir(self._directory)
-        except OSError:
-            pass
+        with suppress(OSError):  # nothing is lost: nobody reads staged files
+            for path in gone:
+                port.delete(port.name_of(path))
+            if not port.entries(self._directory):
+                port.delete_folder(self._directory)
 
 
-__all__ = ["FileWriter", "StagedFile"]
+def staged_by(job: str, run: int) -> str:
+    """What the names of files and directories have that writers of a run of a job make.
+
+    >>> staged_by("ab12", 7)
+    'ab12-r7-'
+    """
+    return f"{job}-r{run}-"
+
+
+def run_of(name: str, job: str) -> int | None:
+    """The run whose writers made a file or directory, from its own name; 0: an earlier version has made it; None: it is not of this job.
+
+    >>> run_of("part-ab12-r7-00000-1f.parquet", "ab12"), run_of("ab12-00000-1f", "ab12"), run_of("part-0.parquet", "ab12")
+    (7, 0, None)
+    """
+    rest = name.removeprefix("part-").removeprefix(f"{job}-")
+    if f"{job}-{rest}" not in (name, name.removeprefix("part-")):
+        return None
+    found = _RUN.match(rest)
+    return int(found[1]) if found is not None else 0
+
+
+__all__ = ["STAGING", "FileWriter", "StagedFile", "run_of", "staged_by"]
