@@ -116,8 +116,8 @@ def _manifest_of(filesystem: fs.FileSystem, path: str, where: str) -> OutputMani
         return manifest
     if begun is None:
         raise ConfigError(
-            f"{where}: there is no manifest of Rayad in {path + '/' + MANIFESTS!r}, and no job writes there: is the path right? What another "
-            "program wrote is read by pyarrow.dataset.dataset(path)"
+            f"{where}: there is no manifest of Rayad in {path + '/' + MANIFESTS!r}, and no job writes there: is the path right? What "
+            "another program wrote is read by pyarrow.dataset.dataset(path)"
         )
     return OutputManifest(0, begun[0], (), begun[1])
 

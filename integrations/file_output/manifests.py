@@ -294,10 +294,10 @@ class OutputLog:
         return bool(numbers) and numbers[-1] == output.number
 
     def append(self, before: Output | None, head: Head, change: Delta) -> Output | None:
-        """Create the manifest after ``before``, with this head and what has changed; gives what is the newest then, or None when others were
-        first: nothing has happened, and who wants to commit has to read again. Raises ConfigError where manifests have disappeared.
+        """Create the manifest after ``before``, with this head and what has changed; gives ``before``, brought forward to it.
 
-        What it has replaced in the directory of manifests is deleted.
+        None when others were first: then nothing has happened, and who wants to commit has to read again. Manifests that the new one
+        replaces are deleted.
         """
         output = before if before is not None else Output(0, head, [], "")
         number = output.number + 1

@@ -134,6 +134,10 @@ class FileSink(Sink):
         self._is_settled = False  # whether this instance has removed files that do not belong there
         self._small: dict[str, CommittedFile] = {}  # files that may be joined, where commits join
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy reads the manifests itself."""
+        return {**self.__dict__, "_output": None, "_is_settled": False, "_small": {}}
+
     # -- before writing ------------------------------------------------------------------------------
     def identity(self) -> str:
         """The job's id, which is in the names of its files."""
@@ -210,8 +214,9 @@ class FileSink(Sink):
     def _check_kind(self, before: Output | None) -> None:
         """An output is of one format."""
         if before is not None and before.files and before.head.content != self.format.as_json():
+            held = before.head.content or format_of(None).kind
             raise ConfigError(
-                f"{self.where}: {self.path!r} holds an output of other files: {before.head.content or format_of(None).kind}, these would be "
+                f"{self.where}: {self.path!r} holds an output of other files: {held}, these would be "
                 f"{self.format.as_json() or self.format.kind}; write to another directory"
             )
 

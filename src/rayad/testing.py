@@ -326,6 +326,7 @@ class _History:
         sink.check()
         sink.check()
         self._identity = sink.identity()
+        sink.run = BEGINNING
         self._open()
         self._sees("a sink shows nothing before the first commit")
         choices: list[Callable[[], None]] = [self._write, self._write, self._give_up]
@@ -418,6 +419,8 @@ class _History:
         self._sink = cloudpickle.loads(self._program)
         if self._identity is not None:
             self._sink.adopt(self._identity)
+        self._sink.run = self._next  # the number of its claim
+        self._next += 1
         self._resume()
 
     def _end(self) -> None:

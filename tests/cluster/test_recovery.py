@@ -19,6 +19,7 @@ import rayad as rd
 from rayad.actors.job import JobState
 from tests.cluster import recovering
 from tests.cluster.recovering import Paced, actors, by_value, is_dead, kill, snapshots_in, surviving, until, wait_for_snapshots
+from tests.integrations.outputs import is_output
 from tests.patience import PATIENCE_S
 from tests.programs import loops, model
 
@@ -306,7 +307,7 @@ def test_readers_of_parquet_see_whole_snapshots_only(nothing_left: Check, tmp_pa
     seen: list[int] = []
 
     def look() -> int:
-        if (out / "_SUCCESS").is_file():
+        if is_output(out):
             numbers = sorted(row["n"] for row in rd.read_committed(out).to_table().to_pylist())
             assert numbers == [n // 3 for n in range(len(numbers))]
             seen.append(len(numbers))

@@ -6,6 +6,8 @@ from typing import Any
 
 from pyarrow import fs
 
+from rayad.snapshots.create import create_if_absent
+
 
 class Crash(Exception):
     """Stands for the death of the process."""
@@ -70,6 +72,12 @@ class CrashingFiles(fs.FileSystemHandler):  # type: ignore[misc]
     def move(self, src: str, dest: str) -> None:
         self._change()
         self.local.move(src, dest)
+
+    def create_if_absent(self, path: str, data: bytes) -> bool:
+        """As on the local file system, with a crash before, between writing the content and giving it the name, or after."""
+        self._change()
+        self._change()
+        return create_if_absent(self.local, path, data)
 
     def copy_file(self, src: str, dest: str) -> None:
         raise NotImplementedError

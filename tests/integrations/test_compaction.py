@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import random
 import shutil
 import tempfile
@@ -18,11 +17,13 @@ from hypothesis import strategies as st
 import rayad as rd
 from rayad.integrations import ParquetSink
 from rayad.integrations.file_output import compacting
-from rayad.integrations.file_output.committed import CommittedFile, read_manifest
+from rayad.integrations.file_output.committed import read_manifest
 from rayad.integrations.file_output.compacting import groups_to_join
+from rayad.integrations.file_output.manifests import CommittedFile
 from rayad.progress import ConfigError, DataflowError
 from rayad.testing import check_sink
 from tests.integrations.crashing_files import Crash
+from tests.integrations.outputs import manifest
 from tests.integrations.test_parquet_commits import STEPS, Coordinator, committed, names
 
 
@@ -33,8 +34,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def listed(path: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads((path / "_SUCCESS").read_text())["files"]
-    return found
+    return [file.as_json() for file in manifest(path).files]
 
 
 def after(path: Path, snapshots: int, **options: Any) -> Coordinator:

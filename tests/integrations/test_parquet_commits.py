@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 from pathlib import Path
@@ -19,12 +18,14 @@ import rayad as rd
 from rayad.integrations import ParquetSink
 from rayad.integrations.file_output.writer import FileWriter
 from rayad.progress import ConfigError, DataflowError, Timestamp
+from rayad.snapshots.store import Superseded
 from tests.integrations.crashing_files import Crash, CrashingFiles
+from tests.integrations.outputs import files_of, is_output, manifest
 
 
 def committed(path: Path) -> list[int]:
     """All records by the manifest."""
-    return sorted(row["a"] for row in rd.read_committed(path).to_table().to_pylist()) if (path / "_SUCCESS").is_file() else []
+    return sorted(row["a"] for row in rd.read_committed(path).to_table().to_pylist()) if is_output(path) else []
 
 
 def names(path: Path) -> list[str]:
@@ -52,7 +53,7 @@ class Coordinator:
         self.current.check()
         self.identity = self.current.identity()
         self.newest += 1
-        self.last = self.newest
+        self.last = self.current.run = self.newest
         self.store[self.last] = []
         self.model[self.last] = []
         self._open()
@@ -85,6 +86,7 @@ class Coordinator:
             self.current = self.sink()
             assert self.identity is not None
             self.current.adopt(self.identity)
+            self.current.run = self.newest
         for number in [n for n in self.store if n > last]:  # other branches cannot be resumed from
             del self.store[number]
         self.current.roll_back(last, first_new)
@@ -93,10 +95,10 @@ class Coordinator:
 
     def check_committed(self) -> None:
         assert committed(self.path) == self.model[self.last]
-        manifest = json.loads((self.path / "_SUCCESS").read_text())
-        assert manifest["rows"] == len(self.model[self.last]) == self.receipt.rows
+        found = manifest(self.path)
+        assert sum(file.rows for file in found.files) == len(self.model[self.last]) == self.receipt.rows
         visible = [name for name in names(self.path) if not name.startswith("_")]
-        assert visible == [entry["name"] for entry in manifest["files"]]
+        assert visible == [file.name for file in found.files]
 
 
 STEPS = st.lists(
@@ -164,7 +166,7 @@ def test_a_crash_at_each_operation_of_a_first_commit_shows_the_old_output_or_the
             job.current.commit(2, staged_by_now)
         except Crash:
             job.files.left = None
-            if (out / "_SUCCESS").read_text():
+            if is_output(out):
                 assert committed(out) in ([-1], new)
             job.go_on(2, new_run=True)
             job.check_committed()
@@ -203,18 +205,26 @@ def test_a_replica_that_ends_early_keeps_the_files_that_a_snapshot_names(tmp_pat
 
 
 def test_a_job_that_failed_before_its_first_commit_leaves_nothing_of_its_own(tmp_path: Path) -> None:
-    job = Coordinator(tmp_path / "out", 2, mode="append")
-    job.write(0, 0, 1)
-    job.write(1, 0, 1)
-    staged = [writer.stage() for writer in job.writers]
-    job.files.left = 6  # the manifest of the beginning, one file moved
-    with pytest.raises(Crash):
-        job.current.commit(2, staged)
-    job.files.left = None
-    assert [name for name in names(job.path) if not name.startswith("_")]
-    job.current.abort()
-    assert names(job.path) == ["_SUCCESS"]
-    assert committed(job.path) == []
+    moved = 0
+    for at in range(30):
+        job = Coordinator(tmp_path / f"out{at}", 2, mode="append")
+        job.write(0, 0, 1)
+        job.write(1, 0, 1)
+        staged = [writer.stage() for writer in job.writers]
+        job.files.left = at
+        try:
+            job.current.commit(2, staged)
+        except Crash:
+            job.files.left = None
+            if not (is_output(job.path) and committed(job.path)):
+                moved = max(moved, len([name for name in names(job.path) if not name.startswith("_")]))
+                job.current.abort()
+                assert files_of(job.path) == []
+                assert committed(job.path) == []
+            continue
+        break
+    assert at < 29
+    assert moved == 2
 
 
 def test_resuming_with_the_jobs_own_files_is_not_refused_and_a_fresh_start_is(tmp_path: Path) -> None:
@@ -238,10 +248,14 @@ def test_a_snapshot_of_an_abandoned_branch_is_refused(tmp_path: Path) -> None:
     branch = job.store[5]
     job.go_on(3, new_run=True)
     assert committed(job.path) == [0, 1]
+    with pytest.raises(Superseded, match=rf"run 6 of this job has committed to '{job.path}': run 1 has been superseded"):
+        late.commit(5, branch)
+    late.run = job.current.run
     with pytest.raises(DataflowError, match=r"snapshot 5 cannot be .* resumed from snapshot 3 .* 4 to 6 committed was removed"):
         late.commit(5, branch)
     again = job.sink()
     again.adopt(job.current.job)
+    again.run = 7
     again.roll_back(5, 8)
     with pytest.raises(DataflowError, match="snapshot 5 cannot be committed"):
         again.commit(5, branch)
@@ -306,10 +320,13 @@ def test_reading_what_is_committed(tmp_path: Path) -> None:
     out = sink.commit(3, [writer.stage()])
     shutil.copy(tmp_path / "out" / out.files[0], tmp_path / "out" / "epoch=3" / "part-moved-but-not-committed.parquet")
     assert rd.read_committed(tmp_path / "out").to_table().to_pylist() == [{"a": 1, "epoch": 3}]
-    assert rd.committed_files(tmp_path / "out") == out
+    assert rd.committed_files(tmp_path / "out") == out.published()
     uri = f"file://{tmp_path}/out"
-    assert rd.committed_files(uri) == out
+    assert rd.committed_files(uri) == out.published()
     assert rd.read_committed(uri).count_rows() == 1
-    (tmp_path / "out" / "_SUCCESS").write_text('{"files": [], "format": "rayad-parquet-9"}')
-    with pytest.raises(ConfigError, match="is not a manifest: its format is 'rayad-parquet-9'"):
+    (tmp_path / "out" / "_manifests" / "000000000009.json").write_text('{"format": "rayad-output-9", "number": 9}')
+    with pytest.raises(ConfigError, match="is not a manifest: it has format 'rayad-output-9' and number 9, expected are 'rayad-output-1'"):
         rd.read_committed(tmp_path / "out")
+    (tmp_path / "_SUCCESS").write_text('{"files": [], "format": "rayad-parquet-9"}')
+    with pytest.raises(ConfigError, match="is not a manifest: its format is 'rayad-parquet-9'"):
+        rd.read_committed(tmp_path)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import rayad as rd
+from tests.integrations.outputs import files_of, is_output
 
 EXPECTED = {epoch * 100 + i + 1 for epoch in range(6) for i in range(20)}
 
@@ -20,7 +21,7 @@ def program(out: Path, mode: str) -> rd.Dataflow:
 
 
 def committed(out: Path) -> list[int]:
-    return [row["a"] for row in rd.read_committed(out).to_table().to_pylist()] if (out / "_SUCCESS").is_file() else []
+    return [row["a"] for row in rd.read_committed(out).to_table().to_pylist()] if is_output(out) else []
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -47,7 +48,7 @@ def test_committed_records_never_come_twice_and_are_whole_in_the_end(tmp_path: P
         if ending == "completes":
             result = job.wait()["out"]
             assert sorted(committed(out)) == sorted(EXPECTED)
-            assert sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()) == sorted([*result.files, "_SUCCESS"])
+            assert files_of(out) == list(result.files)
             return
         resume = chance.choice(["latest", "latest", *savepoints[-2:]])
         if resume != "latest":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from rayad.integrations.file_output.sink import check_name
 from rayad.integrations.file_output.writer import StagedFile
 from rayad.progress import ConfigError, DataflowError, Timestamp
 from tests.integrations.driving import records, run_sink
+from tests.integrations.outputs import files_of, manifest
 
 
 def names(path: Path) -> list[str]:
@@ -25,11 +25,10 @@ def test_replicas_records_are_published_with_a_manifest(tmp_path: Path) -> None:
     out = tmp_path / "out"
     result = run_sink(ParquetSink(out), [[(0, [{"a": 1}]), (1, [{"a": 2}])], [(0, pa.record_batch({"a": [3]}))], []])
     assert (result.path, result.rows, len(result.files)) == (str(out), 3, 2)
-    manifest = json.loads((out / "_SUCCESS").read_text())
-    assert manifest["rows"] == 3
-    assert [entry["name"] for entry in manifest["files"]] == list(result.files)
-    assert [entry["rows"] for entry in manifest["files"]] == [2, 1]
-    assert names(out) == sorted([*result.files, "_SUCCESS"])
+    found = manifest(out)
+    assert [file.name for file in found.files] == list(result.files)
+    assert [file.rows for file in found.files] == [2, 1]
+    assert files_of(out) == list(result.files)
     assert sorted(row["a"] for row in records(ParquetSource(out))) == [1, 2, 3]
 
 
@@ -91,7 +90,7 @@ def test_a_directory_that_is_not_empty_is_refused_unless_the_mode_says_otherwise
     overwritten = run_sink(ParquetSink(out, mode="overwrite"), [[(0, [{"a": 3}])]])
     assert overwritten.rows == 1
     assert [row["a"] for row in records(ParquetSource(out))] == [3]
-    assert names(out) == sorted([*overwritten.files, "_SUCCESS"])
+    assert files_of(out) == list(overwritten.files)
 
 
 def test_files_of_another_job_are_refused_at_publish(tmp_path: Path) -> None:
@@ -161,22 +160,25 @@ def test_small_batches_share_row_groups(tmp_path: Path) -> None:
 
 def test_no_records_give_an_empty_manifest(tmp_path: Path) -> None:
     assert run_sink(ParquetSink(tmp_path / "out"), [[], []]).files == ()
-    assert json.loads((tmp_path / "out" / "_SUCCESS").read_text())["rows"] == 0
+    assert manifest(tmp_path / "out").files == ()
 
 
-@pytest.mark.parametrize("name", ["", "/etc/passwd", "../x", "a/../b", "a//b", "./a", "a\0b", "a\\..\\b", "_SUCCESS", "_staging/x"])
+BAD_NAMES = ["", "/etc/passwd", "../x", "a/../b", "a//b", "./a", "a\0b", "a\\..\\b", "_SUCCESS", "_staging/x", "_manifests/x"]
+
+
+@pytest.mark.parametrize("name", BAD_NAMES)
 def test_names_that_could_lead_elsewhere_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match="refused the file name"):
         check_name(name)
     sink = ParquetSink(tmp_path / "out")
     with pytest.raises(ConfigError, match="refused the file name"):
-        sink.publish([(StagedFile(f"{sink.staging()}/x", name, 1, 1, pa.schema([])),)])
+        sink.publish([(StagedFile(f"{sink.port.path('_staging')}/x", name, 1, 1, pa.schema([])),)])
 
 
 def test_staged_files_from_elsewhere_are_refused(tmp_path: Path) -> None:
     sink = ParquetSink(tmp_path / "out")
     (tmp_path / "secret").write_text("x")
-    for staged in (str(tmp_path / "secret"), f"{sink.staging()}/../../secret"):
+    for staged in (str(tmp_path / "secret"), f"{sink.port.path('_staging')}/../../secret"):
         with pytest.raises(ConfigError, match="refused the staged file"):
             sink.publish([(StagedFile(staged, "a.parquet", 1, 1, pa.schema([])),)])
     assert (tmp_path / "secret").exists()

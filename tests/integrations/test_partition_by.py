@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import rayad as rd
 from rayad.integrations.file_output import writer
 from rayad.progress import ConfigError, DataflowError
+from tests.integrations.outputs import is_output
 
 SCHEMA = pa.schema(
     [("n", pa.int64()), ("town", pa.string()), ("code", pa.int16()), ("day", pa.date32()), ("open", pa.bool_()), ("big", pa.large_string())]
@@ -148,7 +149,7 @@ def test_a_run_that_resumes_goes_on_and_each_row_is_there_once(tmp_path: Path) -
         return made
 
     job = flow().submit(config, runtime="local", seed=4)
-    while not rd.committed_files(str(tmp_path / "out")) if (tmp_path / "out" / "_SUCCESS").exists() else True:
+    while not rd.committed_files(str(tmp_path / "out")) if is_output(tmp_path / "out") else True:
         job.step()
     job.cancel()
     flow().run(config, runtime="local", resume="latest")

@@ -20,6 +20,7 @@ from pyarrow import fs
 import rayad as rd
 from rayad.integrations import ParquetSink
 from rayad.integrations.file_output.committed import read_manifest
+from rayad.integrations.file_output.manifests import OutputLog
 from rayad.integrations.file_output.spark_log import KEPT_S, base_uri
 from rayad.progress import ConfigError, DataflowError, Timestamp
 from rayad.testing import check_sink
@@ -233,13 +234,13 @@ def test_a_writer_that_opens_while_somebody_commits_is_not_refused(tmp_path: Pat
     copy = job.sink()
     copy.job = job.current.job
 
-    def read_and_commit(*given: Any) -> Any:
-        manifest = read_manifest(*given)
+    def read_and_commit(log: OutputLog) -> Any:
         monkeypatch.undo()
+        found = log.read()
         job.snapshot()
-        return manifest
+        return found
 
-    monkeypatch.setattr("rayad.integrations.file_output.sink.read_manifest", read_and_commit)
+    monkeypatch.setattr(OutputLog, "read", read_and_commit)
     copy.open(1, 2)
     assert to_spark(job.path) == [0, 1, 2]
 
