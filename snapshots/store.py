@@ -329,13 +329,16 @@ class SnapshotStore:
         kept: list[tuple[int, frozenset[int]]] = []  # by the number of a manifest, the older ones that it keeps
         claims: tuple[int, ...] = ()
         for number in reversed(self.numbers()):
-            why = self._why_over(number, void, kept)
-            if why:
-                yield number, None, why
+            if number in void:
+                yield number, None, f"snapshot {void[number]} says that snapshot {number} is void"
                 continue
             manifest = None
             try:
                 manifest = self.load(number)
+                retired = next((by for by, those in kept if number not in those), None)
+                if retired is not None and manifest.kind != "savepoint":
+                    yield number, None, f"snapshot {retired} has retired snapshot {number}"
+                    continue
                 run = max((claim for claim in claims if claim <= number), default=0)
                 if run and manifest.claims and manifest.claims[-1] < run:
                     yield number, None, f"snapshot {number} is of run {manifest.claims[-1]}, which run {run} had superseded before"
@@ -351,13 +354,6 @@ class SnapshotStore:
                 continue
             yield number, manifest, ""
 
-    @staticmethod
-    def _why_over(number: int, void: dict[int, int], kept: list[tuple[int, frozenset[int]]]) -> str:
-        if number in void:
-            return f"snapshot {void[number]} says that snapshot {number} is void"
-        retired = next((by for by, those in kept if number not in those), None)
-        return f"snapshot {retired} has retired snapshot {number}" if retired is not None else ""
-
     def latest(self) -> tuple[Manifest | None, list[str]]:
         """The newest snapshot of which manifest and all parts are as they were written (None: there is none), and why newer ones are not
         used."""
@@ -369,55 +365,68 @@ class SnapshotStore:
         return None, refused
 
     def to_keep(self, number: int, keep: int, savepoints: Collection[int]) -> list[int]:
-        """Which snapshots stay when ``number`` is published: the newest ``keep - 1`` below it that can be read and are not void, and
-        savepoints. Others that cannot be read stay, too, for somebody who can repair them; they do not count."""
+        """Which snapshots stay beside savepoints when ``number`` is published: the newest ``keep - 1`` below it, of those that are not void.
+
+        Others that cannot be read stay, too, for somebody who can repair them; they do not count. ``savepoints``: that are known.
+        """
         void: set[int] = set()
-        stay, count = [], 1
-        for older in reversed([one for one in self.numbers() if one < number]):
-            if older in savepoints:
-                stay.append(older)
-            elif older not in void and count < keep:
-                stay.append(older)
-                try:
-                    void.update(self.load(older).notes.get("void", ()))
-                    count += 1
-                except SnapshotError:
+        stay, count = list[int](), 1
+        for older in reversed([one for one in self.numbers() if one < number and one not in savepoints]):
+            if count >= keep:
+                break
+            if older in void:
+                continue
+            try:
+                manifest = self.load(older)
+                void.update(manifest.notes.get("void", ()))
+                if manifest.kind == "savepoint":
                     continue
+                count += 1
+            except SnapshotError:
+                pass
+            stay.append(older)
         return sorted(stay)
 
-    def retain(self, number: int, kept: Collection[int]) -> list[int]:
-        """Delete the snapshots below ``number`` that its manifest has retired, and parts up to it that neither it nor a kept one names.
+    def retain(self, number: int, kept: Collection[int], savepoints: Collection[int] = ()) -> list[int]:
+        """Delete the snapshots below ``number`` that its manifest has retired, and parts up to it that no manifest names that stays.
 
-        Gives the numbers deleted. The manifest goes first: a crash in between leaves parts behind, never a manifest without them. What is
-        newer is left alone: it may be being written, or is of a run that has superseded this one.
-        Raises SnapshotError when the store does not do it: then the next time does the rest.
+        Savepoints stay; ``savepoints`` are those that are known. Gives the numbers deleted. The manifest goes first: a crash in between
+        leaves parts behind, never a manifest without them. What is newer is left alone: it may be being written, or is of a run that has
+        superseded this one. Raises SnapshotError when the store does not do it: then the next time does the rest.
         """
         try:
-            return self._retain(number, {*kept, number})
+            return self._retain(number, {*kept, *savepoints, number})
         except OSError as error:
             raise SnapshotError(f"old snapshots in {self.folder!r} cannot be deleted: {error}") from error
 
-    def _retain(self, number: int, kept: set[int]) -> list[int]:
+    def _retain(self, number: int, stay: set[int]) -> list[int]:
         numbers = [one for one in self.numbers() if one <= number]
         if number not in numbers:
             raise StoreAwayError(f"snapshot {number} is not in {self.folder!r} any more: nothing is deleted there until it is back")
         named: set[str] = set()
         damaged: set[int] = set()
-        for one in kept & set(numbers):
+        gone: list[int] = []
+        for one in numbers:
             try:
-                named.update(file.path for file in self.load(one).files())
+                manifest = self.load(one)
             except StoreAwayError:
                 raise
             except SnapshotError:
                 damaged.add(one)
-        gone = [one for one in numbers if one not in kept]
+                continue
+            if one in stay or manifest.kind == "savepoint":
+                named.update(file.path for file in manifest.files())
+            else:
+                gone.append(one)
+        gone += sorted(damaged - stay)
+        damaged &= stay
         for one in gone:
             self.port.delete(f"{one:012d}/{MANIFEST}")
         for entry in self.port.entries():
-            if entry.is_file or not _NUMBER.fullmatch(entry.name) or int(entry.name) > number or int(entry.name) in damaged:
-                continue
-            self._clean(entry.name, named, int(entry.name) in kept)
-        return gone
+            is_older = not entry.is_file and _NUMBER.fullmatch(entry.name) and int(entry.name) <= number
+            if is_older and int(entry.name) not in damaged:
+                self._clean(entry.name, named, int(entry.name) not in gone)
+        return sorted(gone)
 
     def _clean(self, name: str, named: set[str], is_kept: bool) -> None:
         left = 0

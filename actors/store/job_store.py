@@ -220,7 +220,7 @@ class JobStore:
         if self.manifest is None or "kept" not in self.manifest.notes:
             return True  # a claim retires nothing
         try:
-            self.store.retain(self.manifest.number, self.manifest.notes["kept"])
+            self.store.retain(self.manifest.number, self.manifest.notes["kept"], self.savepoints)
         except SnapshotError as error:
             _log.warning("job %r: %s", self.job, error)
             return False

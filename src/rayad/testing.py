@@ -419,8 +419,7 @@ class _History:
         self._sink = cloudpickle.loads(self._program)
         if self._identity is not None:
             self._sink.adopt(self._identity)
-        self._sink.run = self._next  # the number of its claim
-        self._next += 1
+        self._sink.run = self._next
         self._resume()
 
     def _end(self) -> None:

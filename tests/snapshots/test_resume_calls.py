@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,10 @@ import pytest
 
 import rayad as rd
 from rayad.actors.local.local_job import LocalJob
-from rayad.actors.store.job_store import Superseded
 from rayad.dataflow.items import CollectSink
 from rayad.progress import SnapshotError
-from rayad.snapshots.store import MANIFEST, SnapshotStore
+from rayad.snapshots.port import Entry, Port
+from rayad.snapshots.store import MANIFEST, SnapshotStore, Superseded
 
 
 class Recorded(CollectSink):
@@ -124,10 +124,11 @@ def test_an_unreadable_manifest_may_be_of_another_run(tmp_path: Path) -> None:
 def test_a_manifest_that_is_there_although_its_writing_failed_is_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = start(tmp_path, Recorded("out", []))
 
-    def broken(path: str) -> None:
-        raise OSError("the answer was lost")
+    def broken(name: str = "") -> None:
+        if not name:
+            raise OSError("the answer was lost")
 
-    monkeypatch.setattr(store_of(job), "_sync_folder", broken)
+    monkeypatch.setattr(store_of(job).port, "sync", broken)
     assert job.savepoint().endswith("2")
     monkeypatch.undo()
     assert job.savepoint().endswith("3")
@@ -137,7 +138,7 @@ def test_a_manifest_that_is_there_although_its_writing_failed_is_ours(tmp_path: 
 def test_a_full_store_costs_an_attempt_and_not_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = start(tmp_path, Recorded("out", []))
 
-    def full(manifest: Any) -> None:
+    def full(manifest: Any, **_: Any) -> None:
         raise SnapshotError("no space")
 
     monkeypatch.setattr(store_of(job), "publish", full)
@@ -147,26 +148,36 @@ def test_a_full_store_costs_an_attempt_and_not_the_job(tmp_path: Path, monkeypat
     assert job.savepoint().endswith("2")
 
 
-class Away:
-    """A file system of which listings fail, deletions too, or only from the given call on."""
+class Away(Port):
+    """Of which listings fail, deletions too, or only from the given call on."""
 
-    def __init__(self, real: Any, after: int = 0) -> None:
-        self._real = real
+    def __init__(self, real: Port, after: int = 0) -> None:
+        super().__init__(real.filesystem, real.folder)
         self._left = after
 
-    def __getattr__(self, name: str) -> Any:
-        if name in ("get_file_info", "delete_file", "delete_dir"):
-            self._left -= 1
-            if self._left < 0:
-                raise OSError("the host is down")
-        return getattr(self._real, name)
+    def _look(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise OSError("the host is down")
+
+    def entries(self, name: str = "", *, recursive: bool = False) -> list[Entry]:
+        self._look()
+        return super().entries(name, recursive=recursive)
+
+    def files(self, names: Iterable[str]) -> list[Entry | None]:
+        self._look()
+        return super().files(names)
+
+    def delete(self, name: str) -> None:
+        self._look()
+        super().delete(name)
 
 
 def test_a_store_that_cannot_be_listed_costs_an_attempt_and_not_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Regression: only what failed while a file was written was expected, so that a store away a moment later ended the job."""
     job = start(tmp_path, Recorded("out", []))
     store = store_of(job)
-    monkeypatch.setattr(store, "filesystem", Away(store.filesystem))
+    monkeypatch.setattr(store, "port", Away(store.port))
     with pytest.raises(SnapshotError, match=r"the savepoint was not taken: .*cannot be listed: the host is down"):
         job.savepoint()
     monkeypatch.undo()
@@ -179,7 +190,7 @@ def test_a_snapshot_that_was_published_without_an_answer_uses_up_its_number(tmp_
     told: list[tuple[Any, ...]] = []
     job = start(tmp_path, Recorded("out", told))
     store = store_of(job)
-    monkeypatch.setattr(store, "filesystem", Away(store.filesystem, after=2))
+    monkeypatch.setattr(store, "port", Away(store.port, after=4))
     with pytest.raises(SnapshotError, match=r"the savepoint was not taken: .*cannot be listed"):
         job.savepoint()
     monkeypatch.undo()
@@ -195,8 +206,9 @@ def test_old_snapshots_that_cannot_be_deleted_are_deleted_later(tmp_path: Path, 
     job = start(tmp_path, Recorded("out", []))
     store = store_of(job)
     assert job.snapshots is not None
+    job.savepoint()
     with monkeypatch.context() as patched:
-        patched.setattr(store, "filesystem", Away(store.filesystem))
+        patched.setattr(store, "port", Away(store.port))
         assert not job.snapshots.store.retain()
     assert job.snapshots.store.retain()
     job.wait()

@@ -11,7 +11,7 @@ import pytest
 from pyarrow import fs
 
 from rayad.progress import SnapshotError
-from rayad.snapshots.store import MANIFEST, Manifest, PartFile, ReplicaPart, SnapshotStore
+from rayad.snapshots.store import MANIFEST, Manifest, PartFile, ReplicaPart, SnapshotStore, StoreAwayError
 
 
 def manifest(number: int, *files: PartFile) -> Manifest:
@@ -20,9 +20,11 @@ def manifest(number: int, *files: PartFile) -> Manifest:
 
 
 def taken(store: SnapshotStore, number: int, *contents: bytes) -> Manifest:
+    store.prepare()
+    newest = max(store.numbers(), default=0)
     files = [store.write_part(number, "count", replica, [content[:2], content[2:]]) for replica, content in enumerate(contents)]
     made = manifest(number, *files)
-    store.publish(made)
+    store.publish(made, after=newest)
     return made
 
 
@@ -112,7 +114,7 @@ def test_a_number_is_published_once(tmp_path: Path) -> None:
     store = SnapshotStore(str(tmp_path))
     made = taken(store, 1, b"a")
     with pytest.raises(SnapshotError, match="is there already"):
-        store.publish(manifest(1))
+        store.publish(manifest(1), after=1)
     assert store.load(1) == made
 
 
@@ -131,18 +133,85 @@ def test_with_a_secret_nothing_made_without_it_is_read(tmp_path: Path) -> None:
 def test_retention_keeps_what_is_named(tmp_path: Path) -> None:
     store = SnapshotStore(str(tmp_path))
     base = store.write_part(1, "count", 0, [b"full"])
-    store.publish(manifest(1, base))
+    store.publish(manifest(1, base), after=0)
     for number in (2, 3, 4):
         more = store.write_part(number, "count", 0, [b"changes"])
-        store.publish(Manifest(number, "wc", {}, 256, (ReplicaPart("count", 0, (base, more)),)))
+        kind = "savepoint" if number == 2 else "snapshot"
+        store.publish(Manifest(number, "wc", {}, 256, (ReplicaPart("count", 0, (base, more)),), kind=kind), after=number - 1)
     store.write_part(5, "count", 0, [b"being written"])
-    assert store.retain(1, also=[2]) == [1, 3]
+    assert store.to_keep(4, 1, []) == store.to_keep(4, 1, [2]) == []
+    assert store.to_keep(4, 2, []) == [3]
+    assert store.retain(4, []) == [1, 3]
     assert store.numbers() == [2, 4]
     assert store.read_part(base) == b"full"  # its snapshot is gone, others build on it
     assert not (tmp_path / f"{3:012d}").exists()
     assert (tmp_path / f"{5:012d}").exists()
-    assert store.retain(1) == [2]
     assert store.latest()[0] is not None
+
+
+def test_who_was_superseded_deletes_nothing_of_its_successor(tmp_path: Path) -> None:
+    """Regression: it kept what it knew, and deleted the savepoints of the run that had superseded it."""
+    store = SnapshotStore(str(tmp_path))
+    for number in (1, 2, 3):
+        taken(store, number, b"state")
+    store.publish(dataclasses.replace(manifest(4, store.write_part(4, "count", 0, [b"x"])), kind="savepoint"), after=3)
+    taken(store, 5, b"state")
+    assert store.retain(3, [2]) == [1]
+    assert store.numbers() == [2, 3, 4, 5]
+    assert len(list(tmp_path.rglob("*.part"))) == 4
+
+
+def test_what_a_newer_snapshot_has_retired_is_not_resumed_from(tmp_path: Path) -> None:
+    """Its run may be deleting it at any moment, however long ago it has published what retires it."""
+    store = SnapshotStore(str(tmp_path))
+    for number in (1, 2):
+        taken(store, number, b"state")
+    (file,) = (store.write_part(3, "count", 0, [b"newest"]),)
+    store.publish(dataclasses.replace(manifest(3, file), notes={"kept": [2]}), after=2)
+    (tmp_path / file.path).unlink()
+    assert [(number, why) for number, _, why in store.newest_first()][1:] == [(2, ""), (1, "snapshot 3 has retired snapshot 1")]
+
+
+def test_what_an_old_run_publishes_under_a_number_that_is_free_again_does_not_count(tmp_path: Path) -> None:
+    """A number is free again when retention has deleted its manifest."""
+    store = SnapshotStore(str(tmp_path))
+    taken(store, 1, b"state")
+    for number, claims in ((3, [1, 2]), (4, [1, 2])):
+        file = store.write_part(number, "count", 0, [b"of run 2"])
+        store.publish(dataclasses.replace(manifest(number, file), notes={"claims": claims}), after=number - 1 if number == 4 else 1)
+    stale = dataclasses.replace(manifest(2, store.write_part(2, "count", 0, [b"of run 1"])), notes={"claims": [1]})
+    with pytest.raises(SnapshotError, match="snapshot 2 comes after snapshot 4"):
+        store.publish(stale, after=1)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(store, "_refuse_unless_newest", lambda *_: None)  # it stood still after it had looked, and was killed then
+        store.publish(stale, after=1)
+    found = list(store.newest_first())
+    assert [number for number, *_ in found] == [4, 3, 2, 1]
+    assert found[2][1:] == (None, "snapshot 2 is of run 1, which run 2 had superseded before")
+    assert store.claims() == [1, 2]
+
+
+@pytest.mark.parametrize("how", ["gone", "another", "emptied"])
+def test_nothing_is_published_where_the_newest_snapshot_is_not(tmp_path: Path, how: str) -> None:
+    """Regression: an unmounted folder was made again, and snapshots that build on others were published there."""
+    folder = tmp_path / "job"
+    store = SnapshotStore(str(folder))
+    for number in (1, 2):
+        taken(store, number, b"state")
+    part = store.write_part(3, "count", 0, [b"more"])
+    os.rename(folder, tmp_path / "away")
+    if how == "emptied":
+        folder.mkdir()
+    if how == "another":
+        taken(SnapshotStore(str(folder)), 1, b"other")
+    with pytest.raises(StoreAwayError, match=r"snapshot 2, the newest, is not in .*nothing is published there until it is back"):
+        store.publish(manifest(3, part), after=2)
+    if how == "gone":
+        with pytest.raises(SnapshotError, match="cannot write part"):
+            store.write_part(3, "count", 0, [b"more"])
+        assert not folder.exists()
+    with pytest.raises(StoreAwayError, match=r"snapshot 2 is not in .*: nothing is deleted there until it is back"):
+        store.retain(2, [])
 
 
 def test_retention_does_not_count_what_cannot_be_read(tmp_path: Path) -> None:
@@ -151,11 +220,13 @@ def test_retention_does_not_count_what_cannot_be_read(tmp_path: Path) -> None:
     for number in (1, 2, 3, 4):
         taken(store, number, b"state")
     (tmp_path / f"{3:012d}" / MANIFEST).write_text("{")
-    assert store.retain(2) == [1]
+    assert store.to_keep(4, 2, []) == [2, 3]
+    assert store.retain(4, [2, 3]) == [1]
     assert store.numbers() == [2, 3, 4]
     assert len(list((tmp_path / f"{3:012d}").iterdir())) == 2
     taken(store, 5, b"state")
-    assert store.retain(2) == [2, 3]
+    assert store.to_keep(5, 2, []) == [4]
+    assert store.retain(5, [4]) == [2, 3]
 
 
 def test_a_number_below_the_newest_cannot_be_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,16 +234,16 @@ def test_a_number_below_the_newest_cannot_be_taken(tmp_path: Path, monkeypatch: 
     store = SnapshotStore(str(tmp_path))
     for number in (1, 2, 3):
         taken(store, number, b"state")
-    store.retain(1)
+    store.retain(3, [])
     with pytest.raises(SnapshotError, match="comes after snapshot 3"):
-        store.publish(manifest(2))
-    # A process that stands still between looking and publishing finds out afterwards.
-    seen = iter([[], [3]])
+        store.publish(manifest(2), after=1)
+    # A process that stands still between looking and publishing finds out afterwards. What it has published stays: it deletes nothing.
+    seen = iter([[1], [2, 3]])
     monkeypatch.setattr(store, "numbers", lambda: next(seen))
     with pytest.raises(SnapshotError, match=r"comes after snapshot 3|is there already"):
-        store.publish(manifest(2))
+        store.publish(manifest(2), after=1)
     monkeypatch.undo()
-    assert store.numbers() == [3]
+    assert store.numbers() == [2, 3]
 
 
 def test_snapshots_that_a_claim_has_skipped_are_void(tmp_path: Path) -> None:
@@ -182,7 +253,7 @@ def test_snapshots_that_a_claim_has_skipped_are_void(tmp_path: Path) -> None:
     taken(store, 2, b"passed over")
     taken(store, 3, b"passed over")
     (file,) = (store.write_part(4, "count", 0, [b"later"]),)
-    store.publish(dataclasses.replace(manifest(4, file), kind="resume", notes={"void": [2, 3]}))
+    store.publish(dataclasses.replace(manifest(4, file), kind="resume", notes={"void": [2, 3]}), after=3)
     (tmp_path / file.path).unlink()
     found, refused = store.latest()
     assert found == first
@@ -202,6 +273,8 @@ def test_names_of_vertices_stay_apart(tmp_path: Path) -> None:
 def test_a_store_that_cannot_be_written_or_opened_is_an_error(tmp_path: Path) -> None:
     folder = tmp_path / "job"
     folder.write_text("a file where the folder should be")
+    with pytest.raises(SnapshotError, match="cannot make the snapshot store"):
+        SnapshotStore(str(folder)).prepare()
     with pytest.raises(SnapshotError, match="cannot write part"):
         SnapshotStore(str(folder)).write_part(1, "v", 0, [b"x"])
     with pytest.raises(SnapshotError, match="cannot open the snapshot store"):
