@@ -7,10 +7,25 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import RLock
+from typing import Any
 from uuid import uuid4
 
+from moto.s3.responses import S3Response
 from moto.server import ThreadedMotoServer
 from pyarrow import fs
+
+_ONE_PUT = RLock()
+_put_object = S3Response.put_object
+
+
+def _put_object_in_one_step(self: S3Response) -> Any:
+    """S3 checks a condition and puts the object in one step. Moto does so in two, between which another thread may put."""
+    with _ONE_PUT:
+        return _put_object(self)
+
+
+S3Response.put_object = _put_object_in_one_step
 
 
 @dataclass(frozen=True)
