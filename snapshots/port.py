@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from pyarrow import fs
 
+from rayad.snapshots.buckets import BUCKETS
 from rayad.snapshots.create import create_if_absent
 
 _CHUNK_BYTES = 1 << 20
@@ -52,6 +53,7 @@ class Port:
         self.filesystem = filesystem
         self.folder = folder.rstrip("/")
         self._is_local = isinstance(filesystem, fs.LocalFileSystem)
+        self._has_folders = filesystem.type_name not in BUCKETS
 
     def path(self, name: str = "") -> str:
         """The path of a name on the file system."""
@@ -129,8 +131,9 @@ class Port:
         self.filesystem.move(self.path(name), self.path(to))
 
     def make_folder(self, name: str = "", *, parents: bool = True) -> None:
-        """Make a folder, where it is not there. ``parents=False``: only in one that is there, else OSError."""
-        self.filesystem.create_dir(self.path(name), recursive=parents)
+        """Make a folder, where it is not there. ``parents=False``: only in one that is there, else OSError. In buckets there are none."""
+        if self._has_folders:
+            self.filesystem.create_dir(self.path(name), recursive=parents)
 
     def sync(self, name: str = "") -> None:
         """Make a local file, or the names in a local folder, survive a power cut; other file systems do so by themselves."""

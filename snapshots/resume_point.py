@@ -9,7 +9,7 @@ from typing import Any
 
 from rayad.progress import SnapshotError
 from rayad.snapshots.identity import fits, spell
-from rayad.snapshots.store import Manifest, SnapshotStore, StoreAwayError
+from rayad.snapshots.store import KeeperId, Manifest, SnapshotStore, StoreAwayError, Superseded
 
 CLAIMS_MAX = 10
 """How often a claim is tried against another run that publishes at the same time."""
@@ -260,6 +260,7 @@ def begin_run(
     run: str = "",
     start: Callable[[Manifest | None], dict[str, Any]] = lambda earlier: {},
     reopens: Collection[str] = (),
+    keeper: KeeperId | None = None,
 ) -> tuple[Manifest, list[str]]:
     """Choose the snapshot to resume from and claim the store for this run; gives the manifest of its beginning, and remarks.
 
@@ -270,14 +271,19 @@ def begin_run(
     ``start`` is called before a start is recorded, with the start that it repeats (None: a fresh one), and gives its notes: a job that
     died before its first snapshot starts once more, perhaps as another program. A run that resumes takes over the notes of the snapshot,
     and notes for which one its claim stands. ``reopens``: live inputs that go on although the job was complete, see :func:`claim_of`.
+    ``keeper``: to which the run belongs, if to one.
 
-    Raises SnapshotError when the graph does not fit, or the snapshot asked for is missing or damaged.
+    Raises SnapshotError when the graph does not fit, or the snapshot asked for is missing or damaged; Superseded when a later keeper of the
+    job has claimed the store.
     """
     store.prepare()
     for _ in range(CLAIMS_MAX):
         numbers = store.numbers()
         newest = numbers[-1] if numbers else 0
         claims = store.claims()
+        newest_keeper = store.newest_keeper()
+        if keeper is not None and newest_keeper is not None and newest_keeper > keeper:
+            raise Superseded(f"job {job!r} was submitted again, and has claimed {store.folder!r}: this submission of it is over")
         manifest, remarks = choose(store, resume)
         if manifest is not None and manifest.kind != "start":
             wrong = misfits(manifest, graph, key_groups)
@@ -295,6 +301,7 @@ def begin_run(
             begun = claim_of(manifest, numbers, claims, graph=graph, run=run, reopens=reopens)
             if begun.kind == "start":
                 begun = dataclasses.replace(begun, notes={**begun.notes, **start(manifest)})
+        begun = dataclasses.replace(begun, notes={**begun.notes, "keeper": keeper or newest_keeper})
         try:
             store.publish(begun, after=newest)
         except StoreAwayError:

@@ -32,6 +32,7 @@ from typing import Any, NamedTuple
 from pyarrow import fs
 
 from rayad.progress import SnapshotError, say
+from rayad.snapshots.create import check_can_create
 from rayad.snapshots.port import Port
 
 FORMAT = 1
@@ -46,6 +47,13 @@ class StoreAwayError(SnapshotError):
 
 class Superseded(SnapshotError):
     """Another run of the same job has claimed the store: this one must end, publish nothing and delete nothing."""
+
+
+class KeeperId(NamedTuple):
+    """Which keeper of a job: they are ordered, by number, and by token where two have begun at the same moment."""
+
+    number: int
+    token: str
 
 
 class PartFile(NamedTuple):
@@ -149,6 +157,11 @@ class Manifest:
         """The run numbers of the job so far, ascending, the last its own; none where an earlier version has written it."""
         return tuple(self.notes.get("claims", ()))
 
+    @property
+    def keeper(self) -> KeeperId | None:
+        """The latest keeper of which a coordinator has claimed the store; None: none has."""
+        return KeeperId(*self.notes["keeper"]) if self.notes.get("keeper") else None
+
     def files(self) -> set[PartFile]:
         """All files that it names."""
         files = {file for part in self.parts for file in part.files}
@@ -199,6 +212,7 @@ class SnapshotStore:
 
     def prepare(self) -> None:
         """Make the folder of the store. Done when a job begins, never later: a folder that has gone away must not come back empty."""
+        check_can_create(self.filesystem, f"the snapshot store {self.folder!r}")
         try:
             self.port.make_folder()
         except OSError as error:
@@ -284,18 +298,27 @@ class SnapshotStore:
 
     def claims(self) -> list[int]:
         """The run numbers that manifests in the store know of, ascending, without those that concern no snapshot that is there."""
-        numbers, known = self.numbers(), set[int]()
-        for number in numbers:
+        there = self._readable()
+        claims = sorted({claim for manifest in there for claim in manifest.claims})
+        while len(claims) > 1 and claims[1] <= there[0].number:
+            del claims[0]
+        return claims
+
+    def newest_keeper(self) -> KeeperId | None:
+        """The latest keeper that manifests in the store know of."""
+        return max((manifest.keeper for manifest in self._readable() if manifest.keeper is not None), default=None)
+
+    def _readable(self) -> list[Manifest]:
+        """All manifests that can be read, ascending. What one knew that is damaged, those beside it know, too."""
+        found: list[Manifest] = []
+        for number in self.numbers():
             try:
-                known.update(self.load(number).claims)
+                found.append(self.load(number))
             except StoreAwayError:
                 raise
             except SnapshotError:
-                continue  # damaged; others know what it knew, but for its own claim, from which nobody can resume
-        claims = sorted(known)
-        while len(claims) > 1 and numbers and claims[1] <= numbers[0]:
-            del claims[0]
-        return claims
+                continue
+        return found
 
     def load(self, number: int) -> Manifest:
         """A published snapshot's manifest. Raises SnapshotError, naming it, when it is missing or not as it was written."""
@@ -463,4 +486,4 @@ def _safe(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_]", lambda match: f"%{ord(match[0]):x}", name)
 
 
-__all__ = ["FORMAT", "Manifest", "PartFile", "ReplicaPart", "SnapshotStore", "StagedPart", "StoreAwayError", "Superseded", "below"]
+__all__ = ["FORMAT", "KeeperId", "Manifest", "PartFile", "ReplicaPart", "SnapshotStore", "StagedPart", "StoreAwayError", "Superseded", "below"]

@@ -23,7 +23,7 @@ from rayad.dataflow.plan import Plan
 from rayad.progress import SnapshotError
 from rayad.snapshots.attempts import SnapshotAttempts, SnapshotStatistics
 from rayad.snapshots.resume_point import NEVER, begin_run, claim_of
-from rayad.snapshots.store import MANIFEST, Manifest, SnapshotStore, StoreAwayError, Superseded, below
+from rayad.snapshots.store import MANIFEST, KeeperId, Manifest, SnapshotStore, StoreAwayError, Superseded, below
 
 _log = logging.getLogger(__name__)
 DEFAULT_FOLDER = os.path.join("~", ".rayad")
@@ -47,6 +47,7 @@ class JobStore:
         calls: makes the calls of sinks, and lets other threads see which is under way.
         earlier: runs whose coordinators have died: if one of them has begun, this one resumes from its snapshots, whatever ``resume`` says.
         has_begun: whether one of them is known to have begun: then a store without snapshots has gone away.
+        keeper: of a detached job.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class JobStore:
         run: str | None = None,
         earlier: Collection[str] = (),
         has_begun: bool = False,
+        keeper: KeeperId | None = None,
         calls: SinkCalls | None = None,
     ) -> None:
         self.job = job
@@ -70,6 +72,7 @@ class JobStore:
         self.run = run if run is not None else secrets.token_hex(8)
         self._earlier = earlier
         self._has_begun = has_begun
+        self._keeper = keeper
         self.begun: Manifest | None = None
         self.manifest: Manifest | None = None
         """What a recovery resumes from."""
@@ -101,6 +104,7 @@ class JobStore:
             key_groups=self.plan.key_groups,
             run=self.run,
             start=self._start,
+            keeper=self._keeper,
             reopens=[name for name, stage in self.plan.inputs.items() if self.plan.stage(stage).op.reopens],
         )
         self.identities = self.begun.notes.get("identities", {})
@@ -161,6 +165,7 @@ class JobStore:
         self._merge_staged(snapshots, incarnation)
         kept = self.store.to_keep(self._newest + 1, self.config.snapshots.keep, self.savepoints)
         notes = {**notes, "identities": self.identities, "void": self._void, "attempt": attempt, "claims": self._claims, "kept": kept}
+        notes["keeper"] = self.begun.notes.get("keeper") if self.begun is not None else None
         manifest = snapshots.manifest(incarnation=incarnation, notes=notes, **known)
         try:
             self.store.publish(manifest, after=self._newest)

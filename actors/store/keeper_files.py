@@ -1,13 +1,23 @@
 """What the keeper of a detached job must know again after its process has died: a record of the job, and what was sent to live inputs.
 
-Below the job's folder, on any of pyarrow's file systems::
+Below the job's folder, on any file system that a store may be on::
 
-    keeper-<token>/record                        what has been asked of the job
-    keeper-<token>/outcome                       how it ended, with its results, pickled; never read before its digest holds
-    keeper-<token>/inputs/<input>/<number>       one frame that was sent to a live input, numbered as in `InputLog`
+    keeper-<number>-<token>/record-<n>                           what has been asked of the job
+    keeper-<number>-<token>/outcome-<life>                       how it ended, with its results, pickled; never read before its digest holds
+    keeper-<number>-<token>/inputs/<input>/<frame>-<life>        one frame that was sent to a live input, numbered as in `InputLog`
+    keeper-<number>-<token>/inputs/<input>/from-<life>           with which frame this life has begun
 
-Each file appears whole, with a digest (or an HMAC, where the job has a secret) before its content. A frame is written before its sender is
-told that it was taken, so it survives the keeper; it is not synced to the disk, so the last ones may not survive the loss of the machine.
+Each file has a digest (or an HMAC, where the job has a secret) before its content. A frame is written before its sender is told that it
+was taken, so it survives the keeper.
+
+**Two processes of one keeper** may live at once: one on a node that was taken for dead, and the one that Ray has started instead. Records
+are numbered, and each number is taken once; the number of its first record is a process' *life*. One whose number is taken, or that finds a
+higher record after it has written a frame, is over: it tells the sender nothing, and the frame does not count where a later life has
+begun before it.
+
+**Two keepers of one job**, on two clusters: a keeper has a number above all that it finds, of keepers and in the newest manifest, and the
+manifests of its coordinators have it, too (``notes["keeper"]``). No coordinator claims the store behind one of a later keeper. So when one
+of its coordinators has claimed, the earlier keepers can never resume again, and their files are deleted; before that nothing is.
 """
 
 from __future__ import annotations
@@ -18,18 +28,23 @@ import hmac
 import json
 import logging
 import re
+import secrets
 import time as clock
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pyarrow import fs
-
 from rayad.actors.store.job_store import open_store
 from rayad.dataflow.config import RunConfig
 from rayad.progress import SnapshotError
+from rayad.snapshots.port import Entry, Port
+from rayad.snapshots.store import KeeperId, Superseded
 
 _log = logging.getLogger(__name__)
-KEEPER = "keeper-"
+_KEEPER = re.compile(r"keeper-(?:(\d{12})-)?([^/]+)")
+_RECORD = re.compile(r"record-(\d{12})")
+_OUTCOME = re.compile(r"outcome-(\d{12})")
+_FRAME = re.compile(r"(\d{12})-(\d{12})")
+_FROM = re.compile(r"from-(\d{12})")
 DIGEST_BYTES = 32
 REMEMBER_S = 30.0
 """A frame stays for so long after it was written, also when snapshots hold it: a sender who was not told that it was taken repeats it."""
@@ -80,62 +95,149 @@ class KeeperRecord:
 
 
 class KeeperFiles:
-    """The files of one keeper, which alone writes them.
+    """The files of one keeper, as one of its processes sees them.
 
     Args:
         job: the job's name.
         config: of the run; it has a store.
         token: the keeper's.
 
-    Methods raise SnapshotError when the store does not answer, or a file is not what was written.
+    Methods raise SnapshotError when the store does not answer, or a file is not what was written, and Superseded when another process of
+    this keeper has begun since.
     """
 
     def __init__(self, job: str, config: RunConfig, token: str) -> None:
-        store = open_store(job, config)
-        self._fs = store.filesystem
-        self._above = store.folder.rpartition("/")[0]
-        self._folder = f"{self._above}/{KEEPER}{token}"
+        self._store = open_store(job, config)
+        self._job, self._token = job, token
+        self.port = Port(self._store.filesystem, self._store.folder.rpartition("/")[0])
+        """Of the job's folder, in which all its keepers have theirs."""
         self._secret = config.snapshots.secret
-        self._is_local = isinstance(self._fs, fs.LocalFileSystem)
+        self._own: KeeperId | None = None
+        self._nonce = secrets.token_hex(8)
+        self._life = 0
+        self._newest = 0  # of the records that this process has read or written
         self._made: set[str] = set()
         self._marks: dict[str, dict[str, int]] = {}
-        self._written: dict[str, dict[int, float]] = {}  # by input: the frames that are there, and when they were written
+        self._written: dict[str, dict[int, tuple[str, float]]] = {}  # by input: frames that are there, their names, when they were written
+
+    # -- which keeper, which process -----------------------------------------------------------------
+    def begin(self) -> None:
+        """A new keeper: it comes after all that there are."""
+        try:
+            self.port.make_folder()
+            before = [keeper.number for keeper in self._keepers()]
+            before += [keeper.number for keeper in [self._store.newest_keeper()] if keeper is not None]
+        except OSError as error:
+            raise SnapshotError(f"cannot list {self.port.folder!r}: {error}") from error
+        self._own = KeeperId(max(before, default=0) + 1, self._token)
+
+    @property
+    def id(self) -> KeeperId:
+        """Which keeper this is. Raises SnapshotError when it has not begun."""
+        if self._own is None:
+            self._own = next((keeper for keeper in self._keepers() if keeper.token == self._token), None)
+        if self._own is None:
+            raise SnapshotError(f"keeper {self._token!r} of job {self._job!r} has no files in {self.port.folder!r}")
+        return self._own
+
+    def _keepers(self) -> dict[KeeperId, str]:
+        """All keepers of the job, with the names of their folders."""
+        found = ((_KEEPER.fullmatch(entry.name), entry.name) for entry in self._entries("") if not entry.is_file)
+        return {KeeperId(int(match[1] or 0), match[2]): name for match, name in found if match is not None}
+
+    @property
+    def _folder(self) -> str:
+        return f"keeper-{self.id.number:012d}-{self.id.token}"
+
+    def _numbers(self, pattern: re.Pattern[str]) -> list[int]:
+        matches = (pattern.fullmatch(entry.name.rpartition("/")[2]) for entry in self._entries(self._folder))
+        return sorted(int(match[1]) for match in matches if match is not None)
+
+    def _check_life(self) -> None:
+        if max(self._numbers(_RECORD), default=0) > self._newest:
+            raise self._over()
+
+    def _over(self) -> Superseded:
+        return Superseded(f"another process of the keeper of job {self._job!r} has begun: this one is over, and takes nothing more")
 
     # -- the record --------------------------------------------------------------------------------
     def record(self) -> KeeperRecord:
         """What was written last; an empty one at the beginning."""
-        if "record" not in self._names(""):
+        numbers = self._numbers(_RECORD) if self._has_begun() else []
+        if not numbers:
             return KeeperRecord()
-        plain = json.loads(self._read("record"))
+        self._newest = numbers[-1]
+        plain = json.loads(self._read(f"{self._folder}/record-{numbers[-1]:012d}"))
+        plain.pop("nonce")
         listed = ("starts_s", "running_s", "runs")
         return KeeperRecord(**{**plain, **{name: tuple(plain.get(name, ())) for name in listed}})
 
+    def _has_begun(self) -> bool:
+        return self._own is not None or any(keeper.token == self._token for keeper in self._keepers())
+
     def write_record(self, record: KeeperRecord) -> None:
-        """Write it in the place of the one before."""
-        self._write("", "record", [json.dumps(dataclasses.asdict(record)).encode()])
+        """Write it behind the one before."""
+        number = self._newest + 1
+        self._make_folder(self._folder)
+        told = {**dataclasses.asdict(record), "nonce": self._nonce}  # no two processes write the same
+        data = json.dumps(told).encode()
+        name = f"{self._folder}/record-{number:012d}"
+        try:
+            is_ours = self.port.create(name, self._digest([data]) + data)
+        except OSError as error:
+            raise SnapshotError(f"cannot write {self.port.path(name)!r}: {error}") from error
+        if not is_ours:
+            raise self._over()
+        numbers = self._numbers(_RECORD)
+        if not numbers or numbers[-1] > number:
+            raise self._over()
+        self._newest, self._life = number, self._life or number
+        for older in numbers[:-1]:
+            self._delete(f"{self._folder}/record-{older:012d}")
 
     def outcome(self) -> bytes | None:
-        """What :meth:`write_outcome` was given."""
-        return self._read("outcome") if "outcome" in self._names("") else None
+        """What :meth:`write_outcome` was given, by the last process that has begun."""
+        lives = self._numbers(_OUTCOME)
+        if not lives:
+            return None
+        life, _, data = self._read(f"{self._folder}/outcome-{lives[-1]:012d}").partition(b"\n")
+        return data if int(life) == lives[-1] else None
 
     def write_outcome(self, data: bytes) -> None:
         """Keep how the job ended."""
-        self._write("", "outcome", [data])
+        self._check_life()
+        self._write(self._folder, f"outcome-{self._life:012d}", [str(self._life).encode(), b"\n", data])
+        self._check_life()
 
     # -- live inputs -------------------------------------------------------------------------------
     def append(self, name: str, frame: Frame) -> None:
-        """Keep a frame of an input."""
+        """Keep a frame of an input. Raises Superseded when another process may have begun before: then the sender must not be told."""
         head = {"kind": int(frame.kind), "credit": frame.credit, "mark": frame.mark, "sizes": [len(part) for part in frame.payload]}
-        self._write(_inputs(name), f"{frame.number:012d}", [json.dumps(head).encode(), b"\n", *frame.payload])
-        self._written.setdefault(name, {})[frame.number] = clock.monotonic()
+        file = f"{frame.number:012d}-{self._life:012d}"
+        self._write(self._of_input(name), file, [json.dumps(head).encode(), b"\n", *frame.payload])
+        self._check_life()
+        self._written.setdefault(name, {})[frame.number] = (file, clock.monotonic())
         self._note_mark(name, frame.mark)
 
     def load(self, name: str) -> Iterator[Frame]:
-        """The frames of an input that are kept, in order."""
-        numbers = sorted(int(file) for file in self._names(_inputs(name)) if file.isdigit())
-        self._written[name] = dict.fromkeys(numbers, clock.monotonic())
-        for number in numbers:
-            line, _, rest = self._read(f"{_inputs(name)}/{number:012d}").partition(b"\n")
+        """The frames of an input that are kept, in order. From now on those of earlier lives that come later do not count."""
+        folder = self._of_input(name)
+        files = [entry.name.rpartition("/")[2] for entry in self._entries(folder)]
+        begun = {int(match[1]): int(self._read(f"{folder}/{file}")) for file in files if (match := _FROM.fullmatch(file)) is not None}
+        found: dict[int, int] = {}  # by frame, the life that counts
+        for file in files:
+            match = _FRAME.fullmatch(file)
+            if match is not None:
+                number, life = int(match[1]), int(match[2])
+                if not any(life < later and number >= first for later, first in begun.items()):
+                    found[number] = max(life, found.get(number, 0))
+        now_s = clock.monotonic()
+        self._written[name] = {number: (f"{number:012d}-{life:012d}", now_s) for number, life in found.items()}
+        if self._life not in begun:
+            self._write(folder, f"from-{self._life:012d}", [str(max(found, default=-1) + 1).encode()])
+            self._check_life()
+        for number in sorted(found):
+            line, _, rest = self._read(f"{folder}/{number:012d}-{found[number]:012d}").partition(b"\n")
             head = json.loads(line)
             parts, at = [], 0
             for size in head["sizes"]:
@@ -156,32 +258,37 @@ class KeeperFiles:
     def trim(self, name: str, below: int) -> None:
         """Snapshots hold the frames below this number; those of them that no sender may repeat any more are deleted."""
         there, until_s = self._written.get(name, {}), clock.monotonic() - REMEMBER_S
-        for number in [number for number, at_s in there.items() if number < below and at_s < until_s]:
-            try:
-                self._fs.delete_file(f"{self._folder}/{_inputs(name)}/{number:012d}")
-            except OSError:
-                _log.debug("frame %d of input %r could not be deleted", number, name, exc_info=True)
+        old = [(number, file) for number, (file, at_s) in there.items() if number < below and at_s < until_s]
+        for number, file in old:
+            if not self._delete(f"{self._of_input(name)}/{file}"):
                 return  # later
             del there[number]
 
     # -- the end -----------------------------------------------------------------------------------
     def delete(self) -> None:
         """Nobody needs them any more."""
-        self._delete(self._folder)
+        if self._has_begun():
+            self._delete_folder(self._folder)
 
-    def delete_others(self) -> None:
-        """Delete what keepers of this job before this one have left: they are gone, since this one has the name."""
-        for info in self._fs.get_file_info(fs.FileSelector(self._above, allow_not_found=True)):
-            if info.base_name.startswith(KEEPER) and info.path.rstrip("/") != self._folder:
-                self._delete(info.path)
+    def delete_earlier(self) -> None:
+        """A coordinator of this keeper has claimed the store: delete what the keepers before it have left, which cannot resume any more."""
+        for keeper, folder in self._keepers().items():
+            if keeper < self.id:
+                self._delete_folder(folder)
 
-    def _delete(self, folder: str) -> None:
+    def _delete(self, name: str) -> bool:
         try:
-            self._fs.delete_dir(folder)
-        except FileNotFoundError:
-            pass
+            self.port.delete(name)
         except OSError:
-            _log.warning("%r could not be deleted", folder, exc_info=True)
+            _log.debug("%r could not be deleted", self.port.path(name), exc_info=True)
+            return False
+        return True
+
+    def _delete_folder(self, name: str) -> None:
+        try:
+            self.port.delete_folder(name)
+        except OSError:
+            _log.warning("%r could not be deleted", self.port.path(name), exc_info=True)
 
     # -- small things ------------------------------------------------------------------------------
     def _digest(self, data: Sequence[bytes]) -> bytes:
@@ -190,45 +297,46 @@ class KeeperFiles:
             digest.update(part)
         return bytes(digest.digest())
 
-    def _write(self, folder: str, name: str, data: Sequence[bytes]) -> None:
-        folder = f"{self._folder}/{folder}".rstrip("/")
-        path = f"{folder}/{name}"
+    def _make_folder(self, folder: str) -> None:
+        """Of this keeper; that of the job has to be there."""
+        if folder in self._made:
+            return
         try:
-            if folder not in self._made:
-                self._fs.create_dir(folder, recursive=True)
-                self._made.add(folder)
-            target = f"{path}.writing" if self._is_local else path  # an object of an object store appears when it is whole
-            with self._fs.open_output_stream(target, compression=None) as stream:
-                stream.write(self._digest(data))
-                for part in data:
-                    stream.write(part)
-            if self._is_local:
-                self._fs.move(target, path)
+            parent = folder.rpartition("/")[0]
+            if parent:
+                self._make_folder(parent)
+            self.port.make_folder(folder, parents=False)
         except OSError as error:
-            raise SnapshotError(f"cannot write {path!r}: {error}") from error
+            raise SnapshotError(f"cannot write to {self.port.path(folder)!r}: {error}") from error
+        self._made.add(folder)
+
+    def _write(self, folder: str, name: str, data: Sequence[bytes]) -> None:
+        """Write a file that this process alone writes, once."""
+        self._make_folder(folder)
+        try:
+            self.port.write(f"{folder}/{name}", [self._digest(data), *data])
+        except OSError as error:
+            raise SnapshotError(f"cannot write {self.port.path(f'{folder}/{name}')!r}: {error}") from error
 
     def _read(self, name: str) -> bytes:
-        path = f"{self._folder}/{name}"
+        path = self.port.path(name)
         try:
-            with self._fs.open_input_stream(path, compression=None) as stream:
-                data: bytes = stream.read()
+            data = self.port.read(name)
         except OSError as error:
             raise SnapshotError(f"cannot read {path!r}: {error}") from error
         if not hmac.compare_digest(self._digest([data[DIGEST_BYTES:]]), data[:DIGEST_BYTES]):
             raise SnapshotError(f"{path!r} is not what was written, or was written with another secret")
         return data[DIGEST_BYTES:]
 
-    def _names(self, folder: str) -> list[str]:
-        path = f"{self._folder}/{folder}".rstrip("/")
+    def _entries(self, folder: str) -> list[Entry]:
         try:
-            return [info.base_name for info in self._fs.get_file_info(fs.FileSelector(path, allow_not_found=True))]
+            return self.port.entries(folder)
         except OSError as error:
-            raise SnapshotError(f"cannot list {path!r}: {error}") from error
+            raise SnapshotError(f"cannot list {self.port.path(folder)!r}: {error}") from error
 
-
-def _inputs(name: str) -> str:
-    """The folder of an input; different names stay different."""
-    return "inputs/" + re.sub(r"[^A-Za-z0-9_]", lambda match: f"%{ord(match[0]):x}", name)
+    def _of_input(self, name: str) -> str:
+        """The folder of an input; different names stay different."""
+        return f"{self._folder}/inputs/" + re.sub(r"[^A-Za-z0-9_]", lambda match: f"%{ord(match[0]):x}", name)
 
 
 __all__ = ["Frame", "KeeperFiles", "KeeperRecord"]

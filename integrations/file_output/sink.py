@@ -41,6 +41,7 @@ from rayad.integrations.file_output.spark_log import SPARK_LOG, SparkLogFolder, 
 from rayad.integrations.file_output.writer import STAGING, FileWriter, StagedFile, run_of, staged_by
 from rayad.integrations.paths import check_schema
 from rayad.progress import ConfigError, DataflowError, arguments
+from rayad.snapshots.create import check_can_create
 from rayad.snapshots.port import Port
 from rayad.snapshots.store import Superseded
 
@@ -110,6 +111,7 @@ class FileSink(Sink):
         if epoch_column is not None:
             arguments.text(epoch_column, f"{where}: epoch_column", error=ConfigError, more=", the name of a column, or None")
         self.filesystem, self.path = open_directory(path, filesystem, where)
+        check_can_create(self.filesystem, where)
         self.port = Port(self.filesystem, self.path)
         if self.filesystem.get_file_info(self.path).type == fs.FileType.File:
             raise ConfigError(f"{where}: {self.path!r} is a file; give a directory")
