@@ -6,16 +6,20 @@ other calls come in threads of their own meanwhile (``driver/ray_job.py`` has th
 
 from __future__ import annotations
 
+import time as clock
 from collections.abc import Collection
 from typing import Any
 
 from rayad.actors.cluster.actor_class import actor_title
 from rayad.actors.coordinator.control import Control
+from rayad.actors.coordinator.lease import Lease
 from rayad.actors.coordinator.metrics import JobMetrics, Watch
 from rayad.actors.coordinator.outcome import About, Beat, JobOutcome, Look
+from rayad.actors.coordinator.predecessors import await_predecessors
 from rayad.actors.coordinator.rescaling import Rescaler
 from rayad.actors.coordinator.running_job import RunningJob
 from rayad.actors.coordinator.supervisor import Supervisor
+from rayad.actors.coordinator.told_outcome import ToldOutcome
 from rayad.actors.lead.layouts import RescaleReport
 from rayad.actors.lead.saved_inputs import SavedEpochs
 from rayad.actors.plane.plane import Address
@@ -34,22 +38,44 @@ class Coordinator:
     def __init__(self, plan: Plan, config: RunConfig, job: str, secret: bytes, name: str = "") -> None:
         self._shown_as = (job,)
         self._name = name or plan.name
-        running = RunningJob(plan, config, job, secret, name or plan.name)
+        self._job = running = RunningJob(plan, config, job, secret, name or plan.name)
         rescaler = Rescaler(running)
         self._supervisor = Supervisor(running, rescaler)
         self._control = Control(running, rescaler)
+        self._told = ToldOutcome()
 
     def __repr__(self) -> str:
         return actor_title(self, *getattr(self, "_shown_as", ()))
 
-    def run(self, run: str | None = None, earlier: Collection[str] = (), *, failures: int = 0, asked_s: float | None = None) -> JobOutcome:
-        """See :meth:`Supervisor.run`."""
+    def run(
+        self,
+        run: str | None = None,
+        earlier: Collection[str] = (),
+        *,
+        failures: int = 0,
+        asked_s: float | None = None,
+        delay_s: float = 0.0,
+    ) -> JobOutcome:
+        """See :meth:`Supervisor.run`, which begins after the delay, and when the coordinators of ``earlier`` runs have ended."""
         watch = Watch(self._control.status, [JobMetrics(self._name).show, Stalls(self._control.note_event, self._control.holds_up).see])
+        lease = Lease(self._job, earlier)
         watch.start()
+        lease.start()
         try:
-            return self._supervisor.run(run, earlier, failures=failures, asked_s=asked_s)
+            if earlier:
+                began_s = clock.time()
+                await_predecessors(self._job, delay_s)
+                asked_s = asked_s + clock.time() - began_s if asked_s is not None else None
+            outcome = self._supervisor.run(run, earlier, failures=failures, asked_s=asked_s)
+            self._told.tell(outcome)
+            return outcome
         finally:
             watch.stop()
+            lease.stop()
+
+    def await_outcome(self) -> JobOutcome | None:
+        """See :meth:`ToldOutcome.wait`."""
+        return self._told.wait()
 
     # -- control calls: see Control ----------------------------------------------------------------------
     def ping(self) -> Beat:

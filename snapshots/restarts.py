@@ -140,20 +140,19 @@ class Restarts:
 
 
 class Succession:
-    """Coordinators of one job, one after another: whether another one takes the place of one that died, and from when on. Pure.
+    """Coordinators of one job, one after another: whether another one takes the place of one that died, and after which delay. Pure.
 
     >>> restarts = Restarts(failures_max=2, delay_s=4.0, chance=random.Random(0))
     >>> line = Succession(restarts)
-    >>> line.on_start(); line.on_running(0.5); line.on_death(1.0), line.is_due(1.0)
-    (Restart(delay_s=0.0, number=1), True)
-    >>> line.on_start(); type(line.on_death(2.0)).__name__, line.is_due(5.0), line.is_due(7.0)
-    ('Restart', False, True)
+    >>> line.on_start(); line.on_running(0.5); line.on_death(1.0)
+    Restart(delay_s=0.0, number=1)
+    >>> line.on_start(); 3.6 < line.on_death(2.0).delay_s < 4.4
+    True
     """
 
     def __init__(self, restarts: Restarts) -> None:
         self._restarts = restarts
         self._decision: Restart | End | None = None
-        self._due_s = 0.0
 
     def on_start(self) -> None:
         """One begins."""
@@ -168,17 +167,12 @@ class Succession:
         """It died; decided once for each death, however often it is reported."""
         if self._decision is None:
             self._decision = self._restarts.on_failure("", now_s)
-            self._due_s = now_s + (self._decision.delay_s if isinstance(self._decision, Restart) else 0.0)
         return self._decision
 
     @property
     def end(self) -> End | None:
         """Why nobody takes the place of the one that died, if it has been decided so."""
         return self._decision if isinstance(self._decision, End) else None
-
-    def is_due(self, now_s: float) -> bool:
-        """Whether the delay after a death is over."""
-        return now_s >= self._due_s
 
 
 __all__ = ["End", "Restarts", "Succession", "Restart"]

@@ -205,6 +205,7 @@ class Control:
             {(report.name, report.replica): report for report in self._told.values()} if self._job.state is JobState.RUNNING else {},
             stamps,
             tuple(self._missing(name, one, mute) for name, one in zip(mute, silent, strict=True)),
+            self._job.waits_for,
             str(starting) if starting is not None else "",
             failed,
             why,

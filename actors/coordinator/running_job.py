@@ -71,6 +71,12 @@ class RunningJob:
         """Of the job's coordinators, this one's last, once the owner has told them."""
         self.outcome: Any = None
         """The reference of the long call, once the owner has told it."""
+        self.waits_for = ""
+        """What this coordinator waits for before it begins, in words."""
+        self.lease_s = 0.0
+        """After it has claimed the store it waits so long before anything is written: a coordinator before it may still live."""
+        self.superseded = ""
+        """Which other run has claimed the store, once that is seen; then this job is over."""
 
     def who(self, name: str) -> str:
         """An actor as people know it."""

@@ -95,7 +95,7 @@ class Supervisor:
         self._began_s = clock.time() if asked_s is None else min(clock.time(), asked_s)
         self._store_of = (run, earlier)
         try:
-            self._tell(recovery.Begin(bool(earlier), failures))
+            self._tell(lead.Cancel() if self._job.cancelled.is_set() else recovery.Begin(bool(earlier), failures))
             while self._outcome is None:
                 self._look()
             if self._job.snapshots is not None:
@@ -160,6 +160,8 @@ class Supervisor:
                     yield Listens(name, incarnation, answer) if kind is Listens else RolledBack(name, incarnation)
             elif (ended := job.calls.ended(ref)) is not None:  # else of a newcomer that was sent away
                 yield from self._on_ended(ref, *ended)
+        if job.superseded:
+            yield self._failed(Superseded(job.superseded))
         if rescaler.failure is not None:
             yield Failed(None, self._leader.recovery.incarnation, rescaler.failure)
         if self._leader.recovery.is_running and not self._leader.recovery.has_failed:
@@ -311,7 +313,7 @@ class Supervisor:
         try:
             if snapshots is None:
                 run, earlier = self._store_of
-                store = JobStore(job.name, job.plan, job.config, run=run, earlier=earlier, calls=job.sink_calls)
+                store = JobStore(job.name, job.plan, job.config, run=run, earlier=earlier, calls=job.sink_calls, claimed=self._await_lease)
                 snapshots = job.snapshots = CoordinatorSnapshots(job.plan, store, job=job.job, secret=job.secret, journal=job.journal)
                 snapshots.on_published = self._published.append
                 if snapshots.resume_complete():
@@ -329,6 +331,11 @@ class Supervisor:
             return [StoreAway(effect.incarnation, failure_of("coordinator", error))]
         self._leader.recovery.lay_out(job.plan)
         return [StoreRead(effect.incarnation)]
+
+    def _await_lease(self) -> None:
+        """The store is claimed: wait for a coordinator before this one, which may live, to see that."""
+        if self._job.lease_s:
+            self._job.cancelled.wait(self._job.lease_s)
 
     def _lay_out(self, snapshots: CoordinatorSnapshots) -> None:
         """The layout is that of the snapshot that is resumed."""

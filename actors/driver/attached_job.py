@@ -6,6 +6,7 @@ import time as clock
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ray.exceptions import GetTimeoutError, RayActorError, RayError
@@ -13,7 +14,7 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayError
 from rayad.actors.cluster import names, ray_calls
 from rayad.actors.cluster.joining import join_ray
 from rayad.actors.coordinator.outcome import About, JobOutcome
-from rayad.actors.driver.coordinator_line import END_S, LOOK_AGAIN_S, CoordinatorLine, Gone, NoAnswer
+from rayad.actors.driver.coordinator_line import END_S, GLANCE_S, LOOK_AGAIN_S, CoordinatorLine, Gone, NoAnswer
 from rayad.actors.driver.job_handle import CANCEL_S, MOVE_S, STOP_S, RayJobHandle
 from rayad.actors.driver.keeper_line import KeeperLine
 from rayad.actors.driver.kept_input import KeptInput
@@ -127,6 +128,11 @@ def _keeper_of(name: str) -> KeeperLine | None:
     return None
 
 
+def _ask_outcome(coordinator: Any) -> Any:
+    """The reference to the outcome that the job's owner has now; this process' own, or the owner's, was lost with a connection."""
+    return ray_calls.get(ray_calls.call(coordinator.about), timeout=GLANCE_S).outcome
+
+
 class AttachedJob(RayJobHandle):
     """The handle of a job on Ray that :func:`attach` and ``submit(detached=True)`` give. It starts no coordinator, and ends one only by
     :meth:`cancel`.
@@ -149,7 +155,9 @@ class AttachedJob(RayJobHandle):
 
     def _line_to(self, found: _Found) -> CoordinatorLine:
         config = found.about.config
-        return CoordinatorLine(found.actor, found.about.outcome, self.name, config.failures.heartbeat_timeout_s, config.start_timeout_s)
+        timeouts = config.failures.heartbeat_timeout_s, config.start_timeout_s
+        asks_again = partial(_ask_outcome, found.actor) if found.actor is not None else None
+        return CoordinatorLine(found.actor, found.about.outcome, self.name, *timeouts, asks_again)
 
     def _has_successor(self, line: CoordinatorLine, gone: Gone) -> bool:
         """Look for the next coordinator, which the job's owner starts under the same name, after the delay of restarts."""

@@ -3,6 +3,10 @@
 Ray may take a minute to notice that a node is gone, and never notices that a process is stopped; waiting for an answer that will not come
 never ends. So every call waits for its answer or for the end of the coordinator's long call, whichever is first, and
 no longer than it was told to. A coordinator that has not answered for the job's heartbeat timeout is ended, and counts as dead.
+
+Unknown is not dead (decision 072). When a connection breaks, Ray fails all calls that were under way with ``ActorUnavailableError``: what
+was asked may have been done or not, and the actor may live. Such a call is made again, within its timeout; so control calls may be
+repeated. The reference of the long call is lost for good then: the outcome is asked for anew.
 """
 
 from __future__ import annotations
@@ -10,14 +14,24 @@ from __future__ import annotations
 import logging
 import threading
 import time as clock
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from ray.exceptions import GetTimeoutError, OwnerDiedError, RayActorError, RayError, RaySystemError, RayTaskError
+from ray.exceptions import (
+    ActorUnavailableError,
+    GetTimeoutError,
+    ObjectLostError,
+    OwnerDiedError,
+    RayActorError,
+    RayError,
+    RaySystemError,
+    RayTaskError,
+)
 
 from rayad.actors.cluster import ray_calls
 from rayad.actors.cluster.ray_calls import GONE
-from rayad.actors.coordinator.outcome import Beat
+from rayad.actors.coordinator.outcome import Beat, JobOutcome
 from rayad.actors.job import THE_COORDINATOR, Silent
 from rayad.actors.lead.heartbeats import Heartbeats
 from rayad.progress import RayadError
@@ -32,6 +46,8 @@ LAST_WORDS_S = 1.0
 """How long an answer may still take to arrive after the long call has ended."""
 END_S = 10.0
 """How long Ray may take to report the end of a silent coordinator that was killed."""
+KNOCK_S = 0.4
+"""A coordinator that has not answered a call for so long is asked for a heartbeat, too: it may be well, and busy with the answer."""
 _log = logging.getLogger(__name__)
 
 
@@ -52,20 +68,31 @@ class CoordinatorLine:
         job: the job's name.
         patience_s: how long it may be silent.
         start_timeout_s: how long it may take to start, before it has answered for the first time.
+        ask_outcome: gives another reference to the outcome, when the one before is lost; None, or an error of Ray, while there is none.
     """
 
-    def __init__(self, actor: Any, outcome: Any, job: str, patience_s: float, start_timeout_s: float) -> None:
+    def __init__(
+        self, actor: Any, outcome: Any, job: str, patience_s: float, start_timeout_s: float, ask_outcome: Callable[[], Any] | None = None
+    ) -> None:
         self.actor = actor
         self.outcome = outcome
+        """None while the last one is lost, and nobody gives another one."""
         self.given_up = ""
-        """Why it counts as dead although Ray does not report it; "" while it does not."""
+        """Why it counts as dead; "" while it does not."""
         self._job = job
         self._cluster = ray_calls.cluster()
         self._patience_s = patience_s
+        self._ask_outcome = ask_outcome
+        self._ask_at_s = 0.0
+        self._given: JobOutcome | RayTaskError | None = None
+        self._owner_ended = False
+        """The reference was lost because its owner has ended, as Ray says."""
+        self._taking = threading.Lock()
         self._beats = Heartbeats(max(patience_s, start_timeout_s))
         self.beat: Beat | None = None
         """Its last answer to a heartbeat, as :meth:`listen` got it."""
         self._ping: Any = None
+        self._knock: Any = None
         self._listening = threading.Lock()
 
     def is_connected(self) -> bool:
@@ -74,29 +101,68 @@ class CoordinatorLine:
 
     def has_ended(self, timeout_s: float = 0.0) -> bool:
         """Whether it has ended, in whatever way; waits up to ``timeout_s`` for that."""
-        if self.given_up:
+        if self.given_up or self._given is not None:
             return True
         if not self.is_connected():
             self.given_up = GONE
             return True
         try:
-            return bool(ray_calls.wait([self.outcome], timeout=timeout_s)[0])
+            outcome = self._reference()
+            if outcome is None:
+                clock.sleep(min(timeout_s, LOOK_AGAIN_S))
+            elif ray_calls.wait([outcome], timeout=timeout_s)[0]:
+                self._take(outcome)
         except RayadError as error:  # the driver has just left
             self.given_up = str(error)
-            return True
+        return bool(self.given_up) or self._given is not None
 
-    def take_outcome(self) -> Any:
+    def take_outcome(self) -> JobOutcome:
         """What its long call gave, once it :meth:`has_ended`. Raises Gone when it died."""
-        if self.given_up:
+        if isinstance(self._given, RayTaskError):
+            raise self._given
+        if self._given is None:
             raise Gone(self.given_up)
-        try:
-            return ray_calls.get(self.outcome, timeout=ANSWER_S)
-        except RayActorError as error:
-            raise Gone(str(error).strip()) from error
-        except OwnerDiedError:
-            raise Gone("the process that started the job has ended, and the job with it") from None
-        except GetTimeoutError:
-            raise Gone(f"what it gave could not be fetched within {ANSWER_S:g} s: its node may be gone") from None
+        return self._given
+
+    def _reference(self) -> Any:
+        """The reference to the outcome; another one where the last one is lost, None while nobody gives one."""
+        with self._taking:
+            if self.outcome is None and self._ask_outcome is not None and clock.monotonic() >= self._ask_at_s:
+                self._ask_at_s = clock.monotonic() + GLANCE_S
+                try:
+                    self.outcome = self._ask_outcome()
+                except (ActorUnavailableError, GetTimeoutError):
+                    pass  # it is asked again
+                except RayActorError as error:
+                    self._die(error)
+            return self.outcome
+
+    def _take(self, outcome: Any) -> None:
+        """What this reference gives, which has an answer: the outcome, the death of the coordinator, or that the answer was lost."""
+        with self._taking:
+            if outcome is not self.outcome or self._given is not None:
+                return  # another thread has done so
+            try:
+                self._given = ray_calls.get(outcome, timeout=ANSWER_S)
+            except RayTaskError as error:
+                self._given = error
+            except GetTimeoutError:
+                _log.warning("job %r: its results have not been fetched within %g s; trying again", self._job, ANSWER_S)
+                return
+            except (ActorUnavailableError, ObjectLostError) as error:
+                self._owner_ended = isinstance(error, OwnerDiedError)
+                if self._ask_outcome is None:
+                    self._die(error)
+                _log.info("job %r: the outcome is asked for again: %s", self._job, error)
+            except RayActorError as error:
+                self._die(error)
+            if self._given is None:
+                self.outcome = None
+
+    def _die(self, error: RayError) -> None:
+        """It is dead, as Ray says."""
+        told = "the process that started the job has ended, and the job with it" if self._owner_ended else str(error).strip()
+        self.given_up = self.given_up or told
 
     def call(self, method: str, *args: Any, timeout_s: float) -> Any:
         """The answer to a control call. Raises NoAnswer after ``timeout_s``, Gone when there will be none, and what the call raises."""
@@ -116,15 +182,24 @@ class CoordinatorLine:
     def _call(self, method: str, args: tuple[Any, ...], timeout_s: float) -> Any:
         deadline_s = clock.monotonic() + timeout_s
         ref = ray_calls.call(getattr(self.actor, method), *args)
+        has_knocked = False
         while True:
-            left_s = deadline_s - clock.monotonic()
-            ready, _ = ray_calls.wait([ref, self.outcome], num_returns=1, timeout=max(0.0, min(left_s, 1.0)))
-            if ready and ref not in ready:
+            left_s, outcome = deadline_s - clock.monotonic(), self.outcome
+            waiting = [ref] if outcome is None else [ref, outcome]
+            ready, _ = ray_calls.wait(waiting, num_returns=1, timeout=max(0.0, min(left_s, 1.0 if has_knocked else KNOCK_S)))
+            if ready and ref not in ready and self.has_ended():
                 ready, _ = ray_calls.wait([ref], timeout=LAST_WORDS_S)
                 if not ready:
-                    raise Gone(f"{THE_COORDINATOR} has ended")
+                    raise Gone(self.given_up or f"{THE_COORDINATOR} has ended")
             if ref in ready:
-                return self._fetch(ref, method)
+                try:
+                    return self._fetch(ref, method)
+                except ActorUnavailableError:  # it may have been done, or not
+                    clock.sleep(max(0.0, min(LOOK_AGAIN_S, left_s)))
+                    ref = ray_calls.call(getattr(self.actor, method), *args)
+            elif not has_knocked:
+                has_knocked = True
+                self._knock = ray_calls.call(self.actor.ping)
             if self.given_up:
                 raise Gone(self.given_up)
             if clock.monotonic() > deadline_s:
@@ -135,6 +210,8 @@ class CoordinatorLine:
             return ray_calls.get(ref, timeout=ANSWER_S)
         except RayTaskError as error:
             raise error.cause if isinstance(error.cause, RayadError) else error from None
+        except ActorUnavailableError:
+            raise
         except RayActorError as error:
             raise Gone(str(error).strip()) from error
         except GetTimeoutError:
@@ -147,29 +224,46 @@ class CoordinatorLine:
             now_s = clock.monotonic()
             if self._ping is not None and ray_calls.wait([self._ping], timeout=0)[0]:
                 ping, self._ping = self._ping, None
-                with suppress(RayError):  # it died: its long call tells of that
-                    self.beat = ray_calls.get(ping, timeout=ANSWER_S)
-                self._beats.on_answer(THE_COORDINATOR)
-                if self._beats.patience_s != self._patience_s:
-                    self._beats = Heartbeats(self._patience_s)  # it has started
+                self._hear(ping)
             if not self._beats.is_due(now_s):
                 return
-            if self._beats.look([THE_COORDINATOR], now_s):
+            self._beats.look([THE_COORDINATOR], now_s)
+            if self._ping is None:
                 self._ping = ray_calls.call(self.actor.ping)
-            if self._beats.silent() is None:
+            if self._beats.silent() is None or self.given_up:
                 return
         told = f"it has not answered for {self._beats.patience_s:g} s: its process is stopped, or its node is gone"
         _log.warning("job %r: %s is given up: %s", self._job, THE_COORDINATOR, told)
         ray_calls.kill(self.actor)  # also fences one that is only stopped; its actors end with it
-        ray_calls.wait([self.outcome], timeout=END_S)
+        if self.outcome is not None:
+            ray_calls.wait([self.outcome], timeout=END_S)
         self.given_up = told
+
+    def _hear(self, ping: Any) -> None:
+        """What has become of a heartbeat: an answer, its death, or nothing, if its connection broke."""
+        try:
+            self.beat = ray_calls.get(ping, timeout=ANSWER_S)
+        except (ActorUnavailableError, GetTimeoutError):
+            return  # it is asked again, and stays silent until it answers
+        except RayActorError as error:
+            if self.outcome is None:  # else its long call tells, perhaps of an end before
+                self._die(error)
+        except RayError:
+            _log.debug("job %r: a heartbeat failed", self._job, exc_info=True)
+        self._beats.on_answer(THE_COORDINATOR)
+        if self._beats.patience_s != self._patience_s:
+            self._beats = Heartbeats(self._patience_s)  # it has started
 
     def kill(self) -> None:
         """End it, and with it all actors that it owns."""
         if self.is_connected():
             ray_calls.kill(self.actor)
 
-    def silence(self, at_least_s: float) -> Silent:
-        """The coordinator, as one that does not answer."""
-        node = self.beat.node if self.beat is not None else ""
+    def silence(self, at_least_s: float, knocking_s: float = 0.0) -> Silent:
+        """The coordinator, as one that has not answered a call for so long. Its heartbeat may be well: waits ``knocking_s`` for it."""
+        node, knock = self.beat.node if self.beat is not None else "", self._knock
+        with suppress(RayError):
+            if knock is not None and ray_calls.wait([knock], timeout=knocking_s)[0]:
+                beat: Beat = ray_calls.get(knock, timeout=GLANCE_S)
+                return Silent(THE_COORDINATOR, beat.node, at_least_s, is_well=True)
         return Silent(THE_COORDINATOR, node, max(at_least_s, self._beats.silence_s(THE_COORDINATOR)))

@@ -51,6 +51,10 @@ CANCEL_S = 10.0
 """How long a job may take to end when it is cancelled."""
 STOP_S = 40.0
 """How long a running job may take to hear that it is to drain."""
+KNOCKING_S = 1.0
+"""How long explain_stuck waits for a heartbeat of a coordinator that has not answered, before it calls it stopped."""
+BUSY_S = 5.0
+"""How long explain_stuck waits for a coordinator that is well and has much to do."""
 PIDS_S = 5.0
 MOVE_S = 600.0
 """How long to wait, beyond its timeout, for a change that has begun: it is not given up half-way."""
@@ -353,8 +357,13 @@ class RayJobHandle(Job):
         try:
             look: Look | None = self._ask("look", True, timeout_s=GLANCE_S)
         except NoAnswer:
-            patience_s = self._config.failures.heartbeat_timeout_s
-            return f"{line.silence(GLANCE_S)}; after {patience_s:g} s it counts as dead"
+            silent = line.silence(GLANCE_S, KNOCKING_S)
+            if not silent.is_well:
+                return f"{silent}; after {self._config.failures.heartbeat_timeout_s:g} s it counts as dead"
+            try:
+                look = self._ask("look", True, timeout_s=BUSY_S)
+            except NoAnswer:
+                return str(dataclasses.replace(silent, for_s=GLANCE_S + BUSY_S))
         if look is None:
             failure = self._outcome.failure if self._outcome is not None else None
             why = f": {failure.who}: {failure.message}" if failure is not None else ""

@@ -11,10 +11,11 @@ import time as clock
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError
+from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
 
 from rayad.actors.autoscaler_actor import AutoscalerHandle
 from rayad.actors.cluster import names, ray_calls
@@ -44,8 +45,9 @@ _GROUPS = {
     "shows": ("status", "journal", "note_decision"),
     "waits": ("where", "frontier", "wait_epoch", "wait_saved"),
     "changes": ("stop", "savepoint", "rescale", "configure"),
+    "ends": ("await_outcome",),
 }
-_THREADS = {PULSE: 2, "meets": 1, "looks": 4, "shows": 4, "waits": WAITING, "changes": 8}
+_THREADS = {PULSE: 2, "meets": 1, "looks": 4, "shows": 4, "waits": WAITING, "changes": 8, "ends": 2}
 WATCH_EVERY_S = 0.5
 """Seconds between two checks whether the coordinator has ended or is silent."""
 
@@ -87,11 +89,18 @@ def is_ending(actor: Any) -> bool | None:
             return False
         if hasattr(actor, "give_up"):
             ray_calls.call(actor.give_up)
+    except (ActorUnavailableError, GetTimeoutError):
+        return None
     except RayActorError:
         return True
-    except GetTimeoutError:
-        return None
     return True
+
+
+def _ask_outcome(actor: Any, runs: tuple[str, ...]) -> Any:
+    """Another reference to the outcome of a coordinator, for all who look for the job."""
+    outcome = ray_calls.call(actor.await_outcome)
+    ray_calls.call(actor.introduce, [outcome], runs)
+    return outcome
 
 
 _OWNED: weakref.WeakSet[RayJob] = weakref.WeakSet()
@@ -146,7 +155,9 @@ class RayJob(RayJobHandle):
         _OWNED.add(self)
         threading.Thread(target=self._watch, name="rayad-coordinator", daemon=True).start()
 
-    def _start_coordinator(self, asked_s: float) -> None:
+    def _start_coordinator(self, asked_s: float, delay_s: float = 0.0) -> None:
+        """Start the first coordinator, or one that takes the place of one that died: that has the job's name at once, and begins after the
+        delay, when those before it have ended."""
         self.id = f"{self.name}-{secrets.token_hex(4)}"
         self._secret = secrets.token_bytes(32)
         coordinator = remote_class(Coordinator, _THREADS, _GROUPS, num_cpus=0)
@@ -156,10 +167,11 @@ class RayJob(RayJobHandle):
             self._kept.on_run(run)
         actor = self._claim_name(lambda options: ray_calls.create(coordinator, options, *arguments))
         self._runs.append(run)
-        outcome = ray_calls.call(actor.run, run, earlier, failures=self._failures, asked_s=asked_s)
+        outcome = ray_calls.call(actor.run, run, earlier, failures=self._failures, asked_s=asked_s, delay_s=delay_s)
         ray_calls.call(actor.introduce, [outcome], (*earlier, run))
         patience_s, start_s = self._config.failures.heartbeat_timeout_s, self._config.start_timeout_s
-        self._line = CoordinatorLine(actor, outcome, self.name, patience_s, start_s)
+        asks_again = partial(_ask_outcome, actor, (*earlier, run))
+        self._line = CoordinatorLine(actor, outcome, self.name, patience_s, start_s, asks_again)
         self._succession.on_start()
         if self._autoscaler is not None:
             self._autoscaler.start(actor, resumes=bool(earlier) or self._config.resume not in (None, "never"))
@@ -240,8 +252,8 @@ class RayJob(RayJobHandle):
                 clock.sleep(WATCH_EVERY_S)
 
     def _has_successor(self, line: CoordinatorLine, gone: Gone) -> bool:
-        """A coordinator died, and with it all actors: start another one, which resumes from the last snapshot, as often and after such
-        delays as the configuration says; meanwhile the line stays. False when none may start."""
+        """A coordinator died, or is given up: start another one, which ends what is left of it and resumes from the last snapshot, as often
+        and after such delays as the configuration says. False when none may start."""
         with self._restarting:
             if self._line is not line:
                 return True  # another thread has done so
@@ -257,14 +269,13 @@ class RayJob(RayJobHandle):
             decision = self._succession.on_death(clock.monotonic())
             if isinstance(decision, End):
                 return False
-            if not self._succession.is_due(clock.monotonic()):
-                return True  # later: the first call after the delay starts it
             self._coordinators_lost += 1
             self._failures = decision.number
             told = "job %r: the coordinator died; after %.1f s another one resumes from the last snapshot: %s"
             _log.warning(told, self.name, decision.delay_s, gone)
+            line.kill()  # Ray may only believe that it is dead
             try:
-                self._start_coordinator(clock.time())
+                self._start_coordinator(clock.time(), decision.delay_s)
             except names.NameTaken as error:
                 _log.warning("job %r: nobody takes the place of its coordinator: %s", self.name, error)
                 return False

@@ -35,6 +35,7 @@ STAMPS_MAX = 64
 class Cause(enum.Enum):
     """What holds a job up, in the order in which they are told."""
 
+    TAKING_OVER = "a coordinator takes the place of another one"
     PLACEMENT = "waiting for placement"
     NODE_GONE = "the node is gone"
     STOPPED = "the process is stopped"
@@ -86,6 +87,8 @@ class Facts:
     stamps: tuple[Stamp, ...] = ()
     """The earliest active pointstamps, in a linear extension of their order."""
     missing: tuple[Missing, ...] = ()
+    taking_over: str = ""
+    """What a coordinator that takes the place of another one waits for before it begins, in words."""
     starting: str = ""
     """Who is waited for to start, and what is free, in words."""
     snapshots_given_up: int = 0
@@ -285,6 +288,9 @@ def _aligning(facts: Facts) -> Iterable[Finding]:
 
 
 def _job(facts: Facts) -> Iterable[Finding]:
+    if facts.taking_over:
+        told = f"waits for its coordinator, which takes the place of another one, and waits for {facts.taking_over}."
+        yield Finding(Cause.TAKING_OVER, told)
     if facts.starting:
         yield Finding(Cause.PLACEMENT, f"waits for placement: {facts.starting}.")
     if facts.snapshots_given_up:

@@ -22,9 +22,13 @@ class Silent:
     """How long it has not answered."""
     activity: Activity | None = None
     """What its event loop is busy with; None: the process itself does not answer."""
+    is_well: bool = False
+    """It answers heartbeats, only not what it was asked: the machine, or the process, has much to do."""
 
     def __str__(self) -> str:
         where = f"{self.who} on node {self.node}" if self.node else self.who
         if self.activity is not None:
             return f"{where} is busy with {self.activity}"
+        if self.is_well:
+            return f"{where} answers heartbeats, and has not told of the job within {self.for_s:.1f} s: it has much to do"
         return f"{where} has not answered for {self.for_s:.1f} s: its process is stopped, or its node is gone"

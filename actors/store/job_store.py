@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 from rayad.actors.replica.graph_shape import graph_shape
@@ -48,6 +48,7 @@ class JobStore:
         earlier: runs whose coordinators have died: if one of them has begun, this one resumes from its snapshots, whatever ``resume`` says.
         has_begun: whether one of them is known to have begun: then a store without snapshots has gone away.
         keeper: of a detached job.
+        claimed: called when this run has claimed the store, before sinks are brought to where it resumes.
     """
 
     def __init__(
@@ -62,8 +63,10 @@ class JobStore:
         has_begun: bool = False,
         keeper: KeeperId | None = None,
         calls: SinkCalls | None = None,
+        claimed: Callable[[], None] = lambda: None,
     ) -> None:
         self.job = job
+        self._claimed = claimed
         self._calls = calls if calls is not None else SinkCalls(job)
         self.plan = plan
         self.config = config
@@ -107,6 +110,7 @@ class JobStore:
             keeper=self._keeper,
             reopens=[name for name, stage in self.plan.inputs.items() if self.plan.stage(stage).op.reopens],
         )
+        self._claimed()
         self.identities = self.begun.notes.get("identities", {})
         self.savepoints = [number for number in self.store.numbers() if self._is_savepoint(number)]
         self.manifest = self.begun

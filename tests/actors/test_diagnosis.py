@@ -95,6 +95,12 @@ SITUATIONS: dict[str, tuple[Facts, Cause, ReplicaName | None, str]] = {
         f"waits for 'counts'[1] on node {NODE}, which got 96% of the records of 3 replicas (a skewed key?): 8 batches queued there, "
         "5 more waiting for its credit.",
     ),
+    "successor of a coordinator": (
+        Facts(taking_over="its restart in 3.0 s, after failures in a row"),
+        Cause.TAKING_OVER,
+        None,
+        "waits for its coordinator, which takes the place of another one, and waits for its restart in 3.0 s, after failures in a row.",
+    ),
     "waiting placement": (
         Facts(starting="1 of 2 actors have started, after 4.0 s; waiting for 'gpu'[0]; free now: 0 CPU"),
         Cause.PLACEMENT,

@@ -1,0 +1,53 @@
+"""Whether the processes of named actors have ended, as Ray's control store (GCS) has it.
+
+Ray says that an actor is dead as soon as somebody has killed it. Its process may live on: for five seconds where it is stopped, and for as
+long as its node is cut off. That a process has ended is known when the raylet of its node has told the GCS so. No public call of Ray gives
+that without the dashboard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import ray
+
+from rayad.actors.cluster.names import NAMESPACE, Role
+from rayad.actors.lead.taking_over import Left
+
+
+def coordinators_left(job: str, besides: Collection[str] = ()) -> list[Left]:
+    """The coordinators of a job, without those of these tokens, whose processes are not known to have ended.
+
+    Only those that belong to the same Ray job as the calling actor, as successors do. Raises RayError, or what else Ray raises, when the
+    GCS does not tell.
+    """
+    from ray._private.state import state
+    from ray.core.generated import gcs_pb2
+
+    accessor = state._connect_and_get_accessor()
+    nodes = {node["NodeID"]: node["Alive"] for node in state.node_table()}
+    left = []
+    for row in accessor.get_actor_table(ray.JobID(bytes.fromhex(ray.get_runtime_context().get_job_id())), None):
+        told: Any = gcs_pb2.ActorTableData.FromString(row)
+        kind, _, rest = told.name.partition(":")
+        name, _, token = rest.rpartition(":")
+        if (told.ray_namespace, kind, name) != (NAMESPACE, Role.COORDINATOR.value, job) or token in besides:
+            continue
+        is_dead = told.state == gcs_pb2.ActorTableData.DEAD
+        if is_dead and not _lives(accessor, told.address.worker_id):
+            continue
+        is_lost = bool(told.address.node_id) and not nodes.get(told.address.node_id.hex(), False)
+        left.append(Left(told.name, told.address.ip_address, is_dead, is_lost))
+    return left
+
+
+def _lives(accessor: Any, worker: bytes) -> bool:
+    """Whether a worker process is not known to have ended; one that has never begun has."""
+    from ray.core.generated import gcs_pb2
+
+    row = accessor.get_worker_info(ray.WorkerID(worker)) if worker else None
+    return row is not None and bool(gcs_pb2.WorkerTableData.FromString(row).is_alive)
+
+
+__all__ = ["coordinators_left"]

@@ -1,0 +1,78 @@
+"""A coordinator's lease: it is its job's as long as no other run has a later claim in the store.
+
+A side thread looks there, once per heartbeat interval, because calls of a store may hang and the supervising thread may hang in one. When
+another run has claimed the store, the job of this coordinator ends, as failed. Where the supervising thread does not get to that, the
+process ends, and Ray ends its actors with it. So a coordinator that lives on behind a cut, with or without its owner, is gone soon after
+its successor's claim, provided its store answers. A store that is away, or has nothing readable, proves nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection
+
+from rayad.actors.coordinator.running_job import RunningJob
+from rayad.actors.lead.taking_over import look_every_s
+from rayad.actors.process.ending import end_at_once
+from rayad.progress import SnapshotError
+
+_log = logging.getLogger(__name__)
+
+
+class Lease:
+    """The lease of one coordinator.
+
+    Args:
+        job: what it runs; told by :attr:`RunningJob.superseded` that it is over.
+        earlier: runs of the coordinators before it: what these may still have written is not a later claim.
+        end: ends this process.
+    """
+
+    def __init__(self, job: RunningJob, earlier: Collection[str] = (), end: Callable[[int], object] = end_at_once) -> None:
+        self._job = job
+        self._earlier = earlier
+        self._end = end
+        self._every_s = look_every_s(job.config.failures.heartbeat_timeout_s)
+        self._seen = 0
+        self._over = threading.Event()
+
+    def start(self) -> None:
+        """Begin to look, in a thread."""
+        threading.Thread(target=self._run, name="rayad-lease", daemon=True).start()
+
+    def stop(self) -> None:
+        """The job has ended."""
+        self._over.set()
+
+    def look(self) -> str:
+        """Who else has claimed the store; "" while nobody is known to have. Raises SnapshotError, OSError when that cannot be told."""
+        snapshots = self._job.snapshots
+        if snapshots is None:
+            return ""
+        store, run = snapshots.store.store, snapshots.store.run
+        numbers = store.numbers()
+        if not numbers or numbers[-1] <= max(self._seen, snapshots.manifest.number):
+            return ""
+        newest = store.load(numbers[-1])
+        if newest.run in (run, *self._earlier):
+            self._seen = newest.number
+            return ""
+        return f"another run of job {self._job.name!r} has claimed {store.folder!r} (snapshot {newest.number})"
+
+    def _run(self) -> None:
+        while not self._over.wait(self._every_s):
+            try:
+                told = self.look()
+            except (SnapshotError, OSError):
+                _log.debug("job %r: a look into the store failed", self._job.name, exc_info=True)
+                continue
+            if told:
+                self._job.superseded = told
+                if not self._over.wait(self._every_s):
+                    _log.warning("job %r: %s: this coordinator ends, in the middle of what it is doing", self._job.name, told)
+                    self._end(1)
+                return
+
+
+__all__ = ["Lease"]
