@@ -111,7 +111,7 @@ class Coordinator:
     def hasten_snapshot(self) -> None:
         self._control.hasten_snapshot()
 
-    def savepoint(self, timeout_s: float | None) -> str:
+    def savepoint(self, timeout_s: float) -> str:
         return self._control.savepoint(timeout_s)
 
     def look_at_snapshots(self) -> tuple[SnapshotStatistics | None, float | None, int]:

@@ -348,10 +348,13 @@ class Job(ABC):
         cancel."""
 
     @abstractmethod
-    def savepoint(self) -> str:
+    def savepoint(self, *, timeout_s: float | None = None) -> str:
         """Take a snapshot now that is kept until you delete it; gives its path, for ``RunConfig(resume=path)``.
 
-        Raises ConfigError when the job keeps no snapshots, SnapshotError when it could not be taken.
+        ``timeout_s``: how long that may take; None: ``SnapshotConfig.timeout_s``. In the local runtime, which does nothing else meanwhile,
+        it is not needed. Raises ConfigError when the job keeps no snapshots, SnapshotError when it could not be taken, or not in time; then
+        it may be taken later all the same, and the message says what is known. Of a job that has failed the cause is what :meth:`wait`
+        raises.
         """
 
     @abstractmethod

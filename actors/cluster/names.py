@@ -110,11 +110,15 @@ def lives(entry: Entry) -> bool:
     return entry in _listed()
 
 
-def known() -> dict[str, Any]:
-    """By name, in order: who can tell of each job that has an actor now: its keeper, where it has one, else its coordinator."""
-    told = {entry.job: entry for entry in sorted(_listed(), key=lambda entry: entry.role is Role.KEEPER)}
-    actors = _actors(list(told.values()))
-    return {name: actors[told[name].token] for name in sorted(told) if told[name].token in actors}
+def known() -> dict[str, list[Any]]:
+    """By name, in order: who can tell of each job that has an actor now: its keeper first, where it has one, and its coordinators."""
+    listed = sorted(_listed(), key=lambda entry: (entry.job, entry.role is not Role.KEEPER))
+    actors = _actors(listed)
+    found: dict[str, list[Any]] = {}
+    for entry in listed:
+        if entry.token in actors:
+            found.setdefault(entry.job, []).append(actors[entry.token])
+    return found
 
 
 def _listed() -> list[Entry]:

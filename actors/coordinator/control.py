@@ -79,15 +79,18 @@ class Control:
         if self._job.snapshots is not None:
             self._job.snapshots.hasten()
 
-    def savepoint(self, timeout_s: float | None) -> str:
+    def savepoint(self, timeout_s: float) -> str:
         """See Job.savepoint."""
         job = self._job
         if not job.config.keeps_snapshots:
             raise ConfigError(f"job {job.name!r} keeps no snapshots: give RunConfig(storage_path=...)")
-        job.running.wait(job.config.start_timeout_s)
+        began_s = clock.monotonic()
+        if not job.running.wait(timeout_s):
+            held_up = self.holds_up() or "the job is being started"
+            raise SnapshotError(f"the savepoint was not taken within {timeout_s:g} s: job {job.name!r} does not run yet. {held_up}")
         if job.state is not JobState.RUNNING or job.snapshots is None:
             raise SnapshotError(f"job {job.name!r} is {job.state.value}: no savepoint can be taken")
-        return job.snapshots.savepoint(timeout_s)
+        return job.snapshots.savepoint(max(0.0, began_s + timeout_s - clock.monotonic()))
 
     def rescale(self, wanted: dict[str, int], timeout_s: float = 120.0, decided_for: dict[str, int] | None = None) -> RescaleReport:
         """See Job.rescale; refused when the layout is not, or no longer, the one that this was ``decided_for``."""
@@ -110,7 +113,7 @@ class Control:
         """Answer, if the process lives."""
         job = self._job
         job.sink_calls.activity()  # logs one that takes long, also while nobody looks
-        return Beat(job.state, job.cancelled.is_set(), job.is_stopping, dict(job.changes), node=self._own_node)
+        return Beat(job.state, job.cancelled.is_set(), job.is_stopping, dict(job.changes), node=self._own_node, life=len(job.runs))
 
     def introduce(self, outcome: list[Any], runs: tuple[str, ...]) -> None:
         """The owner tells the reference of the long call and the job's runs, for others who look for the job."""

@@ -38,6 +38,8 @@ class Beat:
     """Of the configuration, since the job began."""
     node: str = ""
     """The address of its node."""
+    life: int = 0
+    """How many coordinators the job has had, with this one, as far as it was told."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

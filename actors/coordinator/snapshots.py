@@ -397,7 +397,7 @@ class CoordinatorSnapshots:
         try:
             return taken.result(timeout_s)
         except TimeoutError:
-            raise SnapshotError(f"the savepoint was not taken within {timeout_s} s") from None
+            raise SnapshotError(f"the savepoint was not taken within {timeout_s:g} s: {self.leader.why_late()}") from None
 
 
 def _names(plan: Plan) -> dict[ReplicaName, str]:

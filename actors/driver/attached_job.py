@@ -13,7 +13,7 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayError
 
 from rayad.actors.cluster import names, ray_calls
 from rayad.actors.cluster.joining import join_ray
-from rayad.actors.coordinator.outcome import About, JobOutcome
+from rayad.actors.coordinator.outcome import About, Beat, JobOutcome
 from rayad.actors.driver.coordinator_line import END_S, GLANCE_S, LOOK_AGAIN_S, CoordinatorLine, Gone, NoAnswer
 from rayad.actors.driver.job_handle import CANCEL_S, MOVE_S, STOP_S, RayJobHandle
 from rayad.actors.driver.keeper_line import KeeperLine
@@ -31,6 +31,8 @@ ATTACH_S = 120.0
 ANSWER_S = 10.0
 STATE_S = 2.0
 """How long :func:`jobs` waits for who can tell of a job."""
+REPLACED_S = 2.0
+"""A job may have no coordinator for so long: its owner has to notice that one died, and starts the next one."""
 SCALING_S = 0.5
 """How long a look at a job waits for what its autoscaler told the keeper."""
 
@@ -66,14 +68,20 @@ def attach(name: str, *, address: str | None = None) -> AttachedJob:
         raise ConfigError(f"attach(name) is {show(name)}: it must be the name of a job, a string")
     join_ray(address)
     deadline_s = clock.monotonic() + ATTACH_S
+    there_s = clock.monotonic()
     while True:
         found = _look_up(name)
         if found is not None:
             return AttachedJob(name, found)
-        if not names.find(name) and not names.find(name, names.Role.KEEPER):
+        now_s = clock.monotonic()
+        if names.find(name) or names.find(name, names.Role.KEEPER):
+            there_s = now_s
+        elif now_s - there_s > REPLACED_S:
             raise _no_such(name)
-        if clock.monotonic() > deadline_s:
-            raise TimeoutError(f"attach({name!r}): {THE_COORDINATOR} of the job has not answered for {ATTACH_S:g} s")
+        if now_s > deadline_s:
+            raise TimeoutError(
+                f"attach({name!r}): {THE_COORDINATOR} of the job has not answered for {ATTACH_S:g} s; it is being replaced, or cut off"
+            )
         clock.sleep(LOOK_AGAIN_S)
 
 
@@ -84,16 +92,28 @@ def jobs(*, address: str | None = None) -> dict[str, JobState | None]:
     Raises ConfigError where there is no cluster.
     """
     join_ray(address)
-    asked = {name: ray_calls.call(actor.ping) for name, actor in names.known().items()}
-    ready = ray_calls.wait(list(asked.values()), num_returns=len(asked), timeout=STATE_S)[0] if asked else []
+    asked = {name: [ray_calls.call(actor.ping) for actor in actors] for name, actors in names.known().items()}
+    _wait_for([ref for refs in asked.values() for ref in refs], STATE_S)
     found: dict[str, JobState | None] = {}
-    for name, ref in asked.items():
-        try:
-            found[name] = ray_calls.get(ref, timeout=STATE_S).state if ref in ready else None
-        except RayActorError:
-            if names.find(name) or names.find(name, names.Role.KEEPER):
-                found[name] = None  # another one takes its place
+    for name, refs in asked.items():
+        beats: list[Beat] = [beat for ref in refs if (beat := _answer(ref)) is not None]
+        newest = max(beats, key=lambda beat: beat.life, default=None)
+        if newest is not None or names.find(name) or names.find(name, names.Role.KEEPER):
+            found[name] = newest.state if newest is not None else None  # None: nobody answers, or another one takes its place
     return found
+
+
+def _wait_for(refs: list[Any], timeout_s: float) -> None:
+    """Wait until all of these are answered, for so long at most."""
+    if refs:
+        ray_calls.wait(refs, num_returns=len(refs), timeout=timeout_s)
+
+
+def _answer(ref: Any) -> Any:
+    """An answer that is there; None where there is none."""
+    with suppress(RayActorError, GetTimeoutError):
+        return ray_calls.get(ref, timeout=0)
+    return None
 
 
 def _no_such(name: str) -> NoSuchJob:
@@ -107,13 +127,14 @@ def _no_such(name: str) -> NoSuchJob:
 def _look_up(name: str, besides: str = "") -> _Found | None:
     """A coordinator of a job whose token is not ``besides``, and what it runs; or what the job's keeper tells when the job has ended. None
     when there is none, or it does not answer in time."""
-    for token, actor in names.find(name).items():
-        if token == besides:
-            continue
-        with suppress(RayActorError, GetTimeoutError):
-            about: About | None = ray_calls.get(ray_calls.call(actor.about), timeout=ANSWER_S)
-            if about is not None and about.outcome is not None:
-                return _Found(token, actor, about)
+    asked = {token: (actor, ray_calls.call(actor.about)) for token, actor in names.find(name).items() if token != besides}
+    refs = [ref for _, ref in asked.values()]
+    if refs and ray_calls.wait(refs, num_returns=1, timeout=ANSWER_S)[0]:
+        _wait_for(refs, STATE_S)
+    told = [_Found(token, actor, about) for token, (actor, ref) in asked.items() if (about := _answer(ref)) is not None]
+    told = [one for one in told if one.about.outcome is not None]
+    if told:
+        return max(told, key=lambda one: len(one.about.runs))  # of two, the one that takes the place of the other
     for token, keeper in names.find(name, names.Role.KEEPER).items():
         with suppress(RayActorError, GetTimeoutError):
             about = ray_calls.get(ray_calls.call(keeper.about), timeout=ANSWER_S)

@@ -14,7 +14,7 @@ import time as clock
 from abc import abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn
 
 from rayad.actors.cluster import ray_calls
 from rayad.actors.cluster.saying import saying
@@ -375,18 +375,36 @@ class RayJobHandle(Job):
         parts.extend(f"{report.name}[{report.replica}]: {what}" for report in answering for what in report.waiting)
         return "\n".join(parts)
 
-    def savepoint(self) -> str:
-        if self._outcome is not None:
-            raise SnapshotError(f"job {self.name!r} is {self._outcome.state.value}: no savepoint can be taken")
-        return self._take_savepoint(self._config.snapshots.timeout_s)
+    def savepoint(self, *, timeout_s: float | None = None) -> str:
+        timeout_s = check_timeout(timeout_s, "savepoint(timeout_s)")
+        return self._take_savepoint(self._config.snapshots.timeout_s if timeout_s is None else timeout_s)
 
     def _take_savepoint(self, timeout_s: float) -> str:
+        line, died = self._line, ""
         try:
-            return str(self._line.call("savepoint", timeout_s, timeout_s=timeout_s + ANSWER_S))
+            if self._outcome is None:
+                return str(line.call("savepoint", timeout_s, timeout_s=timeout_s + ANSWER_S))
         except NoAnswer:
-            raise SnapshotError(f"the savepoint was not taken within {timeout_s} s") from None
+            raise SnapshotError(f"the savepoint was not taken within {timeout_s:g} s: {line.silence(timeout_s + ANSWER_S)}") from None
         except Gone as gone:
-            raise SnapshotError(f"the savepoint was not taken: {self._why_over(gone)}") from None
+            if self._has_successor(line, gone):
+                told = f"{THE_COORDINATOR} died meanwhile, and another one resumes from the last snapshot: ask again"
+                raise SnapshotError(f"the savepoint was not taken: {told}") from None
+            died = str(gone)
+        except SnapshotError:
+            if not self._is_over():
+                raise
+        try:
+            self._refuse_savepoint(self.settle(END_S))
+        except TimeoutError:
+            raise SnapshotError(f"the savepoint was not taken: {THE_COORDINATOR} died: {died}") from None
+
+    def _refuse_savepoint(self, outcome: JobOutcome) -> NoReturn:
+        """The job is over. Raises SnapshotError with the cause that :meth:`wait` has."""
+        told = f"job {self.name!r} is {outcome.state.value}: no savepoint can be taken"
+        if outcome.failure is None:
+            raise SnapshotError(told)
+        raise SnapshotError(f"{told}; {outcome.failure.who}: {outcome.failure.message}") from rebuild_error(self.name, outcome.failure)
 
     def rescale(self, vertex: str | Mapping[str, int], replicas: int | None = None, *, timeout_s: float = 120.0) -> RescaleReport:
         wanted = replicas_wanted(vertex, replicas)

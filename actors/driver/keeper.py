@@ -22,12 +22,14 @@ from typing import Any
 
 import ray
 from ray import cloudpickle
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import RayTaskError
 
 from rayad.actors.cluster import names, ray_calls
 from rayad.actors.cluster.actor_class import PULSE, WAITING, remote_class
 from rayad.actors.coordinator.outcome import About, Beat, JobOutcome, plan_to_show
+from rayad.actors.driver.coordinator_line import Gone
 from rayad.actors.driver.inputs import RayInput
+from rayad.actors.driver.keeper_line import KeeperLine
 from rayad.actors.driver.kept_input import InputState
 from rayad.actors.driver.packing import pack
 from rayad.actors.driver.ray_job import Kept, RayJob, is_ending, succession_of
@@ -46,6 +48,8 @@ LINGER_S = 3.0
 """How long the outcome stays after it has been fetched: for other handles that wait for it at the same time."""
 INLINE_BYTES = 64 << 10
 """Ray keeps arguments of up to 100 KB with the actor itself; larger ones are objects of the process that made it, and die with that."""
+LAST_WORD = 1 << 31
+"""What a keeper tells counts before what coordinators tell."""
 SENDERS_MAX = 4096
 """Of so many senders of live inputs the last call is remembered."""
 _GROUPS = {
@@ -97,6 +101,9 @@ class Keeper:
         self._record = KeeperRecord()
         self._succession = succession_of(config)
         self._is_begun = False
+        self._beginning = threading.Lock()
+        self._refusal: bytes | None = None
+        """The pickled exception of a submission that failed."""
         self._has_looked_back = False
         self._recording = threading.Lock()
         self._ready = threading.Event()
@@ -107,11 +114,11 @@ class Keeper:
         self._opening = threading.Lock()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # Ray's own, about what it calls there
-            is_again = context.was_current_actor_reconstructed
-        if is_again:
+            self._is_again = context.was_current_actor_reconstructed
+        if self._is_again:
             with suppress(SnapshotError):  # the store is away: the thread waits for it
                 self._look_back()  # before anybody is told where the job is
-        first = self._begin_again if is_again else self._await_begin
+        first = self._begin_again if self._is_again else self._await_begin
         threading.Thread(target=first, name="rayad-keeper", daemon=True).start()
 
     # -- the beginning -----------------------------------------------------------------------------
@@ -122,8 +129,17 @@ class Keeper:
             self._leave()
 
     def begin(self) -> bytes | None:
-        """Submit the job, once the keeper has its name; gives the pickled exception when that fails."""
-        self._is_begun = True
+        """Submit the job, once the keeper has its name; gives the pickled exception when that fails. May be repeated, as the caller may not
+        hear the answer; a process after this one submits by itself."""
+        with self._beginning:
+            if self._is_again:
+                self._ready.wait(self._config.start_timeout_s)
+            elif not self._is_begun:
+                self._is_begun = True
+                self._refusal = self._begin()
+            return self._refusal
+
+    def _begin(self) -> bytes | None:
         try:
             if self._files is not None:
                 self._files.delete_others()
@@ -286,8 +302,8 @@ class Keeper:
     def ping(self) -> Beat:
         """Where the job is."""
         if self._kept is not None:
-            return Beat(self._kept.state)
-        return Beat(self._job.state if self._job is not None else JobState.STARTING)
+            return Beat(self._kept.state, life=LAST_WORD)
+        return Beat(self._job.state if self._job is not None else JobState.STARTING, life=LAST_WORD)
 
     def about(self) -> About | None:
         """What a handle of the job stands on, when it has ended; None before: the coordinator tells."""
@@ -427,15 +443,15 @@ def start_keeper(name: str, config: RunConfig, program: bytes) -> None:
     pieces = [program[at : at + INLINE_BYTES] for at in range(0, len(program), INLINE_BYTES)]
     restarts = {"max_restarts": -1 if _is_restarted(config) else 0, "lifetime": "detached"}
     keeper = remote_class(Keeper, _THREADS, _GROUPS, num_cpus=0)
-    actor, _ = names.claim(
+    actor, token = names.claim(
         name,
         lambda named: ray_calls.create(keeper, {**named, **restarts}, name, config, *pieces),
         is_ending,
         role=names.Role.KEEPER,
     )
     try:
-        failed = ray_calls.get(ray_calls.call(actor.begin), timeout=config.start_timeout_s)
-    except (RayActorError, RayTaskError, TimeoutError) as error:
+        failed = KeeperLine(names.Entry(names.Role.KEEPER, name, token), actor).call("begin", timeout_s=config.start_timeout_s)
+    except (Gone, RayTaskError, TimeoutError) as error:
         ray_calls.kill(actor)
         raise RayadError(f"the keeper of job {name!r} did not submit it: {type(error).__name__}: {say(error)}") from error
     if failed is not None:

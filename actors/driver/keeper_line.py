@@ -6,7 +6,7 @@ import math
 import time as clock
 from typing import Any
 
-from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError, RayTaskError
+from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
 from rayad.actors.cluster import names, ray_calls
 from rayad.actors.cluster.joining import join_ray
@@ -56,11 +56,12 @@ class KeeperLine:
                 return ray_calls.get(ref, timeout=ANSWER_S)
             except RayTaskError as error:
                 raise error.cause if isinstance(error.cause, (RayadError, TimeoutError)) else error from None
-            except (RayActorError, ActorUnavailableError, GetTimeoutError):
+            except (RayActorError, GetTimeoutError):  # unknown, or dead and about to begin again, as long as it is in the table
                 if not names.lives(self.entry):
                     raise self._gone() from None
             if clock.monotonic() > deadline_s:
-                raise NoAnswer(f"job {self.entry.job!r}: its keeper died, and has not begun again within {timeout_s:g} s")
+                told = f"its keeper died or cannot be reached, and has not answered again within {timeout_s:g} s"
+                raise NoAnswer(f"job {self.entry.job!r}: {told}")
             clock.sleep(LOOK_AGAIN_S)
 
     def _gone(self) -> Gone:

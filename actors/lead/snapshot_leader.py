@@ -191,6 +191,8 @@ class Fail:
     why: str
 
 
+NAMED_MAX = 5
+"""How many replicas are named whose parts are missing."""
 ALL_OR_NONE = "the last snapshot has begun, which is of all replicas or of none"
 NEWEST_DAMAGED = "the newest snapshot is damaged, and those that live on have what came after it"
 """Why nobody may live on when some replicas have failed."""
@@ -458,6 +460,23 @@ class SnapshotLeader:
         limit = self.config.failures_max
         if limit is not None and self.snapshots.given_up_in_a_row >= limit:
             effects.append(Fail(f"{limit} attempts at a snapshot in a row were given up, the last because {why}"))
+
+    def why_late(self) -> str:
+        """What a snapshot that somebody waits for is held up by, as far as that is known. From any thread."""
+        snapshots, missing = self.snapshots, self.snapshots.missing
+        if self.committing is not None:
+            told = f"the sinks commit snapshot {self.committing.number}"
+        elif snapshots.pending is None:
+            told = "its attempt has not begun"
+        elif missing:
+            named = ", ".join(f"{vertex!r}[{replica}]" for vertex, replica in missing[:NAMED_MAX])
+            more = f" and {len(missing) - NAMED_MAX} more" if len(missing) > NAMED_MAX else ""
+            told = f"{len(missing)} of {len(snapshots.replicas)} parts are not written: of {named}{more}"
+        else:
+            told = "all parts are written, and the store has not confirmed the snapshot"
+        if not snapshots.given_up_in_a_row:
+            return told
+        return f"{told}; {snapshots.given_up_in_a_row} in a row were given up before, the last because {snapshots.why_given_up}"
 
     def _refuse_savepoint(self, why: str, effects: list[Effect]) -> None:
         if self._savepoint is not None:

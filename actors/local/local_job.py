@@ -546,7 +546,8 @@ class LocalJob(Job):
     def probe(self, name: str) -> Probe:
         return LocalProbe(name, self, self._known(name, "probe", self.plan.probes))
 
-    def savepoint(self) -> str:
+    def savepoint(self, *, timeout_s: float | None = None) -> str:
+        check_timeout(timeout_s, "savepoint(timeout_s)")
         if self.snapshots is None:
             raise ConfigError(f"job {self.name!r} keeps no snapshots: give RunConfig(storage_path=...)")
         self.raise_if_over()

@@ -72,6 +72,9 @@ class Scripted:
     def is_connected(self) -> bool:
         return True
 
+    def kill(self) -> None:
+        self.is_dead = True
+
     def has_ended(self, timeout_s: float = 0.0) -> bool:
         has_ended = self.is_dead or bool(self.heard)
         self._clock.now_s += 0.0 if has_ended else timeout_s
@@ -245,7 +248,7 @@ class Owner(RayJob):
         self._succession = succession_of(self._config)
         self.started = 0
 
-    def _start_coordinator(self, asked_s: float) -> None:
+    def _start_coordinator(self, asked_s: float, delay_s: float = 0.0) -> None:
         self.started += 1
 
 

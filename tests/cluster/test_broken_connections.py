@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 
 import rayad as rd
-from rayad.actors.job import Job, JobInput, JobState
+from rayad.actors.job import JobInput, JobState
 from tests.cluster import connections
 from tests.cluster.conftest import job_processes
 from tests.cluster.until import until

@@ -49,8 +49,8 @@ class Handle:
     def explain_stuck(self) -> str:
         return "counts[1] is slow\nand more"
 
-    def savepoint(self) -> str:
-        self._note("savepoint")
+    def savepoint(self, *, timeout_s: float | None = None) -> str:
+        self._note("savepoint", timeout_s)
         return "jobs/wordcount/snapshots/5"
 
     def rescale(self, wanted: dict[str, int], *, timeout_s: float) -> RescaleReport:

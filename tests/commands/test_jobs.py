@@ -76,6 +76,8 @@ def test_jobs_lists_them_or_says_that_there_are_none(handle: Handle, monkeypatch
 def test_explain_and_savepoint_print_what_they_get_and_nothing_else(handle: Handle) -> None:
     assert call("explain", "wordcount").output == "counts[1] is slow\nand more\n"
     assert call("savepoint", "wordcount").output == "jobs/wordcount/snapshots/5\n"
+    assert call("savepoint", "wordcount", "--timeout", "7").exit_code == Exit.DONE
+    assert [one for one in handle.calls if one[0] == "savepoint"] == [("savepoint", None), ("savepoint", 7.0)]
 
 
 def test_page_prints_its_address_and_then_how_the_job_ended(handle: Handle) -> None:

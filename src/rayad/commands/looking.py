@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from rayad.actors.job import JobProgress, StageProgress
+from rayad.actors.job import JobProgress, JobState, StageProgress
 from rayad.commands import on_cluster
 from rayad.progress import Timestamp
 
@@ -33,7 +33,8 @@ def status(name: str, address: str | None, as_json: bool) -> None:
 
     The frontier of a vertex: the earliest times that may still reach it. "waits": the times of notifications that are not delivered yet.
     """
-    told = on_cluster.attach(name, address).progress()
+    job = on_cluster.attach(name, address)
+    told = job.progress()
     if as_json:
         on_cluster.print_json({"name": name, **on_cluster.plain(told)})
         return
@@ -42,6 +43,8 @@ def status(name: str, address: str | None, as_json: bool) -> None:
     on_cluster.print_table(header, [_row(each) for each in told.stages])
     for silent in told.silent:
         click.echo(str(silent))
+    if told.state is JobState.STARTING:
+        click.echo(str(job.explain_stuck()).partition("\n")[0])
 
 
 def _row(stage: StageProgress) -> tuple[object, ...]:

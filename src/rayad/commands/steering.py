@@ -10,13 +10,14 @@ from rayad.commands.results import show_results
 
 @click.command(cls=on_cluster.ClusterCommand)
 @on_cluster.NAME
+@click.option("--timeout", "timeout_s", type=float, help="Seconds that it may take; by default what the job's SnapshotConfig says.")
 @on_cluster.ADDRESS
-def savepoint(name: str, address: str | None) -> None:
+def savepoint(name: str, timeout_s: float | None, address: str | None) -> None:
     """Take a snapshot of the job NAME that is kept, and print its path.
 
     The job goes on. `rayad resume FILE.py:FLOW --from PATH` begins with what it holds.
     """
-    click.echo(on_cluster.attach(name, address).savepoint())
+    click.echo(on_cluster.attach(name, address).savepoint(timeout_s=timeout_s))
 
 
 class Replicas(click.ParamType):  # type: ignore[type-arg]  # generic only in newer ones
