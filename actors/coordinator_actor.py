@@ -58,7 +58,7 @@ class Coordinator:
     ) -> JobOutcome:
         """See :meth:`Supervisor.run`, which begins after the delay, and when the coordinators of ``earlier`` runs have ended."""
         watch = Watch(self._control.status, [JobMetrics(self._name).show, Stalls(self._control.note_event, self._control.holds_up).see])
-        lease = Lease(self._job, earlier)
+        lease = Lease(self._job, self._told, earlier)
         watch.start()
         lease.start()
         try:

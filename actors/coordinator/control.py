@@ -113,7 +113,8 @@ class Control:
         """Answer, if the process lives."""
         job = self._job
         job.sink_calls.activity()  # logs one that takes long, also while nobody looks
-        return Beat(job.state, job.cancelled.is_set(), job.is_stopping, dict(job.changes), node=self._own_node, life=len(job.runs))
+        asked = job.cancelled.is_set(), job.is_stopping, dict(job.changes)
+        return Beat(job.state, *asked, node=self._own_node, life=len(job.runs), is_deposed=job.is_deposed)
 
     def introduce(self, outcome: list[Any], runs: tuple[str, ...]) -> None:
         """The owner tells the reference of the long call and the job's runs, for others who look for the job."""

@@ -1,9 +1,10 @@
 """A coordinator's lease: it is its job's as long as no other run has a later claim in the store.
 
 A side thread looks there, once per heartbeat interval, because calls of a store may hang and the supervising thread may hang in one. When
-another run has claimed the store, the job of this coordinator ends, as failed. Where the supervising thread does not get to that, the
-process ends, and Ray ends its actors with it. So a coordinator that lives on behind a cut, with or without its owner, is gone soon after
-its successor's claim, provided its store answers. A store that is away, or has nothing readable, proves nothing.
+another run has claimed the store, the job of this coordinator ends, as failed. Where the supervising thread does not get to that, the owner
+is told (:attr:`Beat.is_deposed`), so that it starts no successor, and then the process ends, and Ray ends its actors with it. So a
+coordinator that lives on behind a cut, with or without its owner, is gone soon after its successor's claim, provided its store answers. A
+store that is away, or has nothing readable, proves nothing.
 """
 
 from __future__ import annotations
@@ -12,9 +13,14 @@ import logging
 import threading
 from collections.abc import Callable, Collection
 
+from rayad.actors.coordinator.outcome import JobOutcome
 from rayad.actors.coordinator.running_job import RunningJob
+from rayad.actors.coordinator.told_outcome import ToldOutcome
+from rayad.actors.job import JobState, JobStatistics
+from rayad.actors.lead.failure import failure_of
 from rayad.actors.lead.taking_over import look_every_s
 from rayad.actors.process.ending import end_at_once
+from rayad.actors.store.job_store import Superseded
 from rayad.progress import SnapshotError
 
 _log = logging.getLogger(__name__)
@@ -25,12 +31,16 @@ class Lease:
 
     Args:
         job: what it runs; told by :attr:`RunningJob.superseded` that it is over.
+        told: who is told how the job ended, when its own thread does not tell.
         earlier: runs of the coordinators before it: what these may still have written is not a later claim.
         end: ends this process.
     """
 
-    def __init__(self, job: RunningJob, earlier: Collection[str] = (), end: Callable[[int], object] = end_at_once) -> None:
+    def __init__(
+        self, job: RunningJob, told: ToldOutcome, earlier: Collection[str] = (), end: Callable[[int], object] = end_at_once
+    ) -> None:
         self._job = job
+        self._told = told
         self._earlier = earlier
         self._end = end
         self._every_s = look_every_s(job.config.failures.heartbeat_timeout_s)
@@ -68,11 +78,20 @@ class Lease:
                 _log.debug("job %r: a look into the store failed", self._job.name, exc_info=True)
                 continue
             if told:
-                self._job.superseded = told
-                if not self._over.wait(self._every_s):
-                    _log.warning("job %r: %s: this coordinator ends, in the middle of what it is doing", self._job.name, told)
-                    self._end(1)
+                self._depose(told)
                 return
+
+    def _depose(self, why: str) -> None:
+        """End the job; by force where its own thread does not."""
+        job = self._job
+        job.superseded = why
+        if self._over.wait(self._every_s):
+            return
+        _log.warning("job %r: %s: this coordinator ends, in the middle of what it is doing", job.name, why)
+        self._told.tell(JobOutcome(JobState.FAILED, {}, JobStatistics(), failure_of("coordinator", Superseded(why))))
+        job.is_deposed = True
+        if not self._over.wait(self._every_s):  # in which the owner hears of it
+            self._end(1)
 
 
 __all__ = ["Lease"]

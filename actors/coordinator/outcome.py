@@ -40,6 +40,8 @@ class Beat:
     """The address of its node."""
     life: int = 0
     """How many coordinators the job has had, with this one, as far as it was told."""
+    is_deposed: bool = False
+    """Another run has claimed the store, and the long call does not end: its outcome is to be asked for anew."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

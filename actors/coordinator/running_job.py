@@ -77,6 +77,8 @@ class RunningJob:
         """After it has claimed the store it waits so long before anything is written: a coordinator before it may still live."""
         self.superseded = ""
         """Which other run has claimed the store, once that is seen; then this job is over."""
+        self.is_deposed = False
+        """It is over for that reason, and the long call does not end: its outcome is told to who asks for it."""
 
     def who(self, name: str) -> str:
         """An actor as people know it."""

@@ -242,7 +242,10 @@ class CoordinatorLine:
     def _hear(self, ping: Any) -> None:
         """What has become of a heartbeat: an answer, its death, or nothing, if its connection broke."""
         try:
-            self.beat = ray_calls.get(ping, timeout=ANSWER_S)
+            beat: Beat = ray_calls.get(ping, timeout=ANSWER_S)
+            if beat.is_deposed and not (self.beat is not None and self.beat.is_deposed):
+                self.outcome = None  # asked for anew: the long call does not end
+            self.beat = beat
         except (ActorUnavailableError, GetTimeoutError):
             return  # it is asked again, and stays silent until it answers
         except RayActorError as error:

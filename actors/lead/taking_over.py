@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from rayad.actors.lead.heartbeats import Heartbeats
 
-LEASE_LOOKS = 3
-"""A lease, in looks at the store: one until the claim is seen, one to end in order, and one to spare."""
+LEASE_LOOKS = 4
+"""A lease, in looks at the store: until the claim is seen, to end in order, to tell the owner, and one to spare."""
 
 
 @dataclass(frozen=True, slots=True)
