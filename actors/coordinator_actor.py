@@ -30,6 +30,7 @@ from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan
 from rayad.progress import Timestamp
 from rayad.snapshots.attempts import SnapshotStatistics
+from rayad.snapshots.store import KeeperId
 
 
 class Coordinator:
@@ -52,6 +53,8 @@ class Coordinator:
         run: str | None = None,
         earlier: Collection[str] = (),
         *,
+        has_begun: bool = False,
+        keeper: KeeperId | None = None,
         failures: int = 0,
         asked_s: float | None = None,
         delay_s: float = 0.0,
@@ -66,7 +69,9 @@ class Coordinator:
                 began_s = clock.time()
                 await_predecessors(self._job, delay_s)
                 asked_s = asked_s + clock.time() - began_s if asked_s is not None else None
-            outcome = self._supervisor.run(run, earlier, failures=failures, asked_s=asked_s)
+            outcome = self._supervisor.run(
+                run, earlier, has_begun=has_begun, keeper=keeper, failures=failures, asked_s=asked_s
+            )
             self._told.tell(outcome)
             return outcome
         finally:

@@ -388,7 +388,7 @@ class SnapshotStore:
         return None, refused
 
     def to_keep(self, number: int, keep: int, savepoints: Collection[int]) -> list[int]:
-        """Which snapshots stay beside savepoints when ``number`` is published: the newest ``keep - 1`` below it, of those that are not void.
+        """Which snapshots stay beside savepoints when ``number`` is published: the newest ``keep - 1`` before it that are not void.
 
         Others that cannot be read stay, too, for somebody who can repair them; they do not count. ``savepoints``: that are known.
         """
@@ -486,4 +486,15 @@ def _safe(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_]", lambda match: f"%{ord(match[0]):x}", name)
 
 
-__all__ = ["FORMAT", "KeeperId", "Manifest", "PartFile", "ReplicaPart", "SnapshotStore", "StagedPart", "StoreAwayError", "Superseded", "below"]
+__all__ = [
+    "FORMAT",
+    "KeeperId",
+    "Manifest",
+    "PartFile",
+    "ReplicaPart",
+    "SnapshotStore",
+    "StagedPart",
+    "StoreAwayError",
+    "Superseded",
+    "below",
+]

@@ -20,8 +20,8 @@ from rayad.actors.job import JobState, JobStatistics
 from rayad.actors.lead.failure import failure_of
 from rayad.actors.lead.taking_over import look_every_s
 from rayad.actors.process.ending import end_at_once
-from rayad.actors.store.job_store import Superseded
 from rayad.progress import SnapshotError
+from rayad.snapshots.store import Superseded
 
 _log = logging.getLogger(__name__)
 

@@ -14,6 +14,7 @@ from rayad.actors.coordinator.crew import Crew
 from rayad.actors.coordinator.long_calls import LongCalls
 from rayad.actors.coordinator.outcome import Starting
 from rayad.actors.coordinator.snapshots import CoordinatorSnapshots
+from rayad.actors.coordinator.store_thread import StoreThread
 from rayad.actors.job import JobState
 from rayad.actors.lead import layouts
 from rayad.actors.plane.plane import Address
@@ -55,6 +56,7 @@ class RunningJob:
         self.ended: Mapping[int, int] = {}
         """How often processes of a stage have ended in a row, by stage."""
         self.calls = LongCalls()
+        self.store_thread = StoreThread(self._wake)
         self.found: dict[str, tuple[Address, int, dict[str, Any]]] = {}
         """Where each actor listens, its incarnation, and the notes of the snapshot that this one resumed from."""
         self.awaited: tuple[Starting, float] | None = None
@@ -79,6 +81,11 @@ class RunningJob:
         """Which other run has claimed the store, once that is seen; then this job is over."""
         self.is_deposed = False
         """It is over for that reason, and the long call does not end: its outcome is told to who asks for it."""
+
+    def _wake(self) -> None:
+        """From any thread: the supervising thread looks again."""
+        if self.snapshots is not None:
+            self.snapshots.wakeup()
 
     def who(self, name: str) -> str:
         """An actor as people know it."""

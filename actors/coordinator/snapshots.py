@@ -1,6 +1,7 @@
 """The coordinator's snapshots on Ray: its plane to the replicas, and the store; what is to be done is decided by :class:`SnapshotLeader`.
 
-Used by the coordinator's thread alone, but for the calls that say otherwise.
+Used by the coordinator's thread alone, but for the calls that say otherwise. That thread never waits for the store or a sink: snapshots are
+published and committed in the :class:`StoreThread`, whose answers are events.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import threading
 import time as clock
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
+from rayad.actors.coordinator.store_thread import StoreThread
 from rayad.actors.lead import layouts
 from rayad.actors.lead import snapshot_leader as lead
 from rayad.actors.lead.saved_inputs import SavedEpochs
@@ -26,7 +29,7 @@ from rayad.actors.store.job_store import JobStore, describe_snapshot
 from rayad.actors.store.line_file import LineFile
 from rayad.dataflow.plan import Plan
 from rayad.progress import ProtocolError, SnapshotError
-from rayad.snapshots.attempts import ReplicaName, SnapshotStatistics
+from rayad.snapshots.attempts import ReplicaName, SnapshotAttempts, SnapshotStatistics
 from rayad.snapshots.barrier import Barrier
 from rayad.snapshots.store import Manifest, Superseded
 
@@ -35,21 +38,29 @@ JOURNAL_S = 1.0
 _log = logging.getLogger(__name__)
 
 
+class Found(NamedTuple):
+    """What a recovery resumes from, and the numbers of the newest snapshot in the store before and after it was found."""
+
+    manifest: Manifest
+    before: int
+    after: int
+
+
 class CoordinatorSnapshots:
-    """Takes snapshots of a running job.
+    """Takes snapshots of a running job. Making one begins the run in the store, so it is made in the thread of the store.
 
     Args:
         plan: the dataflow.
         store: of the job.
         job, secret: of the plane.
         journal: of the job; it is kept beside the snapshots from now on.
+        calls: the thread that calls the store.
     """
 
-    def __init__(self, plan: Plan, store: JobStore, *, job: str, secret: bytes, journal: Journal) -> None:
+    def __init__(self, plan: Plan, store: JobStore, *, job: str, secret: bytes, journal: Journal, calls: StoreThread) -> None:
         self.plan = plan
         self._journal = journal
-        self._journal_file = LineFile(store.store.filesystem, store.journal_path)
-        journal.keep(self._journal_file.read(), self._journal_file.append)
+        self._calls = calls
         self.store = store
         self.asked = layouts.asked_of(plan)
         self.final: Manifest | None = None
@@ -75,6 +86,8 @@ class CoordinatorSnapshots:
         """What a recovery resumes from."""
         for remark in store.remarks:
             _log.warning("job %r: %s", store.job, remark)
+        self._journal_file = LineFile(store.store.filesystem, store.journal_path)
+        journal.keep(self._journal_file.read(), self._journal_file.append)
         self.leader = lead.SnapshotLeader(
             store.job,
             store.config.snapshots,
@@ -124,8 +137,8 @@ class CoordinatorSnapshots:
     @property
     def given_up(self) -> tuple[int, str]:
         """How many attempts in a row failed since the last snapshot, and why the last one did."""
-        attempts = self.leader.snapshots
-        return attempts.given_up_in_a_row, attempts.why_given_up
+        failing = self.leader.failing
+        return (failing.attempts, failing.why) if failing is not None else (0, "")
 
     @property
     def interval_s(self) -> float | None:
@@ -148,23 +161,28 @@ class CoordinatorSnapshots:
         """All replicas run: the interval to the next snapshot begins."""
         self._is_live = True
 
-    def recover(self) -> Manifest:
-        """Everything of this incarnation is void: what the next one resumes from."""
-        self.close()
-        self.manifest = self.store.recover()
-        self._act(self.leader.begin_anew(self.manifest, self._newest_number(), clock.monotonic()))
-        return self.manifest
+    def find_newest(self) -> Found:
+        """In the thread of the store: what a recovery resumes from. Sinks are brought to that: nothing of theirs may be under way."""
+        before = self._newest_number()
+        return Found(self.store.recover(), before, self._newest_number())
 
-    def recover_upstream(self) -> tuple[int, str]:
-        """Some replicas begin anew from :attr:`manifest`; the others live on. Gives the void attempt, and why all must begin anew."""
-        if not self.leader.may_live_on:
-            return 0, lead.ALL_OR_NONE
-        void = self.leader.snapshots.attempts
-        self._tell(lead.RegionFailed())
-        newest = self._newest_number()
-        self.manifest = self.store.recover()
+    def recover(self, found: Found) -> None:
+        """Everything of the last incarnation is void; the next one resumes from what has been found."""
+        self.manifest = found.manifest
+        self._act(self.leader.begin_anew(found.manifest, found.after, clock.monotonic()))
+
+    def fail_region(self) -> int | None:
+        """Some replicas have failed, and the others may live on: gives the attempt that is void; None: ALL_OR_NONE."""
         self._is_live = self._is_connected = False
-        return void, "" if self.manifest.number == newest else lead.NEWEST_DAMAGED
+        if not self.leader.may_live_on:
+            return None
+        self._tell(lead.RegionFailed())
+        return self.leader.snapshots.attempts
+
+    def recover_upstream(self, found: Found) -> str:
+        """The failed replicas begin anew from what has been found; the others live on. Gives why all must begin anew, "" if not."""
+        self.manifest = found.manifest
+        return "" if found.manifest.number == found.before else lead.NEWEST_DAMAGED
 
     def expect(self, names: Sequence[str], incarnation: int) -> None:
         """These replicas begin anew, in this incarnation."""
@@ -331,8 +349,8 @@ class CoordinatorSnapshots:
                 case lead.Publish(number):
                     self._publish(number)
                 case lead.Commit(manifest):
-                    self.store.let_sinks_publish(manifest)
-                    self._tell(lead.Committed(manifest, self.store.retain()))
+                    what = f"letting sinks commit snapshot {manifest.number}, and deleting older ones"
+                    self._calls.post(what, partial(self._commit, manifest), partial(self._after_commit, manifest))
                 case lead.SavepointTaken(ticket, number):
                     taken = self._savepoints.pop(ticket)
                     if taken.set_running_or_notify_cancel():
@@ -347,26 +365,49 @@ class CoordinatorSnapshots:
             raise SnapshotError(failure)
 
     def _publish(self, number: int) -> None:
+        attempts = self.leader.snapshots
+        pending, copied = attempts.pending, attempts.copied()
+        assert pending is not None
         notes = {"layout": layouts.layout_notes(self.plan, self.asked)}
+        publish = partial(self.store.publish, copied, self._incarnation, notes)
+        self._calls.post(f"publishing snapshot {pending.slot}", publish, partial(self._after_publish, number, attempts, copied))
+
+    def _after_publish(self, number: int, attempts: SnapshotAttempts, copied: SnapshotAttempts, answer: Future[Manifest]) -> None:
+        """The store has answered."""
+        attempts.take_back(copied)
         try:
-            manifest = self.store.publish(self.leader.snapshots, self._incarnation, notes)
+            manifest = answer.result(timeout=0)
         except Superseded:
             raise
         except SnapshotError as error:
             self._tell(lead.NotPublished(number, str(error)))
+            self.wakeup()
             return
-        self.store.note(manifest)
+        before = self.newest
+        self._tell(lead.Published(number, manifest))
+        newest = self.newest
+        if newest is None or newest is before:
+            return  # the attempt was given up meanwhile
         self._published_s = clock.monotonic()
         self.manifest = manifest
         if manifest.kind == "final":
             self.final = manifest
         self.on_published(manifest)
-        self._tell(lead.Published(manifest))
         with self._saved:
             self._saved.notify_all()
-        assert self.newest is not None
-        self._journal.on_snapshot(self.newest)
-        _log.info("job %r: %s", self.store.job, describe_snapshot(self.newest))
+        self._journal.on_snapshot(newest)
+        _log.info("job %r: %s", self.store.job, describe_snapshot(newest))
+
+    def _commit(self, manifest: Manifest) -> bool:
+        """In the thread of the store: let the sinks publish; gives whether older snapshots are forgotten."""
+        self.store.note(manifest)
+        self.store.let_sinks_publish(manifest)
+        return self.store.retain()
+
+    def _after_commit(self, manifest: Manifest, answer: Future[bool]) -> None:
+        """The sinks have published. Raises what a sink has raised."""
+        self._tell(lead.Committed(manifest, answer.result(timeout=0)))
+        self.wakeup()  # what waited for it begins at once
 
     @property
     def _incarnation(self) -> int:

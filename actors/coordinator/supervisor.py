@@ -1,6 +1,7 @@
 """The coordinator's thread: carries out what :class:`JobLeader` decides, and tells it what happens; it decides nothing itself.
 
-What it waits for: actors that listen or roll back (short calls), their work (long calls), snapshots, and the clock.
+What it waits for: actors that listen or roll back (short calls), their work (long calls), snapshots, the thread that calls the store and
+sinks, and the clock.
 """
 
 from __future__ import annotations
@@ -21,24 +22,23 @@ from rayad.actors.coordinator.crew import Stuck
 from rayad.actors.coordinator.outcome import JobOutcome, Starting, stage_statistics
 from rayad.actors.coordinator.rescaling import Rescaler
 from rayad.actors.coordinator.running_job import RunningJob
-from rayad.actors.coordinator.snapshots import CoordinatorSnapshots
+from rayad.actors.coordinator.stored_job import StoredJob
 from rayad.actors.job import JobState, JobStatistics
 from rayad.actors.lead import job_leader as lead
-from rayad.actors.lead import layouts
 from rayad.actors.lead import recovery_leader as recovery
 from rayad.actors.lead.crashes import isolated_steps
 from rayad.actors.lead.failure import Failure, failure_of
 from rayad.actors.lead.job_leader import JobLeader, drive
-from rayad.actors.lead.recovery_leader import Failed, Listens, RolledBack, StoreAway, StoreRead
+from rayad.actors.lead.recovery_leader import Failed, Listens, RolledBack
 from rayad.actors.plane.plane import Address
 from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, stage_of
 from rayad.actors.replica.report import ReplicaReport
 from rayad.actors.replica.source_parts import parts_of
 from rayad.actors.replica.user_errors import restarts_of
-from rayad.actors.store.job_store import JobStore, NothingWhole
+from rayad.actors.store.job_store import NothingWhole
 from rayad.dataflow.resources import told_resources
 from rayad.progress import DataflowError, RayadError, say
-from rayad.snapshots.store import Manifest, StoreAwayError, Superseded
+from rayad.snapshots.store import KeeperId, Manifest, Superseded
 
 CALL_S = 30.0
 """For an answer that is there: only its transfer can take long."""
@@ -71,29 +71,40 @@ class Supervisor:
         self._rescaler = rescaler
         restarts = restarts_of(job.config.failures, random.Random(job.job))
         self._leader = JobLeader(job.plan, job.config, restarts, keeps_snapshots=job.config.keeps_snapshots)
-        self._store_of: tuple[str | None, Collection[str]] = (None, ())
         self._asked: dict[Any, tuple[str, int, type[Listens | RolledBack]]] = {}  # short calls under way, by reference
         self._asked_s = 0.0
         self._published: deque[Manifest] = deque()  # since the last look
+        self._stored = StoredJob(job, rescaler, self._leader.recovery, published=self._published.append, failed=self._failed)
         self._ended = _Ended()
-        self._receipts: dict[int, Any] = {}
         self._outcome: JobOutcome | None = None
         self._began_s = clock.time()
         self._start_s = 0.0
         self._run_s = 0.0
 
     # -- the long call ----------------------------------------------------------------
-    def run(self, run: str | None = None, earlier: Collection[str] = (), *, failures: int = 0, asked_s: float | None = None) -> JobOutcome:
+    def run(
+        self,
+        run: str | None = None,
+        earlier: Collection[str] = (),
+        *,
+        has_begun: bool = False,
+        keeper: KeeperId | None = None,
+        failures: int = 0,
+        asked_s: float | None = None,
+    ) -> JobOutcome:
         """Start everything, wait for the end, publish. Never raises: the outcome says what happened.
 
         Args:
             run: tells this coordinator's run from others in the store.
             earlier: the runs of the coordinators that died before: it resumes where they were, and a store that is away is waited for.
+            has_begun: whether the job is known to have run: then a store without snapshots is away.
+            keeper: of a detached job.
             failures: so many were survived before, outside of this coordinator: they count as its own.
             asked_s: when the driver began to start this actor, by ``time.time()``: the start of a job counts from there.
         """
         self._began_s = clock.time() if asked_s is None else min(clock.time(), asked_s)
-        self._store_of = (run, earlier)
+        self._stored.run, self._stored.earlier = run, earlier
+        self._stored.has_begun, self._stored.keeper = has_begun, keeper
         try:
             self._tell(lead.Cancel() if self._job.cancelled.is_set() else recovery.Begin(bool(earlier), failures))
             while self._outcome is None:
@@ -104,6 +115,8 @@ class Supervisor:
         except Exception as error:  # a mistake of ours
             self._stop_all(JobState.FAILED)
             return JobOutcome(JobState.FAILED, {}, JobStatistics(), failure_of("coordinator", error))
+        finally:
+            self._stored.close()
 
     def _tell(self, event: lead.Event) -> None:
         """Something has happened: do what follows."""
@@ -150,7 +163,9 @@ class Supervisor:
     def _events(self) -> Iterable[lead.Event]:
         job, rescaler = self._job, self._rescaler
         job.calls.take_over()
-        for ref in self._wait([*self._asked, *job.calls.refs()]):
+        ready = self._wait([*self._asked, *job.calls.refs()])
+        yield from self._stored.take()
+        for ref in ready:
             if ref in self._asked:
                 name, incarnation, kind = self._asked.pop(ref)
                 answer = self._get(ref, job.who(name))
@@ -218,6 +233,9 @@ class Supervisor:
         most_s = LOOK_S if due_s is None else min(LOOK_S, due_s)
         if snapshots is not None and is_running and (not snapshots.poll(min(0.1, most_s)) or not waiting):
             most_s = 0.0
+        elif self._job.store_thread.is_busy:  # what follows on the call is what the job waits for: it begins, recovers or ends
+            self._job.store_thread.wait(min(0.1, most_s))
+            most_s = 0.0
         if not waiting:
             self._job.cancelled.wait(most_s)
             return []
@@ -264,7 +282,7 @@ class Supervisor:
                 job.incarnation = incarnation
                 job.crew.start()
             case recovery.ReadStore():
-                return self._read_store(effect)
+                return self._stored.read(effect)
             case recovery.Switch(names, region, incarnation):
                 switched = job.crew.actors[PROGRESS].call.remote("switch", names, region, incarnation)
                 ray.get(switched, timeout=job.config.start_timeout_s)
@@ -291,7 +309,7 @@ class Supervisor:
             case lead.TakeLastSnapshot():
                 pass  # each replica has said so when it finished
             case lead.Publish(from_snapshot):
-                return [self._publish(from_snapshot)]
+                self._stored.publish(from_snapshot, list(self._ended.staged.values()))
             case lead.StopAll(state):
                 self._run_s = clock.time() - self._began_s - self._start_s  # until the results are published, not until actors have ended
                 self._stop_all(state)
@@ -304,46 +322,6 @@ class Supervisor:
             case _:
                 assert_never(effect)
         return None
-
-    def _read_store(self, effect: recovery.ReadStore) -> Iterable[lead.Event]:
-        """What to resume from, and its layout."""
-        job, snapshots = self._job, self._job.snapshots
-        if not job.config.keeps_snapshots:
-            return [StoreRead(effect.incarnation)]
-        try:
-            if snapshots is None:
-                run, earlier = self._store_of
-                store = JobStore(job.name, job.plan, job.config, run=run, earlier=earlier, calls=job.sink_calls, claimed=self._await_lease)
-                snapshots = job.snapshots = CoordinatorSnapshots(job.plan, store, job=job.job, secret=job.secret, journal=job.journal)
-                snapshots.on_published = self._published.append
-                if snapshots.resume_complete():
-                    return [lead.FoundComplete()]
-                self._lay_out(snapshots)
-                self._rescaler.want(layouts.asked_anew(job.plan, snapshots.manifest.notes, job.asked))
-            elif effect.region is not None:
-                void, all_because = snapshots.recover_upstream()
-                return [StoreRead(effect.incarnation, void, all_because)]
-            else:
-                snapshots.recover()
-                self._lay_out(snapshots)
-        except StoreAwayError as error:
-            _log.warning("job %r: the store does not answer: %s", job.name, error)
-            return [StoreAway(effect.incarnation, failure_of("coordinator", error))]
-        self._leader.recovery.lay_out(job.plan)
-        return [StoreRead(effect.incarnation)]
-
-    def _await_lease(self) -> None:
-        """The store is claimed: wait for a coordinator before this one, which may live, to see that."""
-        if self._job.lease_s:
-            self._job.cancelled.wait(self._job.lease_s)
-
-    def _lay_out(self, snapshots: CoordinatorSnapshots) -> None:
-        """The layout is that of the snapshot that is resumed."""
-        job = self._job
-        job.plan = job.crew.plan = layouts.restored(job.plan, snapshots.manifest.notes, job.asked)
-        names = set(job.crew.names())
-        job.crew.stop([name for name in job.crew.actors if name != PROGRESS and name not in names])
-        snapshots.lay_out(job.plan)
 
     def _release(self, names: tuple[str, ...] | None, incarnation: int, stuck: Collection[str]) -> None:
         job = self._job
@@ -431,25 +409,6 @@ class Supervisor:
         return f"{who} asks for {told_resources(asked.each)}" if asked is not None else "num_cpus, num_gpus, memory, resources"
 
     # -- the end ----------------------------------------------------------------------------
-    def _publish(self, from_snapshot: bool) -> lead.ResultsPublished | lead.NotPublished:
-        job, snapshots = self._job, self._job.snapshots
-        if from_snapshot:
-            assert snapshots is not None
-            assert snapshots.final is not None
-            try:
-                self._receipts = snapshots.store.publish_finally(snapshots.final)
-                snapshots.store.retain()
-            except RayadError as error:
-                return lead.NotPublished(failure_of("the coordinator while publishing", error))
-            return lead.ResultsPublished()
-        for sink in job.plan.sinks:
-            staged = [parts[sink.id] for parts in self._ended.staged.values() if sink.id in parts]
-            try:
-                self._receipts[sink.id] = job.sink_calls.call(sink, "publish", staged)
-            except Exception as error:
-                return lead.NotPublished(failure_of(f"sink {sink.key!r} ({sink.where}) while publishing", error))
-        return lead.ResultsPublished()
-
     def _stop_all(self, state: JobState) -> None:
         """The job is over: whoever still waits gets an answer, and all actors end."""
         job = self._job
@@ -470,7 +429,7 @@ class Supervisor:
 
     def _outcome_of(self, state: JobState, failure: Failure | None, why: str) -> JobOutcome:
         if state is JobState.COMPLETE:
-            return JobOutcome(state, self._receipts, self._statistics())
+            return JobOutcome(state, self._stored.receipts, self._statistics())
         if failure is not None and why:
             told = f"{failure.message} ({why})"
             failure = dataclasses.replace(failure, message=told, details=f"{told}\n{failure.details}")

@@ -142,7 +142,7 @@ class Keeper:
     def _begin(self) -> bytes | None:
         try:
             if self._files is not None:
-                self._files.delete_others()
+                self._files.begin()
             self._note(starts_s=(clock.time(),))
             self._submit(0)
         except BaseException as error:
@@ -209,7 +209,8 @@ class Keeper:
         self._plan, record = program.plan, self._record
         own = {name: value for name, value in record.changes.items() if name in CHANGEABLE}
         config = configured(program.config, own) if own else program.config
-        kept = Kept(self._token, record.runs, self._succession, failures, self._on_run, self._on_running, self._files)
+        has_begun = bool(record.running_s)
+        kept = Kept(self._token, record.runs, self._succession, failures, has_begun, self._on_run, self._on_running, self._files)
         job = RayJob(self._name, program.plan, config, program.scaling, program.asked_s if not failures else clock.time(), kept)
         try:
             job.sources.started(job, config)
@@ -241,6 +242,8 @@ class Keeper:
         began_s, running_s = self._record.starts_s[-1], self._record.running_s
         if not running_s or running_s[-1] < began_s:
             self._note(running_s=(*running_s, clock.time()))
+            if self._files is not None:
+                self._files.delete_earlier()
 
     def _note(self, **changes: Any) -> None:
         """Write down what the process after this one must know."""

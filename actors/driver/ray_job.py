@@ -61,6 +61,7 @@ class Kept:
         runs: of the coordinators before, which have died with those processes: the next one resumes where they were.
         succession: which those deaths have counted for.
         failures: how many of them count.
+        has_begun: whether the job has run in one of those processes.
         on_run: told of each run before it begins.
         on_running: told, again and again, that the job runs.
         files: where what live inputs are sent is kept, too.
@@ -70,6 +71,7 @@ class Kept:
     runs: tuple[str, ...]
     succession: Succession
     failures: int
+    has_begun: bool
     on_run: Callable[[str], None]
     on_running: Callable[[], None]
     files: KeeperFiles | None
@@ -134,6 +136,7 @@ class RayJob(RayJobHandle):
         self._cuts_inputs = kept is None
         self._succession = kept.succession if kept is not None else succession_of(config)
         self._runs = list(kept.runs) if kept is not None else []
+        self._has_begun = kept is not None and kept.has_begun
         self._tokens = [kept.token] if kept is not None else []  # of the names that are this job's
         self._restarting = threading.Lock()
         self._is_terminated = False
@@ -167,7 +170,9 @@ class RayJob(RayJobHandle):
             self._kept.on_run(run)
         actor = self._claim_name(lambda options: ray_calls.create(coordinator, options, *arguments))
         self._runs.append(run)
-        outcome = ray_calls.call(actor.run, run, earlier, failures=self._failures, asked_s=asked_s, delay_s=delay_s)
+        keeper = self._kept.files.id if self._kept is not None and self._kept.files is not None else None
+        begun = {"has_begun": self._has_begun, "keeper": keeper}
+        outcome = ray_calls.call(actor.run, run, earlier, **begun, failures=self._failures, asked_s=asked_s, delay_s=delay_s)
         ray_calls.call(actor.introduce, [outcome], (*earlier, run))
         patience_s, start_s = self._config.failures.heartbeat_timeout_s, self._config.start_timeout_s
         asks_again = partial(_ask_outcome, actor, (*earlier, run))
@@ -302,6 +307,7 @@ class RayJob(RayJobHandle):
         with self._restarting:
             if self._line is line:
                 self._succession.on_running(clock.monotonic())
+                self._has_begun = True
         if self._kept is not None:
             self._kept.on_running()
 

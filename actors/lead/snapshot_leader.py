@@ -1,8 +1,8 @@
 """Who leads the snapshots of a job: when an attempt begins, what follows when its parts arrive, when it is given up. Pure.
 
 Both runtimes drive it. What has happened comes in as an event, with the time; what is to be done goes out as effects, in their order. The
-Ray runtime carries an effect out at once; in the local runtime each becomes events of its own, whose order the seed draws. Source: seed 001
-(asynchronous barrier snapshots), docs/design/snapshots.md.
+Ray runtime carries an effect out at once, and those that need the store or a sink in a thread of their own; in the local runtime each
+becomes events of its own, whose order the seed draws. Source: seed 001 (asynchronous barrier snapshots), docs/design/snapshots.md.
 
     Tick ──> Begin ──> PartWritten ... ──> Publish ──> Published ──> Commit ──> Committed
                   └──> PartFailed, expired ──> GiveUp
@@ -49,8 +49,10 @@ class PartFailed:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The manifest of the complete attempt is in the store."""
+    """The manifest of this attempt is in the store. If the attempt has been given up meanwhile, that changes nothing here: the next one
+    finds its number taken."""
 
+    number: int
     manifest: Manifest
 
 
@@ -191,6 +193,15 @@ class Fail:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class Failing:
+    """Attempts in a row that were given up: since when, how many, and why the last one was."""
+
+    since_s: float
+    attempts: int
+    why: str
+
+
 NAMED_MAX = 5
 """How many replicas are named whose parts are missing."""
 ALL_OR_NONE = "the last snapshot has begun, which is of all replicas or of none"
@@ -234,6 +245,8 @@ class SnapshotLeader:
         """The last snapshot, when it is published."""
         self.committing: Manifest | None = None
         """What the sinks are publishing."""
+        self.failing: Failing | None = None
+        """The attempts that were given up since the last snapshot, in all incarnations; None: there are none."""
         self._finally = tuple(finally_published)
         self._saved = SavedInputs(begun, config.keep)
         self._wanted: dict[str, int] = {}
@@ -351,9 +364,9 @@ class SnapshotLeader:
                 if self.snapshots.is_complete:
                     effects.append(Publish(report.number))
             case PartFailed(number, why) | NotPublished(number, why):
-                self._give_up(number, why, effects)
-            case Published(manifest):
-                self._on_published(manifest, now_s, effects)
+                self._give_up(number, why, now_s, effects)
+            case Published(number, manifest):
+                self._on_published(number, manifest, now_s, effects)
             case Committed(manifest, is_retained):
                 self._on_committed(manifest, is_retained, now_s, effects)
             case Finished():
@@ -391,7 +404,7 @@ class SnapshotLeader:
             pending = snapshots.pending
             assert pending is not None
             missing = ", ".join(f"{name!r}[{replica}]" for name, replica in snapshots.missing[:5])
-            self._give_up(pending.number, f"it took longer than {snapshots.timeout_s} s; missing: {missing}", effects)
+            self._give_up(pending.number, f"it took longer than {snapshots.timeout_s} s; missing: {missing}", now_s, effects)
         if not self.may_begin:
             return
         if self._waiting:
@@ -418,16 +431,21 @@ class SnapshotLeader:
         effects.append(Begin(self.snapshots.begin(now_s, kind=kind, unaligned=unaligned), self.starts))
 
     def _begin_last(self, now_s: float, effects: list[Effect]) -> None:
-        """The last snapshot begins at all replicas at once: nothing is in flight any more."""
+        """The last snapshot begins at all replicas at once: nothing is in flight any more. It waits for one that is being published."""
         pending = self.snapshots.pending
-        if self.final is not None or self.committing is not None or (pending is not None and pending.final):
+        is_last = self.final is not None or (pending is not None and pending.final)
+        if is_last or self.committing is not None or self.snapshots.is_complete:
             return
         if pending is not None:
             self.snapshots.on_failed(pending.number, "the job is complete")
             self._refuse_savepoint("the job completed before", effects)
         effects.append(Begin(self.snapshots.begin(now_s, kind="final"), self.replicas))
 
-    def _on_published(self, manifest: Manifest, now_s: float, effects: list[Effect]) -> None:
+    def _on_published(self, number: int, manifest: Manifest, now_s: float, effects: list[Effect]) -> None:
+        pending = self.snapshots.pending
+        if pending is None or pending.number != number:
+            return
+        self.failing = None
         self.taken.append(self.snapshots.on_published(now_s))
         self._saved.published(manifest)
         self._wanted = {name: epoch for name, epoch in self._wanted.items() if self.saved(name).newest <= epoch}
@@ -438,6 +456,8 @@ class SnapshotLeader:
         effects.append(Commit(manifest))
 
     def _on_committed(self, manifest: Manifest, is_retained: bool, now_s: float, effects: list[Effect]) -> None:
+        if self.committing is None or self.committing.number != manifest.number:
+            return
         self.committing = None
         if is_retained:
             self._saved.retained(manifest)
@@ -447,11 +467,12 @@ class SnapshotLeader:
         if self._is_finished:
             self._begin_last(now_s, effects)
 
-    def _give_up(self, number: int, why: str, effects: list[Effect]) -> None:
+    def _give_up(self, number: int, why: str, now_s: float, effects: list[Effect]) -> None:
         pending = self.snapshots.pending
         if not self.snapshots.on_failed(number, why):
             return
         assert pending is not None
+        self.failing = Failing(self.failing.since_s, self.failing.attempts + 1, why) if self.failing is not None else Failing(now_s, 1, why)
         effects.append(GiveUp(number, why, self.replicas))
         if pending.final:
             effects.append(Fail(f"the results of job {self.job!r} could not be stored: {why}"))
@@ -460,6 +481,8 @@ class SnapshotLeader:
         limit = self.config.failures_max
         if limit is not None and self.snapshots.given_up_in_a_row >= limit:
             effects.append(Fail(f"{limit} attempts at a snapshot in a row were given up, the last because {why}"))
+        elif self._is_finished:
+            self._begin_last(now_s, effects)
 
     def why_late(self) -> str:
         """What a snapshot that somebody waits for is held up by, as far as that is known. From any thread."""
@@ -494,6 +517,7 @@ __all__ = [
     "Ended",
     "Event",
     "Fail",
+    "Failing",
     "Finished",
     "GiveUp",
     "Hastened",

@@ -240,7 +240,7 @@ class LocalSnapshots:
             return
         self.store.note(manifest)
         self.on_published(manifest)
-        self.tell(lead.Published(manifest))
+        self.tell(lead.Published(pending.number, manifest))
         if self.leader.newest is not None:
             self.journal.on_snapshot(self.leader.newest)
 

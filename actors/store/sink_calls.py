@@ -1,8 +1,8 @@
 """Calls of a sink's methods in the coordinator: which one is under way, for how long, and a log of those that take long.
 
-A `commit` or `publish` that hangs keeps the coordinator's thread, and with it all snapshots and the end of the job. The call is not
-interrupted: it may be about to make output visible. But it is reported, like a vertex's function that hangs (decision 036). Other threads
-may look here while one thread calls.
+A `commit` or `publish` that hangs keeps the thread of the store, and with it all snapshots, recoveries and the end of the job. The call is
+not interrupted: it may be about to make output visible. But it is reported, like a vertex's function that hangs (decision 036). Other
+threads may look here while one thread calls.
 """
 
 from __future__ import annotations

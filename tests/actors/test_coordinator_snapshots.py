@@ -7,6 +7,7 @@ from pathlib import Path
 
 import rayad as rd
 from rayad.actors.coordinator.snapshots import CoordinatorSnapshots
+from rayad.actors.coordinator.store_thread import StoreThread
 from rayad.actors.plane.plane import Frame
 from rayad.actors.plane.protocol import COORDINATOR, Kind, replica_name
 from rayad.actors.status.journal import Journal
@@ -22,7 +23,8 @@ def test_a_job_that_is_complete_before_all_replicas_are_connected_takes_its_last
     flow.input("numbers").key_by(lambda number: number % 7).count(name="counts").collect("out")
     plan = flow.plan({"counts": 2})
     store = JobStore("short", plan, rd.RunConfig(storage_path=str(tmp_path)), run="first")
-    snapshots = CoordinatorSnapshots(plan, store, job="job", secret=SECRET, journal=Journal(time.monotonic))
+    calls = StoreThread(lambda: None)
+    snapshots = CoordinatorSnapshots(plan, store, job="job", secret=SECRET, journal=Journal(time.monotonic), calls=calls)
     address = snapshots.listen("127.0.0.1", 1, "auto")
     names = [replica_name(stage.id, replica) for stage in plan.stages for replica in range(stage.parallelism)]
     *early, late = [new_plane(name) for name in names]

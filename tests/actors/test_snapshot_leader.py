@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from rayad.actors.lead.snapshot_leader import (
     Ended,
     Event,
     Fail,
+    Failing,
     Finished,
     GiveUp,
     Hastened,
@@ -71,8 +73,8 @@ class Led:
     def take(self, **inputs: int) -> list[Effect]:
         """The attempt under way becomes a snapshot that the sinks have published."""
         self.parts(**inputs)
-        manifest = self.manifest()
-        effects = self.tell(Published(manifest))
+        number, manifest = self.attempt(), self.manifest()
+        effects = self.tell(Published(number, manifest))
         return effects if manifest.kind == "final" else self.tell(Committed(manifest))
 
 
@@ -84,7 +86,7 @@ def test_a_snapshot_from_its_beginning_to_its_sinks() -> None:
     assert (begin.barrier.slot, begin.replicas) == (1, STARTS)
     assert led.parts() == [Publish(1)]
     manifest = led.manifest()
-    assert led.tell(Published(manifest)) == [Commit(manifest)]
+    assert led.tell(Published(1, manifest)) == [Commit(manifest)]
     assert led.tell(Tick(), 5.0) == []  # the sinks are publishing: the next waits
     assert led.tell(Committed(manifest)) == []
     assert isinstance(led.tell(Tick())[0], Begin)
@@ -158,12 +160,69 @@ def test_the_last_snapshot_waits_for_sinks_that_are_publishing_the_one_before_it
     led.tell(Tick(), 1.0)
     led.parts()
     manifest = led.manifest()
-    led.tell(Published(manifest))
+    led.tell(Published(1, manifest))
     assert led.tell(Finished()) == []
     assert led.leader.is_ending
     (begin,) = led.tell(Committed(manifest))
     assert isinstance(begin, Begin)
     assert begin.barrier.final
+
+
+def test_the_last_snapshot_waits_for_one_that_is_being_published() -> None:
+    """It is in the hands of the store: given up, it could be there all the same, and be neither committed nor counted."""
+    led = Led()
+    led.tell(Tick(), 1.0)
+    assert led.parts() == [Publish(1)]
+    assert led.tell(Finished()) == []
+    manifest = led.manifest()
+    assert led.tell(Published(1, manifest)) == [Commit(manifest)]
+    (begin,) = led.tell(Committed(manifest))
+    assert isinstance(begin, Begin)
+    assert begin.barrier.final
+
+
+def test_the_last_snapshot_begins_when_the_one_before_it_is_not_published() -> None:
+    led = Led()
+    led.tell(Tick(), 1.0)
+    led.parts()
+    led.tell(Finished())
+    given_up, begin = led.tell(NotPublished(1, "away"))
+    assert given_up == GiveUp(1, "away", REPLICAS)
+    assert isinstance(begin, Begin)
+    assert begin.barrier.final
+
+
+def test_answers_that_come_late_are_not_taken_for_the_next_attempt() -> None:
+    led = Led()
+    led.tell(Tick(), 1.0)
+    led.parts()
+    late = led.manifest()
+    led.tell(PartFailed(1, "full"))
+    led.tell(Tick(), 1.0)
+    led.parts()
+    assert led.attempt() == 2
+    assert led.tell(Published(1, late)) == []
+    assert led.tell(NotPublished(1, "away")) == []
+    assert (led.attempt(), led.leader.taken) == (2, deque())
+    manifest = led.manifest()
+    assert led.tell(Published(2, manifest)) == [Commit(manifest)]
+    assert led.tell(Committed(replace(manifest, number=0))) == []
+    assert led.leader.committing == manifest
+
+
+def test_what_fails_is_told_since_when_how_often_and_why_until_there_is_a_snapshot_also_over_recoveries() -> None:
+    led = Led()
+    assert led.leader.failing is None
+    led.tell(Tick(), 1.0)
+    led.tell(PartFailed(1, "full"), 0.5)
+    assert led.leader.failing == Failing(1.5, 1, "full")
+    led.leader.begin_anew(Manifest(0, "job", {}, 128, ()), 0, 2.0)
+    led.tell(Tick(), 8.5)
+    led.tell(PartFailed(2, "away"))
+    assert led.leader.failing == Failing(1.5, 2, "away")
+    led.tell(Tick(), 1.0)
+    led.take()
+    assert led.leader.failing is None
 
 
 def test_results_that_cannot_be_stored_fail_the_job() -> None:
@@ -217,7 +276,7 @@ def test_frames_are_not_saved_while_the_store_keeps_older_snapshots() -> None:
     led.tell(Tick())
     led.parts(numbers=5)
     manifest = led.manifest()
-    led.tell(Published(manifest))
+    led.tell(Published(1, manifest))
     led.tell(Committed(manifest, is_retained=False))
     assert led.leader.saved_inputs == {}
 

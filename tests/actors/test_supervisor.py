@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,14 +12,17 @@ import pytest
 from ray.exceptions import RayActorError
 
 import rayad as rd
+from rayad.actors.coordinator import stored_job
 from rayad.actors.coordinator import supervisor as module
 from rayad.actors.coordinator.running_job import RunningJob
+from rayad.actors.coordinator.store_thread import StoreThread
 from rayad.actors.coordinator.supervisor import Supervisor
 from rayad.actors.job import JobState
 from rayad.actors.plane.protocol import PROGRESS
 from rayad.actors.replica.report import ReplicaReport
 from rayad.snapshots.store import Manifest
 from tests.actors.leading import plan_of
+from tests.patience import PATIENCE_S
 
 
 class Ref:
@@ -48,7 +52,8 @@ class Stage:
         self.dies = dies
         self.log: list[str] = []
         self.actors: dict[str, Any] = {}
-        self.is_held = False
+        self.looks = 0
+        self.on_look: Callable[[int], None] = lambda looks: None
 
     def names(self) -> list[str]:
         return [f"v{stage.id}.{r}" for stage in self.job.plan.stages for r in range(stage.parallelism)]
@@ -81,7 +86,8 @@ class Stage:
         return None
 
     def find_stuck(self, names: Any) -> None:
-        return None
+        self.looks += 1
+        self.on_look(self.looks)
 
     def end(self) -> None:
         self.log.append("end")
@@ -90,7 +96,12 @@ class Stage:
 class Snapshots:
     """Publishes a snapshot at each look, the last one when all have ended, ``looks`` later."""
 
-    def __init__(self, plan: Any, store: Any, **_: Any) -> None:
+    call: Callable[[], None] | None = None
+    """Posted at the first look, as a commit is."""
+    log: list[str]
+
+    def __init__(self, plan: Any, store: Any, calls: StoreThread, **_: Any) -> None:
+        self.calls = calls
         self.manifest = Manifest(0, "job", {}, 128, ())
         self.final: Manifest | None = None
         self.taken: list[Any] = []
@@ -105,6 +116,12 @@ class Snapshots:
         return ""
 
     def poll(self, timeout_s: float) -> bool:
+        if self.call is not None:
+            call, type(self).call = type(self).call, None
+            assert call is not None
+            self.calls.post("a commit", call, lambda answer: answer.result(timeout=0))
+        if self.calls.is_busy:  # one after the other
+            return False
         self.looks -= 1
         if self.final is None:
             kind = "final" if self.looks <= 0 else "snapshot"
@@ -119,25 +136,40 @@ class Snapshots:
     def listen(self, *_: Any) -> str:
         return "at the coordinator"
 
-    def recover(self) -> None:
+    def find_newest(self) -> str:
+        self.log.append("the newest snapshot is looked for")
+        return "found"
+
+    def recover(self, found: str) -> None:
+        assert found == "found"
         self.looks = 3
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_: None
 
 
-def supervised(monkeypatch: pytest.MonkeyPatch, folder: Path, dies: dict[int, str], **failures: Any) -> tuple[Any, Stage]:
-    """Run a job; gives its outcome, and the calls to its actors."""
+def made(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, dies: dict[int, str], call: Callable[[], None] | None = None, **failures: Any
+) -> tuple[Supervisor, Stage]:
+    """A job that has not begun, and its actors. ``call``: what is called as a commit is, at the first look at its snapshots."""
     monkeypatch.setattr(module, "ray", FakeRay())
-    monkeypatch.setattr(module, "CoordinatorSnapshots", Snapshots)
-    monkeypatch.setattr(module, "JobStore", lambda *_, **__: None)
+    monkeypatch.setattr(stored_job, "CoordinatorSnapshots", Snapshots)
+    monkeypatch.setattr(stored_job, "JobStore", lambda *_, **__: None)
+    monkeypatch.setattr(Snapshots, "call", None if call is None else staticmethod(call))
     config = rd.RunConfig(storage_path=str(folder), failures=rd.FailureConfig(**{"max_failures": 3, "delay_s": 0.0, **failures}))
     job = RunningJob(plan_of(), config, "job", b"secret", "job")
     stage: Any = Stage(job, dies)
     job.crew = stage
+    Snapshots.log = stage.log
     idle = dict.fromkeys(("stop", "check", "again", "want"), lambda *_: None)
     rescaler: Any = SimpleNamespace(failure=None, newcomers=set(), leaving={}, **idle)
-    return Supervisor(job, rescaler).run(), stage
+    return Supervisor(job, rescaler), stage
+
+
+def supervised(monkeypatch: pytest.MonkeyPatch, folder: Path, dies: dict[int, str], **options: Any) -> tuple[Any, Stage]:
+    """Run a job; gives its outcome, and the calls to its actors."""
+    supervisor, stage = made(monkeypatch, folder, dies, **options)
+    return supervisor.run(), stage
 
 
 def test_a_job_runs_and_its_last_snapshot_is_noticed_whenever_it_comes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -153,7 +185,8 @@ def test_an_actor_that_dies_is_survived(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert outcome.statistics.failures == 2
     everybody = [PROGRESS, *stage.names()]
     runs = [[f"run {name} in {incarnation}" for name in everybody] for incarnation in (1, 2, 3)]
-    assert stage.log == [*runs[0], "release 1", *runs[1], "release 2", *runs[2], "end"]
+    read = "the newest snapshot is looked for"
+    assert stage.log == [*runs[0], "release 1", read, *runs[1], "release 2", read, *runs[2], "end"]
 
 
 def test_one_failure_too_many_ends_the_job_with_the_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -165,3 +198,89 @@ def test_one_failure_too_many_ends_the_job_with_the_first(monkeypatch: pytest.Mo
         in outcome.failure.message
     )
     assert stage.log[-1] == "end"
+
+
+def test_a_commit_that_hangs_keeps_nobody_from_watching_and_a_recovery_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Regression: commits ran in the thread that watches, so no death and no heartbeat was noticed before they were back."""
+    may_end = threading.Event()
+
+    def commit() -> None:
+        assert may_end.wait(PATIENCE_S)
+        stage.log.append("the commit has ended")
+
+    supervisor, stage = made(monkeypatch, tmp_path, {1: "v0.0"}, commit)
+    thread, waits = supervisor._job.store_thread, iter(range(100))
+    wait = thread.wait
+
+    def waited(timeout_s: float) -> None:
+        """The recovery waits for the commit: after some looks that ends."""
+        if next(waits) == 5:
+            may_end.set()
+        wait(timeout_s)
+
+    monkeypatch.setattr(thread, "wait", waited)
+    outcome = supervisor.run()
+    assert (outcome.state, outcome.statistics.failures) == (JobState.COMPLETE, 1)
+    seen = [line for line in stage.log if not line.startswith("run")]
+    assert seen == ["release 1", "the commit has ended", "the newest snapshot is looked for", "end"]
+
+
+def test_heartbeats_are_looked_at_while_a_commit_hangs_and_cancel_ends_the_job(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    may_end, has_begun = threading.Event(), threading.Event()
+
+    def commit() -> None:
+        has_begun.set()
+        assert may_end.wait(PATIENCE_S)
+
+    monkeypatch.setattr(stored_job, "CANCELLED_S", 0.05)
+    supervisor, stage = made(monkeypatch, tmp_path, {1: "nobody"}, commit)
+    seen: list[int] = []
+
+    def on_look(looks: int) -> None:
+        if has_begun.is_set():
+            seen.append(looks)
+        if len(seen) == 3:
+            supervisor._job.cancelled.set()
+
+    stage.on_look = on_look
+    try:
+        assert supervisor.run().state is JobState.CANCELLED
+    finally:
+        may_end.set()
+    assert len(seen) >= 3
+    assert stage.log[-1] == "end"
+    assert [record.getMessage().split(", which")[0] for record in caplog.records] == ["job 'job': it ends in the middle of a commit"]
+
+
+def test_what_a_sink_raises_in_the_thread_fails_the_incarnation_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def commit() -> None:
+        raise rd.DataflowError("sink 'table' (app.py:3) failed in commit: no such table")
+
+    outcome, stage = supervised(monkeypatch, tmp_path, {}, call=commit, survive_errors=True)
+    assert (outcome.state, outcome.statistics.failures) == (JobState.COMPLETE, 1)
+    assert [line for line in stage.log if not line.startswith("run")] == ["release 1", "the newest snapshot is looked for", "end"]
+    outcome, _ = supervised(monkeypatch, tmp_path, {}, call=commit, max_failures=0)
+    assert outcome.state is JobState.FAILED
+    told = "DataflowError: sink 'table' (app.py:3) failed in commit: no such table"
+    assert (outcome.failure.who, outcome.failure.message) == ("coordinator", told)
+
+
+def test_cancel_ends_a_job_whose_store_does_not_answer_at_its_beginning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    may_end = threading.Event()
+    monkeypatch.setattr(stored_job, "CANCELLED_S", 0.05)
+    supervisor, stage = made(monkeypatch, tmp_path, {})
+
+    def open_store(*_: Any, **__: Any) -> None:
+        supervisor._job.cancelled.set()
+        assert may_end.wait(PATIENCE_S)
+
+    monkeypatch.setattr(stored_job, "JobStore", open_store)
+    try:
+        assert supervisor.run().state is JobState.CANCELLED
+    finally:
+        may_end.set()
+    assert stage.log == ["end"]

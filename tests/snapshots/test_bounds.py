@@ -14,8 +14,9 @@ from rayad.actors.local.snapshots import LocalSnapshots
 from rayad.actors.replica import part_files
 
 BESIDE = frozenset({"job", "plan", "config", "_core", "core", "begun", "graph", "receipts", "taken", "journal", "_output"})
-"""Attributes that belong to the program, or are followed elsewhere; a receipt and what a sink of files knows of its
-manifests tell of all the output there is, and figures of snapshots taken and the journal have bounds of their own, TAKEN_MAX and EVENTS_MOST."""
+"""Attributes that belong to the program, or are followed elsewhere; a receipt and what a sink of files
+knows of its manifests tell of all the output there is; figures of snapshots taken and the journal have bounds of their own, TAKEN_MAX and
+EVENTS_MOST."""
 
 
 def entries(value: Any, seen: set[int]) -> int:

@@ -1,0 +1,113 @@
+"""The calls of a job's store and sinks, one after the other, in a thread of their own: one that hangs keeps nobody from watching.
+
+The coordinator's own thread hears replicas and heartbeats. What may take long, or for ever, it posts here: reading, publishing and
+committing snapshots, deleting old ones, publishing results. The order of the posts is the order of the calls, so that a commit has ended
+before the next snapshot is published. The answers come back to the coordinator's thread, which asks for them.
+
+Owner: the supervisor, which closes it when the job is over. A call that hangs cannot be ended; it ends with the process.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time as clock
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+Then = Callable[[Future[Any]], None]
+"""What follows on a call that has ended: ``answer.result(timeout=0)`` gives what it gave, or raises what it raised."""
+
+
+@dataclass(slots=True)
+class _Call:
+    what: str
+    function: Callable[[], Any]
+    then: Then
+    answer: Future[Any] = field(default_factory=Future)
+    began_s: float = 0.0
+
+
+class StoreThread:
+    """Calls of one job.
+
+    Args:
+        wake: called in this thread when a call has ended, so that the owner's serves it.
+        now_s: the clock.
+
+    >>> thread, seen = StoreThread(lambda: None), []
+    >>> thread.post("adding", lambda: 1 + 1, lambda answer: seen.append(answer.result(timeout=0)))
+    >>> thread.wait(60.0); thread.serve(); seen, thread.is_busy, thread.close(60.0)
+    ([2], False, True)
+    """
+
+    def __init__(self, wake: Callable[[], None], now_s: Callable[[], float] = clock.monotonic) -> None:
+        self._wake = wake
+        self._now_s = now_s
+        self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._ended: deque[_Call] = deque()
+        self._has_ended = threading.Event()
+        self._unserved = 0
+        self._current: _Call | None = None
+        self._is_closed = False
+        self._thread: threading.Thread | None = None
+
+    # -- the owner's thread ----------------------------------------------------------------------------
+    def post(self, what: str, function: Callable[[], Any], then: Then) -> None:
+        """Call ``function`` after all that was posted before. ``what``: for people, as in "publishing snapshot 7"."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="rayad-store", daemon=True)
+            self._thread.start()
+        self._unserved += 1
+        self._calls.put(_Call(what, function, then))
+
+    def serve(self) -> None:
+        """Do what follows on the calls that have ended, in their order. Raises what that raises; the others stay for the next time."""
+        self._has_ended.clear()
+        while self._ended:
+            call = self._ended.popleft()
+            self._unserved -= 1
+            call.then(call.answer)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a call has been posted whose answer has not been served."""
+        return self._unserved > 0
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until there is something to serve, not longer than this."""
+        self._has_ended.wait(timeout_s)
+
+    def close(self, timeout_s: float) -> bool:
+        """No further call begins; wait for the one under way. False when it did not end in time."""
+        self._is_closed = True
+        self._calls.put(None)
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+        return self._thread is None or not self._thread.is_alive()
+
+    # -- any thread ------------------------------------------------------------------------------------
+    def under_way(self) -> tuple[str, float] | None:
+        """What is being done, and for how many seconds; None: nothing."""
+        current = self._current
+        return (current.what, self._now_s() - current.began_s) if current is not None else None
+
+    # -- this thread -----------------------------------------------------------------------------------
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None and not self._is_closed:  # ends with close(), or with the process
+            call.began_s = self._now_s()
+            self._current = call
+            try:
+                call.answer.set_result(call.function())
+            except BaseException as error:  # whatever the user's code raises is for the owner
+                call.answer.set_exception(error)
+            self._current = None
+            self._ended.append(call)
+            self._has_ended.set()
+            self._wake()
+
+
+__all__ = ["StoreThread", "Then"]
