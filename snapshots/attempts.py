@@ -261,13 +261,18 @@ class SnapshotAttempts:
         self._staged = [*self._staged[:at], new, *(one for one in self._staged[at:] if one not in gone)]
 
     # -- what --------------------------------------------------------------------------------------
+    @property
+    def carried(self) -> list[StagedPart]:
+        """What is staged for the end: each snapshot has all of it."""
+        return self._staged
+
     def copied(self) -> SnapshotAttempts:
         """For a thread that publishes the complete attempt: it reads and changes the copy alone. See :meth:`take_back`."""
         return copy.copy(self)
 
     def take_back(self, copied: SnapshotAttempts) -> None:
         """What publishing has changed in a copy: files that were merged, and a number that was found taken."""
-        self._staged, self.published = copied._staged, copied.published
+        self._staged, self.published = copied.carried, copied.published
 
     def manifest(
         self, *, job: str, graph: dict[str, Any], key_groups: int, incarnation: int, run: str = "", notes: dict[str, Any] | None = None

@@ -62,9 +62,9 @@ def test_what_a_call_raises_is_raised_where_it_is_answered_and_the_next_answer_s
     posted.post("commit 2", lambda: exec("raise SystemExit(3)"))
     posted.post("commit 3")
     posted.ended(3)
-    with pytest.raises(ValueError, match="^no such table$"):
+    with pytest.raises(ValueError, match=r"^no such table$"):
         posted.thread.serve()
-    with pytest.raises(SystemExit, match="^3$"):
+    with pytest.raises(SystemExit, match=r"^3$"):
         posted.thread.serve()
     assert posted.thread.is_busy
     posted.thread.serve()
