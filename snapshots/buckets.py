@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import pickle
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -82,8 +83,8 @@ def store_of(filesystem: fs.FileSystem, bucket: str, where: str) -> Callable[[],
 
 
 def _options(filesystem: fs.FileSystem) -> dict[str, Any]:
-    """What the file system is pickled with: the arguments of its constructor."""
-    return dict(filesystem.__reduce__()[1][0])
+    """What the file system is pickled with: the arguments of its constructor; None for those that only later versions have."""
+    return defaultdict(lambda: None, filesystem.__reduce__()[1][0])
 
 
 class _ByObstore:
@@ -168,7 +169,7 @@ def _s3(options: dict[str, Any], bucket: str, where: str) -> Callable[[], Any]:
     scheme, region = options["scheme"] or "https", options["region"] or "us-east-1"
     endpoint = options["endpoint_override"] or f"s3.{region}.amazonaws.com{'.cn' if region.startswith('cn-') else ''}"
     scheme, endpoint = endpoint.split("://", 1) if "://" in endpoint else (scheme, endpoint)
-    is_virtual = options["force_virtual_addressing"]
+    is_virtual = bool(options["force_virtual_addressing"])
     if options["role_arn"] and find_spec("boto3") is None:
         raise ConfigError(f"{where}: the role {options['role_arn']!r} is assumed by boto3, which is not installed: pip install boto3")
 
@@ -188,7 +189,9 @@ def _s3(options: dict[str, Any], bucket: str, where: str) -> Callable[[], Any]:
             named = {"RoleArn": options["role_arn"], "RoleSessionName": options["session_name"] or "rayad"}
             named |= {"ExternalId": options["external_id"]} if options["external_id"] else {}
             return StsCredentialProvider(session, **named, DurationSeconds=max(900, options["load_frequency"]))
-        return Boto3CredentialProvider(session) if session.get_credentials() else None
+        if session.get_credentials() is None:
+            return None
+        return Boto3CredentialProvider(session, ttl=timedelta(minutes=10))  # boto3 renews what ends in 10: the default of 30 is too long
 
     def store() -> Any:
         from obstore.store import S3Store
@@ -265,11 +268,11 @@ def _azure_credentials() -> Any:
 def _client(options: dict[str, Any], scheme: str) -> dict[str, Any]:
     """How requests are sent, for each of the stores."""
     client: dict[str, Any] = {"allow_http": scheme == "http", "timeout": timedelta(seconds=REQUEST_S)}
-    proxy = options.get("proxy_options") or {}
+    proxy = options["proxy_options"] or {}
     if proxy.get("host"):
         user = f"{quote(proxy['username'], '')}:{quote(proxy['password'], '')}@" if proxy["username"] else ""
         client["proxy_url"] = f"{proxy['scheme']}://{user}{proxy['host']}:{proxy['port']}"
-    if options.get("tls_ca_file_path"):
+    if options["tls_ca_file_path"]:
         with open(options["tls_ca_file_path"], "rb") as file:
             client["root_certificate"] = file.read()
     return {"client_options": client, "retry_config": {"max_retries": RETRIES, "retry_timeout": timedelta(seconds=RETRY_S)}}
@@ -287,7 +290,7 @@ class _Fixed:
 
 def _secrets(options: dict[str, Any]) -> list[str]:
     """The values among a file system's options that no message may show."""
-    values = [value for name, value in {**options, **(options.get("proxy_options") or {})}.items() if name in _SECRETS and value]
+    values = [value for name, value in {**options, **(options["proxy_options"] or {})}.items() if name in _SECRETS and value]
     return [*values, *(quote(value, "") for value in values)]
 
 

@@ -76,12 +76,12 @@ def _creator(filesystem: fs.FileSystem, where: str) -> Callable[[str, bytes], bo
     if callable(own := getattr(handler, "create_if_absent", None)):
         return partial(_by_handler, own)
     if isinstance(handler, fs.FSSpecHandler):
-        made_by = {(base.__module__.partition(".")[0], base.__name__) for base in type(handler.fs).__mro__}
-        if ("fsspec", "LocalFileSystem") in made_by:
+        kind = f"{type(handler.fs).__module__}.{type(handler.fs).__qualname__}"
+        if kind == "fsspec.implementations.local.LocalFileSystem":
             return _by_link
-        if {"s3fs", "gcsfs"} & {package for package, _ in made_by}:
+        if {"s3fs", "gcsfs"} & {base.__module__.partition(".")[0] for base in type(handler.fs).__mro__}:
             return lambda path, data: _by_put(fsspec_objects_of(filesystem, path), filesystem, path, data)
-        kind = f"{type(handler.fs).__module__}.{type(handler.fs).__qualname__}, of fsspec,"
+        kind += ", of fsspec,"
     elif handler is not None:
         kind = f"{type(handler).__module__}.{type(handler).__qualname__}, a file system of your own,"
     if kind == "hdfs":

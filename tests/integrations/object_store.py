@@ -56,7 +56,7 @@ def serving(address: str = "127.0.0.1") -> Iterator[ObjectStore]:
     server.start()
     try:
         host, port = server.get_host_and_port()
-        yield _with_bucket(f"{host}:{port}")
+        yield with_bucket(f"{host}:{port}")
     finally:
         server.stop()
 
@@ -69,7 +69,7 @@ def serving_apart(address: str = "127.0.0.1") -> Iterator[ObjectStore]:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            yield _with_bucket(process.stdout.readline().strip())
+            yield with_bucket(process.stdout.readline().strip())
         finally:
             process.stdin.close()  # which it waits for
 
@@ -83,7 +83,8 @@ def serve() -> None:
     server.stop()
 
 
-def _with_bucket(endpoint: str) -> ObjectStore:
+def with_bucket(endpoint: str) -> ObjectStore:
+    """One more empty bucket on a server."""
     store = ObjectStore(endpoint, bucket=f"rayad-{uuid4().hex}")
     given = {"access_key": "key", "secret_key": "secret", "endpoint_override": endpoint, "scheme": "http", "region": "us-east-1"}
     fs.S3FileSystem(**given, allow_bucket_creation=True).create_dir(store.bucket)

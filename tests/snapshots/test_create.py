@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import datetime as dt
 import errno
-import http.server
 import os
 import signal
 import socket
@@ -18,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import flask
 import pytest
@@ -32,9 +29,9 @@ from werkzeug.datastructures import Headers
 
 from rayad.progress import ConfigError
 from rayad.snapshots import create as creating
-from rayad.snapshots.buckets import objects_of, store_of
+from rayad.snapshots.buckets import objects_of
 from rayad.snapshots.create import UNFINISHED, check_can_create, create_if_absent
-from tests.integrations.object_store import ObjectStore, serving
+from tests.integrations.object_store import ObjectStore, serving, with_bucket
 
 LOCAL = fs.LocalFileSystem()
 S3 = {"access_key": "key", "secret_key": "hunter2", "region": "us-east-1"}
@@ -291,10 +288,15 @@ def test_others_are_refused_by_name(filesystem: fs.FileSystem, why: str) -> None
 # -- buckets ----------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def objects() -> Iterator[ObjectStore]:
+@pytest.fixture(scope="module")
+def server() -> Iterator[ObjectStore]:
     with serving() as store:
         yield store
+
+
+@pytest.fixture
+def objects(server: ObjectStore) -> ObjectStore:
+    return with_bucket(server.endpoint)
 
 
 def filesystem_of(objects: ObjectStore, **more: Any) -> fs.S3FileSystem:
@@ -429,6 +431,32 @@ def test_the_environment_does_not_lead_elsewhere(objects: ObjectStore, monkeypat
     assert objects.paths() == ["a"]
 
 
+def test_credentials_of_the_environment(objects: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    filesystem = filesystem_of(objects, access_key=None, secret_key=None)
+    assert [create_if_absent(filesystem, f"{objects.bucket}/a", data) for data in (b"1", b"2")] == [True, False]
+
+
+@pytest.mark.parametrize("package", ["s3fs", "gcsfs"])
+def test_file_systems_of_fsspec_that_have_the_condition(package: str) -> None:
+    class InMemory(MemoryFileSystem):  # type: ignore[misc]
+        __module__ = f"{package}.core"
+        store: ClassVar[dict[str, Any]] = {}
+        heeds = True
+
+        def pipe_file(self, path: str, value: bytes, mode: str = "overwrite") -> None:
+            super().pipe_file(path, value, mode=mode if self.heeds else "overwrite")
+
+    filesystem = fs.PyFileSystem(fs.FSSpecHandler(InMemory(skip_instance_cache=True)))
+    check_can_create(filesystem, "here")
+    assert [create_if_absent(filesystem, "bucket/a", data) for data in (b"1", b"2", b"1")] == [True, False, True]
+    assert InMemory().find("bucket") == ["/bucket/a"]
+    InMemory.heeds = False  # versions of before there was the mode
+    with pytest.raises(ConfigError, match=r"^other/a: the server takes no notice of If-None-Match"):
+        create_if_absent(filesystem, "other/a", b"1")
+
+
 def test_what_pyarrow_does_not_see_is_refused(objects: ObjectStore, tmp_path: Path) -> None:
     bucket, elsewhere = objects_of(filesystem_of(objects), objects.bucket), fs.SubTreeFileSystem(str(tmp_path), LOCAL)
     with pytest.raises(ConfigError) as refused:
@@ -455,149 +483,3 @@ def test_no_bucket_and_no_server_are_errors_of_the_store(objects: ObjectStore) -
         create_if_absent(filesystem_of(objects), "no-such-bucket/a", b"1")
     with pytest.raises(OSError, match=r"^bucket/\..*: not created, or not known to be: .*127\.0\.0\.1:9/.*error sending request"):
         create_if_absent(filesystem_of(objects, endpoint_override="127.0.0.1:9"), "bucket/a", b"1")
-
-
-# -- options of pyarrow in obstore ------------------------------------------------------------------------
-
-
-def opened(filesystem: fs.FileSystem) -> Any:
-    return store_of(filesystem, "bucket", "here")()
-
-
-@pytest.mark.parametrize(
-    ("options", "endpoint", "is_virtual"),
-    [
-        ({}, "https://s3.eu-west-1.amazonaws.com", False),
-        ({"region": "cn-north-1"}, "https://s3.cn-north-1.amazonaws.com.cn", False),
-        ({"endpoint_override": "minio:9000"}, "https://minio:9000", False),
-        ({"endpoint_override": "minio:9000", "scheme": "http"}, "http://minio:9000", False),
-        ({"endpoint_override": "http://minio:9000"}, "http://minio:9000", False),
-        ({"endpoint_override": "minio:9000", "force_virtual_addressing": True}, "https://bucket.minio:9000", True),
-        ({"force_virtual_addressing": True}, "https://bucket.s3.eu-west-1.amazonaws.com", True),
-    ],
-)
-def test_endpoints_of_s3(options: dict[str, Any], endpoint: str, is_virtual: bool) -> None:
-    store = opened(fs.S3FileSystem(**{**S3, "region": "eu-west-1"} | options))
-    region = options.get("region", "eu-west-1")
-    assert store.config["endpoint_url_s3"] == endpoint
-    assert (store.config["region"], store.config["virtual_hosted_style_request"]) == (region, str(is_virtual).lower())
-    assert store.client_options["allow_http"] == str(endpoint.startswith("http:")).lower()
-    assert "hunter2" not in repr(store) + repr(store.config)
-
-
-def test_credentials_of_s3(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    given = opened(fs.S3FileSystem(**S3, session_token="token")).credential_provider()
-    assert given == {"access_key_id": "key", "secret_access_key": "hunter2", "token": "token", "expires_at": None}
-    assert opened(fs.S3FileSystem(**S3)).credential_provider()["token"] is None
-    anonymous = opened(fs.S3FileSystem(anonymous=True, region="us-east-1"))
-    assert (anonymous.credential_provider, anonymous.config["skip_signature"]) == (None, "true")
-
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.delenv(name, raising=False)
-    (tmp_path / "credentials").write_text("[mine]\naws_access_key_id = of a file\naws_secret_access_key = s\n")
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
-    monkeypatch.setenv("AWS_PROFILE", "mine")
-    assert opened(fs.S3FileSystem(region="us-east-1")).credential_provider()["access_key_id"] == "of a file"
-    by_role = fs.S3FileSystem(role_arn="arn:aws:iam::1:role/r", external_id="x", load_frequency=60, region="eu-west-1")
-    role = opened(by_role).credential_provider
-    assert role.kwargs == {"RoleArn": "arn:aws:iam::1:role/r", "RoleSessionName": "rayad", "ExternalId": "x", "DurationSeconds": 900}
-    assert role.session.region_name == "eu-west-1"
-
-
-def test_a_role_without_boto3_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rayad.snapshots.buckets.find_spec", lambda _: None)
-    with pytest.raises(ConfigError) as refused:
-        check_can_create(fs.S3FileSystem(role_arn="arn:r", region="us-east-1"), "here")
-    assert str(refused.value) == "here: the role 'arn:r' is assumed by boto3, which is not installed: pip install boto3"
-
-
-def test_proxies_and_certificates(tmp_path: Path) -> None:
-    store = opened(fs.S3FileSystem(**S3, proxy_options="http://me:p%40ss@proxy:3128"))
-    assert store.client_options["proxy_url"] == "http://me:p%40ss@proxy:3128"
-    (tmp_path / "ca.pem").write_text("no certificate")
-    with pytest.raises(Exception, match=r"(?i)certificate"):
-        opened(fs.S3FileSystem(**S3, tls_ca_file_path=str(tmp_path / "ca.pem")))
-
-
-class Keeping(http.server.BaseHTTPRequestHandler):
-    """A server that keeps objects, and heeds the conditions of Google and Azure."""
-
-    kept: dict[str, bytes]
-    seen: list[tuple[str, str]]
-
-    def do_PUT(self) -> None:
-        data = self.rfile.read(int(self.headers["Content-Length"]))
-        self.seen.append((self.path, self.headers["Authorization"]))
-        is_conditional = self.headers["x-goog-if-generation-match"] == "0" or self.headers["If-None-Match"] == "*"
-        is_refused = is_conditional and self.path in self.kept
-        if not is_refused:
-            self.kept[self.path] = data
-        self.answer(412 if is_refused else 201, b"")
-
-    def do_GET(self) -> None:
-        self.answer(200, self.kept[self.path])
-
-    def answer(self, status: int, body: bytes) -> None:
-        self.send_response(status)
-        for name, value in {"ETag": '"1"', "Last-Modified": "Tue, 24 Nov 2026 12:00:00 GMT", "Content-Length": str(len(body))}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture
-def keeping() -> Iterator[tuple[str, type[Keeping]]]:
-    kind = type("Kept", (Keeping,), {"kept": {}, "seen": []})
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), kind) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"127.0.0.1:{server.server_port}", kind
-        server.shutdown()
-        thread.join(timeout=60)
-
-
-def test_google_and_azure_are_asked_with_the_condition(keeping: tuple[str, type[Keeping]]) -> None:
-    endpoint, server = keeping
-    token = {"access_token": "token", "credential_token_expiration": dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)}
-    key = base64.b64encode(b"hunter2").decode()
-    for filesystem in (
-        fs.GcsFileSystem(**token, endpoint_override=endpoint, scheme="http"),
-        fs.AzureFileSystem("account", account_key=key, blob_storage_authority=endpoint, blob_storage_scheme="http"),
-    ):
-        check_can_create(filesystem, "here")
-        made = objects_of(filesystem, "bucket/a")
-        made.is_tried_out = True
-        assert [creating._by_put(made, filesystem, "bucket/a", data) for data in (b"1", b"2", b"1")] == [True, False, True]
-    assert server.kept == {"/bucket/a": b"1", "/account/bucket/a": b"1"}
-    assert [path for path, _ in server.seen] == ["/bucket/a"] * 3 + ["/account/bucket/a"] * 3
-    assert {said.split(":")[0] for _, said in server.seen} == {"Bearer token", "SharedKey account"}
-
-
-def test_google_by_default_and_as_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GOOGLE_BASE_URL", "http://127.0.0.1:9")
-    store = opened(fs.GcsFileSystem(anonymous=True))
-    assert (store.config["base_url"], store.config["skip_signature"]) == ("https://storage.googleapis.com", "true")
-    with pytest.raises(ConfigError) as refused:
-        check_can_create(fs.GcsFileSystem(target_service_account="robot@x"), "here")
-    assert str(refused.value) == (
-        "here: files cannot be made only where none is as the service account 'robot@x' that target_service_account= names; give "
-        "access_token=, or run with its credentials (GOOGLE_APPLICATION_CREDENTIALS)"
-    )
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({"account_key": "a2V5"}, {"account_key": "a2V5"}),
-        ({"sas_token": "?sv=1&sig=x"}, {"sas_key": "?sv=1&sig=x"}),
-        ({"tenant_id": "t", "client_id": "c", "client_secret": "s"}, {"tenant_id": "t", "client_id": "c", "client_secret": "s"}),
-        ({"client_id": "c"}, {"client_id": "c"}),
-    ],
-)
-def test_credentials_of_azure(options: dict[str, str], expected: dict[str, str]) -> None:
-    config = opened(fs.AzureFileSystem("account", **options)).config
-    common = {"container_name": "bucket", "account_name": "account", "endpoint": "https://account.blob.core.windows.net"}
-    assert config == {**common, "use_emulator": "false", "skip_signature": "false", **expected}
