@@ -1,0 +1,193 @@
+"""Who moves: processes as threads of which one runs at a time, from one call of a port to the next."""
+
+from __future__ import annotations
+
+import errno
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from enum import Enum
+from typing import Any, TypeVar
+
+from pyarrow import fs
+
+from rayad.snapshots.port import Entry, Port
+
+T = TypeVar("T")
+STEPS_MAX = 20_000
+
+
+class Killed(BaseException):
+    """The process is dead; nothing more runs in it."""
+
+
+class Fault(Enum):
+    """What becomes of a call."""
+
+    NONE = "made"
+    FAILS = "fails"
+    LOST = "made, without an answer"
+    DIES = "not made: the process dies"
+    DIES_AFTER = "made: the process dies"
+
+
+class Process:
+    """One simulated process.
+
+    Args:
+        scheduler: decides when it moves.
+        name: of it.
+        run: what it does.
+    """
+
+    def __init__(self, scheduler: Scheduler, name: str, run: Callable[[Process], None]) -> None:
+        self.name = name
+        self.is_over = False
+        self.stopped_for = 0
+        """Steps of others for which it stands still."""
+        self.steps = 0
+        self.fault = Fault.NONE
+        self.error: BaseException | None = None
+        self._scheduler = scheduler
+        self._run = run
+        self._go = threading.Semaphore(0)
+        self._thread = threading.Thread(target=self._body, name=name, daemon=True)
+        self._thread.start()
+
+    def _body(self) -> None:
+        self._go.acquire()  # ends with the first move, or with the test's process
+        try:
+            if self.fault not in (Fault.DIES, Fault.DIES_AFTER):
+                self._run(self)
+        except Killed:
+            pass
+        except BaseException as error:
+            self.error = error
+        self.is_over = True
+        self._scheduler.paused.release()
+
+    def move(self, fault: Fault) -> None:
+        """From the scheduler: go on until the next call."""
+        self.fault = fault
+        self.steps += 1
+        self._go.release()
+        self._scheduler.paused.acquire()
+
+    def step(self, what: str, call: Callable[[], T], *, changes: bool) -> T:
+        """From the process: a call of a port. Only those that change something take effect without an answer."""
+        self._scheduler.told.append((self.name, what))
+        self._scheduler.paused.release()
+        self._go.acquire()
+        fault = self.fault
+        if fault is Fault.DIES:
+            raise Killed
+        if fault is Fault.FAILS:
+            raise OSError(errno.EIO, f"{what}: Input/output error (simulated)")
+        made = call()
+        if changes and fault is not Fault.NONE:
+            self._scheduler.after_change()
+        if fault is Fault.DIES_AFTER:
+            raise Killed
+        if fault is Fault.LOST and changes:
+            raise OSError(errno.ETIMEDOUT, f"{what}: no answer (simulated)")
+        if changes:
+            self._scheduler.after_change()
+        return made
+
+
+class Scheduler:
+    """Who moves next, from a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.processes: list[Process] = []
+        self.paused = threading.Semaphore(0)
+        self.told: list[tuple[str, str]] = []
+        """All steps so far, for who looks for the cause of a violation."""
+        self.faults: Counter[str] = Counter()
+        self.after_change: Callable[[], None] = lambda: None
+        """Called after each change of a file; raises AssertionError where something does not hold."""
+
+    def start(self, name: str, run: Callable[[Process], None]) -> Process:
+        """A process, which does not move yet."""
+        process = Process(self, name, run)
+        self.processes.append(process)
+        return process
+
+    @property
+    def living(self) -> list[Process]:
+        """Those that are not over."""
+        return [process for process in self.processes if not process.is_over]
+
+    def turn(self, chance: float) -> Process | None:
+        """One process moves; ``chance``: of a fault. None when none can."""
+        living = self.living
+        if not living:
+            return None
+        free = [process for process in living if process.stopped_for <= 0]
+        process = self.rng.choice(free or living)
+        for other in living:
+            other.stopped_for -= 1
+        fault = Fault.NONE
+        if self.rng.random() < chance:
+            fault = self.rng.choice(list(Fault)[1:])
+            self.faults[fault.value] += 1
+        elif self.rng.random() < chance:
+            process.stopped_for = self.rng.choice((3, 10, 40, 150))
+            self.faults["stops"] += 1
+            return process
+        process.move(fault)
+        if process.error is not None:
+            raise process.error
+        if len(self.told) > STEPS_MAX:
+            raise AssertionError(f"the run does not end; the last steps: {self.told[-8:]}")
+        return process
+
+    def end(self) -> None:
+        """Kill those that are left."""
+        for process in self.living:
+            while not process.is_over:
+                process.move(Fault.DIES)
+
+
+class SteppingPort(Port):
+    """The production port, each call of which is a step of a process."""
+
+    def __init__(self, process: Process, filesystem: fs.FileSystem, folder: str) -> None:
+        super().__init__(filesystem, folder)
+        self._process = process
+
+    def _step(self, what: str, name: str, call: Callable[[], T], *, changes: bool = False) -> T:
+        return self._process.step(f"{what} {name}", call, changes=changes)
+
+    def read(self, name: str) -> bytes:
+        return self._step("read", name, lambda: Port.read(self, name))
+
+    def pieces(self, name: str) -> Iterator[bytes]:
+        return iter([self.read(name)])
+
+    def entries(self, name: str = "", *, recursive: bool = False) -> list[Entry]:
+        return self._step("list", name, lambda: Port.entries(self, name, recursive=recursive))
+
+    def files(self, names: Iterable[str]) -> list[Entry | None]:
+        names = list(names)
+        return self._step("look at", ", ".join(names), lambda: Port.files(self, names))
+
+    def create(self, name: str, data: bytes) -> bool:
+        return self._step("create", name, lambda: Port.create(self, name, data), changes=True)
+
+    def open_new(self, name: str) -> Any:
+        return self._step("write", name, lambda: Port.open_new(self, name), changes=True)
+
+    def move(self, name: str, to: str) -> None:
+        self._step("move", f"{name} to {to}", lambda: Port.move(self, name, to), changes=True)
+
+    def delete(self, name: str) -> None:
+        self._step("delete", name, lambda: Port.delete(self, name), changes=True)
+
+    def delete_folder(self, name: str = "") -> None:
+        self._step("delete folder", name, lambda: Port.delete_folder(self, name), changes=True)
+
+    def make_folder(self, name: str = "", *, parents: bool = True) -> None:
+        self._step("make folder", name, lambda: Port.make_folder(self, name, parents=parents), changes=True)
