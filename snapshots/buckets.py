@@ -27,13 +27,15 @@ from pyarrow import fs
 
 from rayad.progress import ConfigError, say
 
-BUCKETS = {"s3": "S3", "gcs": "Google Cloud Storage", "abfs": "Azure Blob Storage"}
-"""Pyarrow's file systems that are buckets, by their ``type_name``."""
+BUCKETS = frozenset(("s3", "gcs", "abfs"))
+"""The ``type_name`` of pyarrow's file systems that are buckets: S3, Google Cloud Storage, Azure Blob Storage."""
 
 REQUEST_S, RETRY_S, RETRIES = 15, 20, 3
 """A request to a server ends after REQUEST_S. Obstore repeats it RETRIES times at most, none begun later than RETRY_S after the first."""
 _ERRORS = {"PermissionDeniedError": PermissionError, "UnauthenticatedError": PermissionError, "AlreadyExistsError": FileExistsError}
 """What obstore's errors are in Python, beside those that are an OSError already."""
+_DEBUG = "\n\nDebug source:"
+"""Behind this, obstore's messages say it all again, in Rust."""
 _SECRETS = ("secret_key", "session_token", "access_token", "account_key", "client_secret", "sas_token", "password")
 
 
@@ -66,7 +68,12 @@ def fsspec_objects_of(filesystem: fs.PyFileSystem, path: str) -> Objects:
 @lru_cache(maxsize=64)
 def _opened(pickled: bytes, bucket: str) -> Objects:
     filesystem = pickle.loads(pickled)
-    return _ByObstore(store_of(filesystem, bucket, bucket)(), _secrets(_options(filesystem)))
+    secrets, make = _secrets(_options(filesystem)), store_of(filesystem, bucket, bucket)
+    try:
+        return _ByObstore(make(), secrets)
+    except Exception as error:  # of botocore and azure.identity, which look for credentials; of obstore, which checks what it is given
+        why = _masked(f"{type(error).__name__}: {say(error)}".partition(_DEBUG)[0], secrets)
+        raise ConfigError(f"{bucket}: this bucket cannot be opened to make files only where none is: {why}") from None
 
 
 @lru_cache(maxsize=64)
@@ -125,7 +132,7 @@ class _ByObstore:
             yield path.partition("/")[2]
         except Exception as error:
             kind = type(error) if isinstance(error, OSError) else _ERRORS.get(type(error).__name__, OSError)
-            raise kind(_masked(say(error).partition("\n\nDebug source:")[0], self._secrets)) from None
+            raise kind(_masked(say(error).partition(_DEBUG)[0], self._secrets)) from None
 
 
 class _ByFsspec:

@@ -15,7 +15,7 @@ from pyarrow import fs
 
 from rayad.progress import ConfigError
 from rayad.snapshots.buckets import objects_of, store_of
-from rayad.snapshots.create import check_can_create
+from rayad.snapshots.create import check_can_create, create_if_absent
 
 S3 = {"access_key": "key", "secret_key": "hunter2", "region": "us-east-1"}
 
@@ -80,8 +80,19 @@ def test_proxies_and_certificates(tmp_path: Path) -> None:
     store = opened(fs.S3FileSystem(**S3, proxy_options="http://me:p%40ss@proxy:3128"))
     assert store.client_options["proxy_url"] == "http://me:p%40ss@proxy:3128"
     (tmp_path / "ca.pem").write_text("no certificate")
-    with pytest.raises(Exception, match=r"(?i)certificate"):
-        opened(fs.S3FileSystem(**S3, tls_ca_file_path=str(tmp_path / "ca.pem")))
+    with pytest.raises(ConfigError, match=r"^bucket: this bucket cannot be opened to make files only where none is: \w+: .*certificate"):
+        create_if_absent(fs.S3FileSystem(**S3, tls_ca_file_path=str(tmp_path / "ca.pem")), "bucket/a", b"")
+
+
+def test_credentials_that_are_not_there_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    filesystem = fs.S3FileSystem(region="us-east-1")
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    with pytest.raises(ConfigError) as refused:
+        create_if_absent(filesystem, "bucket/a", b"")
+    assert str(refused.value) == (
+        "bucket: this bucket cannot be opened to make files only where none is: ProfileNotFound: The config profile (nobody) could not be "
+        "found"
+    )
 
 
 class Keeping(http.server.BaseHTTPRequestHandler):
