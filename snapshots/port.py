@@ -150,6 +150,14 @@ class Port:
         with suppress(FileNotFoundError):
             self.filesystem.delete_file(self.path(name))
 
+    def delete_empty(self, name: str) -> None:
+        """Delete a folder if nothing is in it. In one step: what was not there when somebody looked may be there now."""
+        if isinstance(self.filesystem, fs.LocalFileSystem):
+            with suppress(OSError):
+                os.rmdir(self.path(name))
+        elif self._has_folders and not self.filesystem.get_file_info(fs.FileSelector(self.path(name), allow_not_found=True)):
+            self.delete_folder(name)
+
     def delete_folder(self, name: str = "") -> None:
         """Delete a folder and all that is in it, if it is there."""
         with suppress(FileNotFoundError):

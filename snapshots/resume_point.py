@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from rayad.progress import SnapshotError
@@ -206,21 +206,22 @@ def _of_inputs(manifest: Manifest, graph: Graph) -> str:
     return f"resume={manifest.number}, map_state={kept}; or, to begin {' and '.join(targets)} with nothing, map_state={anew}"
 
 
-def choose(store: SnapshotStore, resume: str | int | None) -> tuple[Manifest | None, list[str]]:
+def choose(store: SnapshotStore, resume: str | int | None, numbers: Sequence[int]) -> tuple[Manifest | None, list[str]]:
     """The manifest to resume from, and remarks about newer ones that are not usable.
 
     Args:
+        numbers: the snapshots in the store.
         resume: "latest", the number of a snapshot, "never" for a fresh start, or None for a fresh start where there is no snapshot.
 
     Raises SnapshotError when the snapshot asked for by number is missing or damaged, when none of several is whole, and for None where
     there are snapshots: a fresh start would delete them.
     """
     if resume is None:
-        _refuse_to_lose(store)
+        _refuse_to_lose(store, numbers)
     if resume is None or resume == NEVER:
         return None, []
     if resume == "latest":
-        manifest, refused = store.latest()
+        manifest, refused = store.latest(numbers)
         if manifest is None and refused:
             raise SnapshotError(f"no snapshot in {store.folder!r} is whole: " + "; ".join(refused))
         return manifest, refused
@@ -231,9 +232,9 @@ def choose(store: SnapshotStore, resume: str | int | None) -> tuple[Manifest | N
     return manifest, []
 
 
-def _refuse_to_lose(store: SnapshotStore) -> None:
+def _refuse_to_lose(store: SnapshotStore, numbers: Sequence[int]) -> None:
     """Raise SnapshotError when the store has more than the beginnings of runs."""
-    for number in reversed(store.numbers()):
+    for number in reversed(numbers):
         try:
             manifest = store.load(number)
             if manifest.kind == "start":
@@ -284,7 +285,14 @@ def begin_run(
         newest_keeper = store.newest_keeper()
         if keeper is not None and newest_keeper is not None and newest_keeper > keeper:
             raise Superseded(f"job {job!r} was submitted again, and has claimed {store.folder!r}: this submission of it is over")
-        manifest, remarks = choose(store, resume)
+        try:
+            manifest, remarks = choose(store, resume, numbers)
+        except SnapshotError:
+            if store.numbers() != numbers:
+                continue  # another run publishes, or deletes what it has retired
+            raise
+        if manifest is not None and manifest.number not in numbers:
+            continue  # the folder was away
         if manifest is not None and manifest.kind != "start":
             wrong = misfits(manifest, graph, key_groups)
             if wrong:

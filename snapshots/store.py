@@ -25,7 +25,7 @@ import hmac
 import json
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
@@ -258,12 +258,12 @@ class SnapshotStore:
         """Make a snapshot of its parts, in one step. ``after``: the newest snapshot that its run knows, 0: none.
 
         Raises StoreAwayError when that one is not there: the folder has gone away, or is another one; then nothing is published, since what
-        the manifest builds on is not there. Raises SnapshotError when there is a snapshot of its number or a newer one, which is said
-        after the creation, too: then the run is over, and its manifest stays where it is (who has published the newer one knows whether it
-        counts). Or when it cannot be written.
+        the manifest builds on is not there. Raises SnapshotError when there is a newer one than the run knows, or, after the creation, one
+        that is newer than the manifest: then the run is over, and its manifest stays where it is (who has published the newer one knows
+        whether it counts). Or when it cannot be written.
         """
         number = manifest.number
-        self._refuse_unless_newest(number, after, number)
+        self._refuse_unless_newest(number, after, after + 1)
         body = json.dumps(manifest.to_json(), sort_keys=True)
         data = json.dumps({"manifest": body, "digest": self._digest_of(body.encode())}).encode()
         try:
@@ -341,17 +341,18 @@ class SnapshotStore:
             raise SnapshotError(f"{name} in {self.folder!r} is the manifest of snapshot {manifest.number}: files were moved", path=name)
         return manifest
 
-    def newest_first(self) -> Iterator[tuple[int, Manifest | None, str]]:
+    def newest_first(self, numbers: Sequence[int] | None = None) -> Iterator[tuple[int, Manifest | None, str]]:
         """Each snapshot's number, its manifest where that can be read, and why the snapshot cannot be used; "" when all of it is whole.
 
         A run that resumes from an older snapshot makes those in between void: what they committed was rolled back. Each later
         manifest lists them (``notes["void"]``). Those that a newer one has retired may be about to be deleted; those that an older run has
         published behind the claim of a newer one are overtaken. Of all these no manifest is given.
+        ``numbers``: as they have been listed; by default they are listed now.
         """
         void: dict[int, int] = {}
         kept: list[tuple[int, frozenset[int]]] = []  # by the number of a manifest, the older ones that it keeps
         claims: tuple[int, ...] = ()
-        for number in reversed(self.numbers()):
+        for number in reversed(self.numbers() if numbers is None else numbers):
             if number in void:
                 yield number, None, f"snapshot {void[number]} says that snapshot {number} is void"
                 continue
@@ -377,11 +378,11 @@ class SnapshotStore:
                 continue
             yield number, manifest, ""
 
-    def latest(self) -> tuple[Manifest | None, list[str]]:
+    def latest(self, numbers: Sequence[int] | None = None) -> tuple[Manifest | None, list[str]]:
         """The newest snapshot of which manifest and all parts are as they were written (None: there is none), and why newer ones are not
-        used."""
+        used. ``numbers``: see :meth:`newest_first`."""
         refused: list[str] = []
-        for number, manifest, why in self.newest_first():
+        for number, manifest, why in self.newest_first(numbers):
             if not why:
                 return manifest, refused
             refused.append(f"snapshot {number} is not used: {why}")
@@ -443,12 +444,13 @@ class SnapshotStore:
                 gone.append(one)
         gone += sorted(damaged - stay)
         damaged &= stay
+        there = set(numbers) - set(gone)
         for one in gone:
             self.port.delete(f"{one:012d}/{MANIFEST}")
         for entry in self.port.entries():
             is_older = not entry.is_file and _NUMBER.fullmatch(entry.name) and int(entry.name) <= number
             if is_older and int(entry.name) not in damaged:
-                self._clean(entry.name, named, int(entry.name) not in gone)
+                self._clean(entry.name, named, int(entry.name) in there)
         return sorted(gone)
 
     def _clean(self, name: str, named: set[str], is_kept: bool) -> None:
@@ -458,8 +460,8 @@ class SnapshotStore:
                 left += 1
             else:
                 self.port.delete(entry.name)
-        if not left:
-            self.port.delete_folder(name)
+        if not left and not is_kept:
+            self.port.delete_empty(name)
 
     # -- small things ----------------------------------------------------------------------------------
     def _digest(self) -> Any:

@@ -95,13 +95,9 @@ class CoordinatorSnapshots:
             replicas=layouts.names_of(plan),
             starts=layouts.starts_of(plan),
             begun=self.manifest,
-            published=self._newest_number(),
+            published=self.store.newest,
             now_s=clock.monotonic(),
         )
-
-    def _newest_number(self) -> int:
-        numbers = self.store.store.numbers()
-        return numbers[-1] if numbers else 0
 
     # -- what others look at, from any thread ----------------------------------------------------------
     @property
@@ -163,8 +159,8 @@ class CoordinatorSnapshots:
 
     def find_newest(self) -> Found:
         """In the thread of the store: what a recovery resumes from. Sinks are brought to that: nothing of theirs may be under way."""
-        before = self._newest_number()
-        return Found(self.store.recover(), before, self._newest_number())
+        before = self.store.newest
+        return Found(self.store.recover(), before, self.store.newest)
 
     def recover(self, found: Found) -> None:
         """Everything of the last incarnation is void; the next one resumes from what has been found."""

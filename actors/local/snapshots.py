@@ -73,13 +73,9 @@ class LocalSnapshots:
             replicas=names_of(network.plan),
             starts=starts_of(network.plan),
             begun=self.begun,
-            published=self._newest_number(),
+            published=self.store.newest,
             now_s=now_s(),
         )
-
-    def _newest_number(self) -> int:
-        numbers = self.store.store.numbers()
-        return numbers[-1] if numbers else 0
 
     @property
     def snapshots(self) -> SnapshotAttempts:
@@ -356,7 +352,7 @@ class LocalSnapshots:
         self._forget(incarnation)
         self.participants.clear()
         self.forgetting.clear()
-        self._act(self.leader.begin_anew(self.store.recover(), self._newest_number(), self._now_s()))
+        self._act(self.leader.begin_anew(self.store.recover(), self.store.newest, self._now_s()))
 
     def recover_upstream(self, region: Region, incarnation: int) -> tuple[int, str]:
         """The replicas of a region are gone. The others, and the bookkeeping, live on. Gives the void attempt (0: there is none), and why
@@ -368,7 +364,7 @@ class LocalSnapshots:
         self._forget(incarnation, region.stages)
         for at in [at for at in self.participants if at[0] in region.stages]:
             del self.participants[at]
-        newest = self.store.store.numbers()[-1]
+        newest = self.store.newest
         manifest = self.store.recover()
         return pending.number if pending is not None else 0, "" if manifest.number == newest else lead.NEWEST_DAMAGED
 

@@ -92,7 +92,7 @@ def map_state(
     resume = run.resume
     if isinstance(resume, str) and resume != "latest":
         resume = keeper.number_of(resume)
-    manifest, _ = choose(keeper.store, resume)
+    manifest, _ = choose(keeper.store, resume, keeper.store.numbers())
     if manifest is None or not manifest.parts:
         if mapping is None:
             return run.resume  # the job begins

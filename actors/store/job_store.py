@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from rayad.actors.replica.graph_shape import graph_shape
@@ -134,29 +134,40 @@ class JobStore:
         refused: list[str] = []
         numbers = self.store.numbers()
         if not numbers or numbers[-1] < self._newest:
-            has = f"its newest is {numbers[-1]}" if numbers else "it has none at all"
-            raise StoreAwayError(
-                f"snapshot {self._newest}, the newest of job {self.job!r}, is not in {self.store.folder!r} ({has}): the folder has gone "
-                "away, is another one, or was emptied"
-            )
-        for number, found, why in self.store.newest_first():
+            raise self._away(numbers)
+        for number, found, why in self.store.newest_first(numbers):
             if number < self.begun.number:
                 break
             if found is None and number > self._newest:
                 raise Superseded(f"{why}; another run of job {self.job!r} has published it")
             if found is not None and found.run != self.run:
                 raise Superseded(f"another run of job {self.job!r} has claimed {self.store.folder!r} (snapshot {number})")
+            self._newest = max(self._newest, number)
             if why or found is None:
                 refused.append(why)
                 continue
             manifest = found
             if refused:
                 self.remarks.extend(refused)
-                manifest = self._take_again(manifest)
+                manifest = self._take_again(manifest, numbers)
             self.manifest = manifest
             self._go_on_from(manifest)
             return manifest
         raise NothingWhole(f"job {self.job!r} has no whole snapshot to resume from in {self.store.folder!r}: " + "; ".join(refused))
+
+    def _away(self, numbers: Sequence[int]) -> StoreAwayError:
+        """The newest snapshot of this run is not in the store, nor a newer one."""
+        has = f"its newest is {numbers[-1]}" if numbers else "it has none at all"
+        return StoreAwayError(
+            f"snapshot {self._newest}, the newest of job {self.job!r}, is not in {self.store.folder!r} ({has}): the folder has gone away, "
+            "is another one, or was emptied"
+        )
+
+    @property
+    def newest(self) -> int:
+        """The number of the newest snapshot that this run has published, or found as its own. Others may have published newer ones: then
+        this run is over, and is told so when it publishes the next."""
+        return self._newest
 
     def read(self, manifest: Manifest, plan: Plan) -> dict[tuple[str, int], ResumedPart]:
         """What each replica of the plan resumes from, read back and verified; empty for a fresh start."""
@@ -265,9 +276,9 @@ class JobStore:
             )
         return int(name)
 
-    def _take_again(self, manifest: Manifest) -> Manifest:
+    def _take_again(self, manifest: Manifest, numbers: list[int]) -> Manifest:
         """The job resumes from an older snapshot than the newest: the newer ones are void, even if they can be read again later."""
-        claim = claim_of(manifest, self.store.numbers(), self._claims, graph=self.graph, run=self.run)
+        claim = claim_of(manifest, numbers, self._claims, graph=self.graph, run=self.run)
         self.store.publish(claim, after=self._newest)
         self._newest = claim.number
         self._claims = list(claim.claims)
@@ -310,7 +321,7 @@ class JobStore:
 
     def _go_on_from(self, manifest: Manifest) -> None:
         """Bring the sinks to the snapshot from which the job resumes: later commits are rolled back, its own commit is repeated."""
-        first_new = self.store.numbers()[-1] + 1
+        first_new = self._newest + 1
         for sink in self._committing():
             self._call_sink(sink, "roll_back", number_for_sinks(manifest), first_new)
         self.let_sinks_publish(manifest)

@@ -114,7 +114,7 @@ class Coordinator:
         for file in self._files:
             self.store.store.read_part(file)
         self._staged = []
-        self.attempts = SnapshotAttempts([(VERTEX, 0)], published=self.store.store.numbers()[-1])
+        self.attempts = SnapshotAttempts([(VERTEX, 0)], published=self.store.newest)
         self.is_complete = manifest.kind == "final"
         if self.is_complete:
             self.store.publish_finally(manifest)

@@ -85,14 +85,12 @@ class Process:
         if fault is Fault.FAILS:
             raise OSError(errno.EIO, f"{what}: Input/output error (simulated)")
         made = call()
-        if changes and fault is not Fault.NONE:
-            self._scheduler.after_change()
+        if changes:
+            self._scheduler.look()
         if fault is Fault.DIES_AFTER:
             raise Killed
         if fault is Fault.LOST and changes:
             raise OSError(errno.ETIMEDOUT, f"{what}: no answer (simulated)")
-        if changes:
-            self._scheduler.after_change()
         return made
 
 
@@ -106,6 +104,7 @@ class Scheduler:
         self.told: list[tuple[str, str]] = []
         """All steps so far, for who looks for the cause of a violation."""
         self.faults: Counter[str] = Counter()
+        self.violated: AssertionError | None = None
         self.after_change: Callable[[], None] = lambda: None
         """Called after each change of a file; raises AssertionError where something does not hold."""
 
@@ -114,6 +113,14 @@ class Scheduler:
         process = Process(self, name, run)
         self.processes.append(process)
         return process
+
+    def look(self) -> None:
+        """Something has changed. What is violated is kept, too: the code under test may catch what is raised here."""
+        try:
+            self.after_change()
+        except AssertionError as error:
+            self.violated = self.violated or error
+            raise
 
     @property
     def living(self) -> list[Process]:
@@ -138,6 +145,8 @@ class Scheduler:
             self.faults["stops"] += 1
             return process
         process.move(fault)
+        if self.violated is not None:
+            raise self.violated
         if process.error is not None:
             raise process.error
         if len(self.told) > STEPS_MAX:
@@ -188,6 +197,9 @@ class SteppingPort(Port):
 
     def delete_folder(self, name: str = "") -> None:
         self._step("delete folder", name, lambda: Port.delete_folder(self, name), changes=True)
+
+    def delete_empty(self, name: str) -> None:
+        self._step("delete empty", name, lambda: Port.delete_empty(self, name), changes=True)
 
     def make_folder(self, name: str = "", *, parents: bool = True) -> None:
         self._step("make folder", name, lambda: Port.make_folder(self, name, parents=parents), changes=True)

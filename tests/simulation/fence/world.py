@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import tempfile
+import traceback
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -289,6 +290,8 @@ def run(seed: int) -> Outcome:
             world.play()
         except AssertionError as error:
             violation = str(error) or "an assertion failed"
+        except Exception as error:
+            violation = "".join(traceback.format_exception(error)[-3:])
         finally:
             world.scheduler.end()
     finally:
