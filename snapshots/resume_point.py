@@ -262,6 +262,7 @@ def begin_run(
     start: Callable[[Manifest | None], dict[str, Any]] = lambda earlier: {},
     reopens: Collection[str] = (),
     keeper: KeeperId | None = None,
+    has_begun: bool = False,
 ) -> tuple[Manifest, list[str]]:
     """Choose the snapshot to resume from and claim the store for this run; gives the manifest of its beginning, and remarks.
 
@@ -272,15 +273,19 @@ def begin_run(
     ``start`` is called before a start is recorded, with the start that it repeats (None: a fresh one), and gives its notes: a job that
     died before its first snapshot starts once more, perhaps as another program. A run that resumes takes over the notes of the snapshot,
     and notes for which one its claim stands. ``reopens``: live inputs that go on although the job was complete, see :func:`claim_of`.
-    ``keeper``: to which the run belongs, if to one.
+    ``keeper``: to which the run belongs, if to one. ``has_begun``: whether the job is known to have run: then a store without snapshots has
+    gone away, and is not begun anew.
 
     Raises SnapshotError when the graph does not fit, or the snapshot asked for is missing or damaged; Superseded when a later keeper of the
     job has claimed the store.
     """
-    store.prepare()
+    if not has_begun:
+        store.prepare()
     for _ in range(CLAIMS_MAX):
         numbers = store.numbers()
         newest = numbers[-1] if numbers else 0
+        if has_begun and not numbers:
+            raise StoreAwayError(f"{store.folder!r} has no snapshot, although job {job!r} has run: it has gone away, or is another folder")
         claims = store.claims()
         newest_keeper = store.newest_keeper()
         if keeper is not None and newest_keeper is not None and newest_keeper > keeper:

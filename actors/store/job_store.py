@@ -93,11 +93,10 @@ class JobStore:
         resume = self.config.resume
         if isinstance(resume, str) and resume not in ("latest", NEVER):
             resume = self.number_of(resume)
-        if self._has_begun and not self.store.numbers():
-            raise StoreAwayError(
-                f"{self.store.folder!r} has no snapshot, although job {self.job!r} has run: the folder has gone away, or is another one"
-            )
-        if self._earlier and any(found is not None and found.run in self._earlier for found in self._newest_manifest()):
+        newest = [found for found in self._newest_manifest() if found is not None]
+        if self._has_begun and newest and newest[0].run not in self._earlier:
+            raise Superseded(f"another run of job {self.job!r} has claimed {self.store.folder!r} (snapshot {newest[0].number})")
+        if self._has_begun or any(found.run in self._earlier for found in newest):
             resume = "latest"
         self.begun, self.remarks = begin_run(
             self.store,
@@ -108,6 +107,7 @@ class JobStore:
             run=self.run,
             start=self._start,
             keeper=self._keeper,
+            has_begun=self._has_begun,
             reopens=[name for name, stage in self.plan.inputs.items() if self.plan.stage(stage).op.reopens],
         )
         self._claimed()

@@ -126,6 +126,8 @@ class World:
             self.scheduler.turn(0.0 if quiet else self.chance)
             if quiet and self.is_away:
                 self._come_back()
+        if self.is_away:
+            self._come_back()
         for _ in range(400):  # those that do not know it yet wake up
             if self.scheduler.turn(0.0) is None:
                 break
