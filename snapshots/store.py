@@ -223,11 +223,12 @@ class SnapshotStore:
         self.port.make_folder(f"{number:012d}", parents=False)
 
     def read_part(self, file: PartFile) -> bytes:
-        """The content, after its length and digest have been checked. Raises SnapshotError naming the file otherwise."""
+        """The content, after its length and digest have been checked. Raises SnapshotError naming the file where it is damaged or missing,
+        StoreAwayError where that cannot be known."""
         try:
             data = self.port.read(file.path)
         except OSError as error:
-            raise SnapshotError(f"part {file.path} in {self.folder!r} cannot be read: {error}", path=file.path) from error
+            raise self._unread(file, error) from error
         if len(data) != file.size:
             raise SnapshotError(f"part {file.path} in {self.folder!r} has {len(data)} bytes, its manifest says {file.size}", path=file.path)
         digest = self._digest()
@@ -246,12 +247,18 @@ class SnapshotStore:
                 digest.update(piece)
                 size += len(piece)
         except OSError as error:
-            raise SnapshotError(f"part {file.path} in {self.folder!r} cannot be read: {error}", path=file.path) from error
+            raise self._unread(file, error) from error
         if size != file.size or not hmac.compare_digest(digest.hexdigest(), file.digest):
             raise SnapshotError(
                 f"part {file.path} in {self.folder!r} is not what was written: {size} bytes of {file.size}, or another digest",
                 path=file.path,
             )
+
+    def _unread(self, file: PartFile, error: OSError) -> SnapshotError:
+        """A part that is missing where manifests are is lost. What else prevents reading may pass, and then the part is as it was."""
+        is_lost = isinstance(error, FileNotFoundError) and self.numbers()
+        kind = SnapshotError if is_lost else StoreAwayError
+        return kind(f"part {file.path} in {self.folder!r} cannot be read: {error}", path=file.path)
 
     # -- manifests -----------------------------------------------------------------------------------
     def publish(self, manifest: Manifest, *, after: int) -> None:
@@ -347,7 +354,8 @@ class SnapshotStore:
         A run that resumes from an older snapshot makes those in between void: what they committed was rolled back. Each later
         manifest lists them (``notes["void"]``). Those that a newer one has retired may be about to be deleted; those that an older run has
         published behind the claim of a newer one are overtaken. Of all these no manifest is given.
-        ``numbers``: as they have been listed; by default they are listed now.
+        ``numbers``: as they have been listed; by default they are listed now. Raises StoreAwayError where one cannot be read at the moment:
+        a snapshot that is passed over is void, so what may be whole is not passed over.
         """
         void: dict[int, int] = {}
         kept: list[tuple[int, frozenset[int]]] = []  # by the number of a manifest, the older ones that it keeps
@@ -373,6 +381,8 @@ class SnapshotStore:
                     kept.append((number, frozenset(manifest.notes["kept"])))
                 for file in sorted(manifest.files()):
                     self.check_part(file)
+            except StoreAwayError:
+                raise
             except SnapshotError as error:
                 yield number, manifest, str(error)
                 continue
