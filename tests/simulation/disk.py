@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from pyarrow import fs
 
+from rayad.snapshots.port import Entry, Port
 from rayad.snapshots.store import MANIFEST, SnapshotStore
 
 DAMAGES = ("truncated", "flipped", "missing")
@@ -68,25 +69,28 @@ def _nothing(*_: Any) -> None:
     pass
 
 
-class FaultyFileSystem:
-    """The part of pyarrow's local file system that the store uses, on a :class:`FaultyDisk`."""
+class FaultyPort(Port):
+    """The production port on a :class:`FaultyDisk`, without syncing, since the machine itself does not fail here."""
 
     def __init__(self, disk: FaultyDisk) -> None:
+        super().__init__(fs.LocalFileSystem(), disk.folder)
         self._disk = disk
-        self._real = fs.LocalFileSystem()
-        self.create_dir = self._real.create_dir
 
-    def get_file_info(self, what: Any) -> Any:
+    def entries(self, name: str = "", *, recursive: bool = False) -> list[Entry]:
         self._require_there()
-        return self._real.get_file_info(what)
+        return super().entries(name, recursive=recursive)
 
-    def delete_file(self, path: str) -> None:
+    def files(self, names: Iterable[str]) -> list[Entry | None]:
         self._require_there()
-        self._real.delete_file(path)
+        return super().files(names)
 
-    def delete_dir(self, path: str) -> None:
+    def delete(self, name: str) -> None:
         self._require_there()
-        self._real.delete_dir(path)
+        super().delete(name)
+
+    def delete_folder(self, name: str = "") -> None:
+        self._require_there()
+        super().delete_folder(name)
 
     def _require_there(self) -> None:
         if self._disk.away > 0:
@@ -94,14 +98,36 @@ class FaultyFileSystem:
             self._disk.on_failed("listing")
             raise OSError(errno.EHOSTDOWN, "Host is down (simulated)")
 
-    def open_input_stream(self, path: str, compression: Any = None) -> Any:
+    def read(self, name: str) -> bytes:
         self._disk.on_read()
-        return self._real.open_input_stream(path, compression=compression)
+        return super().read(name)
 
-    def open_output_stream(self, path: str, compression: Any = None) -> Any:
+    def pieces(self, name: str) -> Iterator[bytes]:
+        self._disk.on_read()
+        return super().pieces(name)
+
+    def open_new(self, name: str) -> Any:
         self._disk.on_write()
-        stream = self._real.open_output_stream(path, compression=compression)
-        return _FailingStream(stream, self._disk) if self._disk.fails(path) else stream
+        stream = super().open_new(name)
+        return _FailingStream(stream, self._disk) if self._disk.fails(name) else stream
+
+    def create(self, name: str, data: bytes) -> bool:
+        self._disk.on_write()
+        if self._disk.fails(name):
+            if self._disk.torn:  # a process that dies inside leaves what nobody reads
+                self.write(f"{name}.torn.creating", [data[: len(data) // 2]])
+            raise OSError(errno.ENOSPC, "No space left on device (simulated)")
+        is_ours = not os.path.exists(self.path(name))
+        if is_ours:
+            Path(self.path(name)).write_bytes(data)
+        if self._disk.lost_answers > 0:
+            self._disk.lost_answers -= 1
+            self._disk.on_failed("answer")
+            raise OSError(errno.EIO, "Input/output error (simulated): the manifest is there, its writer does not know")
+        return is_ours
+
+    def sync(self, name: str = "") -> None:
+        pass
 
 
 class _FailingStream:
@@ -124,26 +150,18 @@ class _FailingStream:
 
 
 class FaultyStore(SnapshotStore):
-    """The production store on a faulty disk, without syncing, since the machine itself does not fail here."""
+    """The production store on a faulty disk."""
 
     def __init__(self, disk: FaultyDisk) -> None:
         super().__init__(disk.folder)
         self.disk = disk
-        self.filesystem = FaultyFileSystem(disk)
-
-    def _sync(self, name: str) -> None:
-        pass
-
-    def _sync_folder(self, path: str) -> None:
-        if path == self.folder and self.disk.lost_answers > 0:
-            self.disk.lost_answers -= 1
-            self.disk.on_failed("answer")
-            raise OSError(errno.EIO, "Input/output error (simulated): the manifest is there, its writer does not know")
+        self.port = FaultyPort(disk)
 
 
 def whole_snapshots(store: FaultyStore) -> list[int]:
-    """Which snapshots have no damaged file and are not void, found without the store's own checks."""
+    """Which snapshots have no damaged file, are not void, and were not retired by a newer one, found without the store's own checks."""
     out: list[int] = []
+    savepoints: set[int] = set()
     away, store.disk.away = store.disk.away, 0  # the harness looks here, not the job
     numbers = store.numbers()
     store.disk.away = away
@@ -151,7 +169,10 @@ def whole_snapshots(store: FaultyStore) -> list[int]:
         names = {f"{number:012d}/{MANIFEST}"}
         if not names & store.disk.damaged.keys():
             manifest = store.load(number)
-            out = [each for each in out if each not in manifest.notes.get("void", ())]
+            kept = manifest.notes.get("kept", out)
+            out = [each for each in out if each not in manifest.notes.get("void", ()) and (each in kept or each in savepoints)]
+            if manifest.kind == "savepoint":
+                savepoints.add(number)
             names |= {file.path for file in manifest.files()}
             if not names & store.disk.damaged.keys() and all(os.path.exists(f"{store.folder}/{name}") for name in names):
                 out.append(number)
