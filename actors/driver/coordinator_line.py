@@ -202,7 +202,7 @@ class CoordinatorLine:
                 self._knock = ray_calls.call(self.actor.ping)
             if self.given_up:
                 raise Gone(self.given_up)
-            if clock.monotonic() > deadline_s:
+            if clock.monotonic() >= deadline_s:
                 raise NoAnswer(f"job {self._job!r}: {THE_COORDINATOR} has not answered {method}() within {timeout_s:g} s")
 
     def _fetch(self, ref: Any, method: str) -> Any:
@@ -224,7 +224,8 @@ class CoordinatorLine:
             now_s = clock.monotonic()
             if self._ping is not None and ray_calls.wait([self._ping], timeout=0)[0]:
                 ping, self._ping = self._ping, None
-                self._hear(ping)
+                if not self._hear(ping):
+                    self._ping = ray_calls.call(self.actor.ping)
             if not self._beats.is_due(now_s):
                 return
             self._beats.look([THE_COORDINATOR], now_s)
@@ -239,15 +240,16 @@ class CoordinatorLine:
             ray_calls.wait([self.outcome], timeout=END_S)
         self.given_up = told
 
-    def _hear(self, ping: Any) -> None:
-        """What has become of a heartbeat: an answer, its death, or nothing, if its connection broke."""
+    def _hear(self, ping: Any) -> bool:
+        """What has become of a heartbeat: an answer, or its death; false for nothing, as its connection broke. Then it is asked again, and
+        is silent until it answers."""
         try:
             beat: Beat = ray_calls.get(ping, timeout=ANSWER_S)
             if beat.is_deposed and not (self.beat is not None and self.beat.is_deposed):
                 self.outcome = None  # asked for anew: the long call does not end
             self.beat = beat
         except (ActorUnavailableError, GetTimeoutError):
-            return  # it is asked again, and stays silent until it answers
+            return False
         except RayActorError as error:
             if self.outcome is None:  # else its long call tells, perhaps of an end before
                 self._die(error)
@@ -256,6 +258,7 @@ class CoordinatorLine:
         self._beats.on_answer(THE_COORDINATOR)
         if self._beats.patience_s != self._patience_s:
             self._beats = Heartbeats(self._patience_s)  # it has started
+        return True
 
     def kill(self) -> None:
         """End it, and with it all actors that it owns."""
