@@ -306,3 +306,19 @@ def test_a_savepoint_of_a_job_that_is_over_is_refused() -> None:
     led.tell(SavepointWanted(2))
     led.tell(Tick())
     assert led.tell(Ended("over")) == [SavepointRefused(1, "over"), SavepointRefused(2, "over")]
+
+
+def test_of_a_savepoint_that_is_late_it_is_known_what_holds_it_up() -> None:
+    led = Led(interval_s=None)
+    assert led.leader.why_late() == "its attempt has not begun"
+    led.tell(SavepointWanted(1))
+    led.tell(Tick())
+    assert led.leader.why_late() == "3 of 3 parts are not written: of 'numbers'[0], 'sum'[0], 'sum'[1]"
+    led.tell(PartFailed(led.attempt(), "disk full"))
+    led.tell(SavepointWanted(2))
+    led.tell(Tick())
+    led.parts()
+    failed = "1 in a row were given up before, the last because disk full"
+    assert led.leader.why_late() == f"all parts are written, and the store has not confirmed the snapshot; {failed}"
+    led.tell(Published(led.manifest()))
+    assert led.leader.why_late() == "the sinks commit snapshot 1"

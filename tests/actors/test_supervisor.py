@@ -149,7 +149,14 @@ class Snapshots:
 
 
 def made(
-    monkeypatch: pytest.MonkeyPatch, folder: Path, dies: dict[int, str], call: Callable[[], None] | None = None, **failures: Any
+    monkeypatch: pytest.MonkeyPatch,
+    folder: Path,
+    dies: dict[int, str],
+    call: Callable[[], None] | None = None,
+    *,
+    superseded: str = "",
+    is_cancelled: bool = False,
+    **failures: Any,
 ) -> tuple[Supervisor, Stage]:
     """A job that has not begun, and its actors. ``call``: what is called as a commit is, at the first look at its snapshots."""
     monkeypatch.setattr(module, "ray", FakeRay())
@@ -161,6 +168,9 @@ def made(
     stage: Any = Stage(job, dies)
     job.crew = stage
     Snapshots.log = stage.log
+    job.superseded = superseded
+    if is_cancelled:
+        job.cancelled.set()
     idle = dict.fromkeys(("stop", "check", "again", "want"), lambda *_: None)
     rescaler: Any = SimpleNamespace(failure=None, newcomers=set(), leaving={}, **idle)
     return Supervisor(job, rescaler), stage
@@ -284,3 +294,13 @@ def test_cancel_ends_a_job_whose_store_does_not_answer_at_its_beginning(monkeypa
     finally:
         may_end.set()
     assert stage.log == ["end"]
+def test_a_job_that_another_run_has_taken_over_fails_and_is_not_resumed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    told = "another run of job 'job' has claimed '/jobs' (snapshot 2)"
+    outcome, stage = supervised(monkeypatch, tmp_path, {}, superseded=told)
+    assert (outcome.state, outcome.failure.message, outcome.statistics.failures) == (JobState.FAILED, f"Superseded: {told}", 0)
+    assert stage.log[-1] == "end"
+
+
+def test_a_successor_that_is_cancelled_while_it_waits_begins_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    outcome, stage = supervised(monkeypatch, tmp_path, {}, is_cancelled=True)
+    assert (outcome.state, stage.log) == (JobState.CANCELLED, ["end"])
