@@ -202,9 +202,7 @@ def test_a_stopped_coordinator_has_ended_before_its_successor_claims_the_store(n
         assert not any("its process is stopped" in one for one in explained), explained
         words.send(["a"])
         words.close()
-        result = job.wait(timeout_s=PATIENCE_S)
-        assert totals(result) == {"a": 2, "b": 1}
-        assert result.statistics.failures == 1
+        assert totals(job.wait(timeout_s=PATIENCE_S)) == {"a": 2, "b": 1}
 
 
 def claim(store: SnapshotStore, job: str) -> None:
