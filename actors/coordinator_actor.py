@@ -80,7 +80,7 @@ class Coordinator:
 
     def await_outcome(self) -> JobOutcome | None:
         """See :meth:`ToldOutcome.wait`."""
-        return self._told.wait()
+        return self._told.wait()  # ends with the job, or when it is asked again
 
     # -- control calls: see Control ----------------------------------------------------------------------
     def ping(self) -> Beat:

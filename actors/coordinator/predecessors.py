@@ -9,7 +9,7 @@ from contextlib import suppress
 import ray
 
 from rayad.actors.cluster import names, ray_calls
-from rayad.actors.cluster.actor_processes import coordinators_left
+from rayad.actors.cluster.actor_processes import ActorProcesses
 from rayad.actors.coordinator.running_job import RunningJob
 from rayad.actors.lead.taking_over import Left, TakingOver, lease_s
 
@@ -24,7 +24,8 @@ def await_predecessors(job: RunningJob, delay_s: float) -> None:
     patience_s = job.config.failures.heartbeat_timeout_s
     taking = TakingOver(delay_s=delay_s, patience_s=patience_s, now_s=clock.monotonic())
     own = names.token_of(ray.get_runtime_context().get_actor_name() or "")
-    while told := taking.look(_end_and_look(job.name, own), clock.monotonic()):
+    processes = ActorProcesses()
+    while told := taking.look(_end_and_look(processes, job.name, own), clock.monotonic()):
         job.waits_for = told
         if job.cancelled.wait(LOOK_S):
             break
@@ -35,10 +36,10 @@ def await_predecessors(job: RunningJob, delay_s: float) -> None:
         _log.warning(what, job.name, taking.unconfirmed, job.lease_s)
 
 
-def _end_and_look(job: str, own: str) -> list[Left] | None:
+def _end_and_look(processes: ActorProcesses, job: str, own: str) -> list[Left] | None:
     """Who is left of the coordinators before this one; those that Ray does not count as dead are killed. None when Ray does not tell."""
     try:
-        left = coordinators_left(job, besides=(own,))
+        left = processes.coordinators_left(job, besides=(own,))
         for one in left:
             if not one.is_dead:
                 with suppress(ValueError):  # it has just ended

@@ -208,10 +208,10 @@ def test_a_call_is_made_again_within_its_timeout(coordinator: Coordinator) -> No
     with pytest.raises(NoAnswer, match=r"^job 'j': the coordinator has not answered look\(\) within 0\.9 s$"):
         line.call("look", timeout_s=0.9)
     assert coordinator.looks > 1
-    sleep = coordinator.clock.sleep
+    pass_time = coordinator.clock.sleep
 
     def mend(seconds: float) -> None:
-        sleep(seconds)
+        pass_time(seconds)
         coordinator.is_cut = coordinator.clock.now_s < 5.0
 
     coordinator.clock.sleep = mend  # type: ignore[method-assign]
