@@ -25,6 +25,7 @@ from rayad.actors.lead.saved_inputs import SavedEpochs
 from rayad.actors.plane.plane import Address
 from rayad.actors.status.job_status import JobStatus
 from rayad.actors.status.journal import JobEvent
+from rayad.actors.status.snapshots_late import SnapshotsLate
 from rayad.actors.status.stalls import Stalls
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan
@@ -60,7 +61,8 @@ class Coordinator:
         delay_s: float = 0.0,
     ) -> JobOutcome:
         """See :meth:`Supervisor.run`, which begins after the delay, and when the coordinators of ``earlier`` runs have ended."""
-        watch = Watch(self._control.status, [JobMetrics(self._name).show, Stalls(self._control.note_event, self._control.holds_up).see])
+        stalls = Stalls(self._control.note_event, self._control.holds_up)
+        watch = Watch(self._control.status, [JobMetrics(self._name, succeeds=bool(earlier)).show, stalls.see])
         lease = Lease(self._job, self._told, earlier)
         watch.start()
         lease.start()
@@ -119,7 +121,7 @@ class Coordinator:
     def savepoint(self, timeout_s: float) -> str:
         return self._control.savepoint(timeout_s)
 
-    def look_at_snapshots(self) -> tuple[SnapshotStatistics | None, float | None, int]:
+    def look_at_snapshots(self) -> tuple[SnapshotStatistics | None, float | None, int, SnapshotsLate | None]:
         return self._control.look_at_snapshots()
 
     def rescale(self, *arguments: Any) -> RescaleReport:

@@ -19,6 +19,7 @@ from rayad.actors.status.journal import JobEvent as JobEvent
 from rayad.actors.status.laid_out import laid_out
 from rayad.actors.status.silent import THE_COORDINATOR as THE_COORDINATOR
 from rayad.actors.status.silent import Silent as Silent
+from rayad.actors.status.snapshots_late import SnapshotsLate as SnapshotsLate
 from rayad.actors.status.table import as_html
 from rayad.autoscale import ScalingProgress
 from rayad.dataflow.compiling.drawing import draw_plan
@@ -125,6 +126,8 @@ class JobProgress:
     """What the autoscaler measures and decided, with reasons; None where the job has none."""
     silent: tuple[Silent, ...] = ()
     """Who did not answer: of these, the counts are what could be seen from outside, or was last known."""
+    snapshots_late: SnapshotsLate | None = None
+    """Snapshots that fail, take long or do not come; None: they come in time."""
 
 
 class Probe(ABC):

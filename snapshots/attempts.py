@@ -32,6 +32,10 @@ MERGE_BYTES_MAX = 1 << 23
 """Files of at least this size stay as they are: a merge reads into memory what it merges."""
 
 
+TOLD_MAX = 5
+"""So many of the replicas whose parts are missing are named."""
+
+
 class Ack(enum.Enum):
     """What an acknowledgement was."""
 
@@ -184,6 +188,20 @@ class SnapshotAttempts:
         return sorted(self._pending.missing) if self._pending is not None else []
 
     @property
+    def told_missing(self) -> str:
+        """Some of those who are :attr:`missing`, in words."""
+        return _told(self.missing)
+
+    def lacks(self, now_s: float) -> tuple[str, float] | None:
+        """The attempt under way with the parts that it lacks, in words, and for how many seconds it has been; None where no part is
+        missing. From any thread."""
+        attempt = self._pending
+        missing = sorted(attempt.missing) if attempt is not None else []
+        if attempt is None or not missing:
+            return None
+        return f"snapshot {attempt.barrier.slot}, which lacks the parts of {_told(missing)},", now_s - attempt.began_s
+
+    @property
     def is_complete(self) -> bool:
         """Whether all parts of the pending attempt are there."""
         return self._pending is not None and not self._pending.missing
@@ -328,6 +346,11 @@ class SnapshotAttempts:
         """For the failure rate: so much time has passed."""
         self.estimator.on_time(max(0.0, now_s - self._looked_s))
         self._looked_s = now_s
+
+
+def _told(replicas: Sequence[ReplicaName]) -> str:
+    more = f" and {len(replicas) - TOLD_MAX} more" if len(replicas) > TOLD_MAX else ""
+    return ", ".join(f"{name!r}[{replica}]" for name, replica in replicas[:TOLD_MAX]) + more
 
 
 def merge_from(counts: Sequence[float]) -> int | None:

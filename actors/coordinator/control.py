@@ -24,6 +24,7 @@ from rayad.actors.plane.protocol import PROGRESS
 from rayad.actors.replica.report import ReplicaReport
 from rayad.actors.status.job_status import JobStatus
 from rayad.actors.status.journal import JobEvent
+from rayad.actors.status.snapshots_late import SnapshotsLate, late_of
 from rayad.actors.status.taking import Seen, StatusTaker
 from rayad.dataflow.resources import told_resources
 from rayad.progress import ConfigError, RayadError, SnapshotError, Timestamp
@@ -130,11 +131,11 @@ class Control:
         """See Job.status."""
         job = self._job
         look = self.look(with_readings=True)
-        newest, interval_s, failures = self.look_at_snapshots()
+        newest, interval_s, failures, late = self.look_at_snapshots()
         readings = [report.reading for report in look.reports if report.reading is not None]
         age_s = job.snapshots.age_s if job.snapshots is not None else None
         found = (look.reports, readings, look.views, look.active, failures, newest, age_s, interval_s, look.silent, job.journal.noted)
-        seen = Seen(look.state, clock.time(), *found)
+        seen = Seen(look.state, clock.time(), *found, late)
         with self._taking:
             return self._taker.take(job.plan, seen)
 
@@ -203,16 +204,17 @@ class Control:
         silent: Sequence[Silent] = (),
     ) -> Facts:
         """What is known now, for a diagnosis."""
-        snapshots, coordinator = self._job.snapshots, own[0].activity if own else None
-        failed, why = snapshots.given_up if snapshots is not None else (0, "")
+        coordinator = own[0].activity if own else None
+        late = self._late() or SnapshotsLate()
         return Facts(
             {(report.name, report.replica): report for report in self._told.values()} if self._job.state is JobState.RUNNING else {},
             stamps,
             tuple(self._missing(name, one, mute) for name, one in zip(mute, silent, strict=True)),
             self._job.waits_for,
             str(starting) if starting is not None else "",
-            failed,
-            why,
+            late.given_up,
+            late.why,
+            late.told_doing,
             coordinator,
         )
 
@@ -238,11 +240,22 @@ class Control:
         pulse, silence_s = self._job.crew.last_pulse(name)
         return Silent(self._job.who(name), pulse.node if pulse is not None else "", max(waited_s, silence_s))
 
-    def look_at_snapshots(self) -> tuple[SnapshotStatistics | None, float | None, int]:
-        """The newest snapshot, the interval, and how many failures there were."""
+    def look_at_snapshots(self) -> tuple[SnapshotStatistics | None, float | None, int, SnapshotsLate | None]:
+        """The newest snapshot, the interval, how many failures there were, and what snapshots lack."""
         job = self._job
         snapshots = job.snapshots
-        return (snapshots.newest, snapshots.interval_s, job.failures) if snapshots is not None else (None, None, job.failures)
+        if snapshots is None:
+            return None, None, job.failures, self._late()
+        return snapshots.newest, snapshots.interval_s, job.failures, self._late()
+
+    def _late(self) -> SnapshotsLate | None:
+        """What is told of snapshots that do not come; None where they do, or the job keeps none."""
+        job = self._job
+        if not job.config.keeps_snapshots:
+            return None
+        known = job.snapshots.late if job.snapshots is not None else SnapshotsLate()
+        doing = job.store_thread.under_way()
+        return late_of(dataclasses.replace(known, doing=doing[0], doing_s=doing[1]) if doing is not None else known)
 
     def frontier(self, node: int) -> tuple[Timestamp, ...] | None:
         """The frontier at a probe; empty when the job is over, None when nobody can tell now."""

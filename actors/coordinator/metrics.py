@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 
 from ray.util import metrics
 
+from rayad.actors.lead.job_leader import JobState
 from rayad.actors.status.job_status import JobStatus, ReplicaStatus, VertexStatus
 
 _log = logging.getLogger(__name__)
@@ -35,6 +36,7 @@ OF_VERTICES = {
 OF_JOBS = {
     "rayad_silent": "parts of the job that do not answer, or are in a long function",
     "rayad_snapshot_age_seconds": "since the newest snapshot",
+    "rayad_snapshots_given_up": "attempts in a row that were given up since the newest snapshot",
     "rayad_snapshot_seconds": "how long the newest snapshot took",
     "rayad_snapshot_bytes": "size of the newest snapshot",
 }
@@ -49,9 +51,14 @@ COUNTERS = {
 
 
 class JobMetrics:
-    """The metrics of one job. Gauges of replicas and vertices that are gone are set to 0."""
+    """The metrics of one job. Gauges of replicas and vertices that are gone are set to 0.
 
-    def __init__(self, job: str) -> None:
+    Args:
+        job: its name.
+        succeeds: whether coordinators before this one have counted failures in their processes.
+    """
+
+    def __init__(self, job: str, *, succeeds: bool = False) -> None:
         self._job = job
         replicas, vertices = ("job", "vertex", "replica"), ("job", "vertex")
         self._gauges = {name: metrics.Gauge(name, text, tag_keys=replicas) for name, (_, text) in OF_REPLICAS.items()}
@@ -60,7 +67,7 @@ class JobMetrics:
         self._counters = {name: metrics.Counter(name, text, tag_keys=tags) for name, (text, tags) in COUNTERS.items()}
         self._records: dict[tuple[str, int], int] = {}
         self._set_aside: dict[str, int] = {}
-        self._failures = 0
+        self._failures = None if succeeds else 0
         self._snapshot: int | None = None
 
     def show(self, status: JobStatus) -> None:
@@ -85,8 +92,13 @@ class JobMetrics:
             self._add("rayad_records_set_aside", one.count - (before if one.count >= before else 0), {**tags, "operator": one.operator})
             self._set_aside[one.operator] = one.count
         self._gauges["rayad_silent"].set(len(status.silent), tags)
-        self._add("rayad_failures", status.failures - self._failures, tags)
-        self._failures = status.failures
+        if self._failures is None and status.state is JobState.RUNNING:
+            self._failures = status.failures - 1  # the death of the coordinator before this one is left to count
+        if self._failures is not None:
+            self._add("rayad_failures", status.failures - self._failures, tags)
+            self._failures = status.failures
+        late = status.snapshots_late
+        self._gauges["rayad_snapshots_given_up"].set(late.given_up if late is not None else 0, tags)
         newest = status.snapshot
         if newest is not None:
             self._gauges["rayad_snapshot_age_seconds"].set(newest.age_s or 0.0, tags)

@@ -51,6 +51,7 @@ class RunningJob:
         self.state = JobState.STARTING
         self.incarnation = 1
         self.failures = 0
+        """That the job has survived, the deaths of coordinators before this one among them."""
         self.addresses: dict[str, Address] = {}
         self.incarnations: dict[str, int] = {}
         self.ended: Mapping[int, int] = {}

@@ -12,6 +12,7 @@ import threading
 import time as clock
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
@@ -25,6 +26,7 @@ from rayad.actors.plane.protocol import COORDINATOR, Kind, replica_name, stage_o
 from rayad.actors.process.mailbox import Mailbox
 from rayad.actors.replica.part_files import write_staged
 from rayad.actors.status.journal import Journal
+from rayad.actors.status.snapshots_late import SnapshotsLate
 from rayad.actors.store.job_store import JobStore, describe_snapshot
 from rayad.actors.store.line_file import LineFile
 from rayad.dataflow.plan import Plan
@@ -68,6 +70,8 @@ class CoordinatorSnapshots:
         self._working: dict[str, str] = {}  # by replica of a vertex whose processes have ended: the step that runs, as it last told
         self.on_published: Callable[[Manifest], None] = lambda manifest: None
         """Called when a snapshot is in the store."""
+        self.notes: Callable[[], dict[str, Any]] = dict
+        """Gives what else each snapshot notes."""
         self._identity: dict[str, Any] = {"job": job, "secret": secret}
         self._plane: Plane | None = None
         self._names = _names(plan)
@@ -78,7 +82,8 @@ class CoordinatorSnapshots:
         self._tickets = count()
         self._savepoints: dict[int, Future[str]] = {}
         self._over = ""
-        self._published_s: float | None = None
+        self._newest: int | None = None  # number of the newest snapshot, also of an earlier run that this one goes on from
+        self._newest_s = clock.monotonic()
         self._is_live = self._is_connected = False
         self._is_finished = False
         self._saved = threading.Condition()
@@ -88,6 +93,7 @@ class CoordinatorSnapshots:
             _log.warning("job %r: %s", store.job, remark)
         self._journal_file = LineFile(store.store.filesystem, store.journal_path)
         journal.keep(self._journal_file.read(), self._journal_file.append)
+        self._look_back()
         self.leader = lead.SnapshotLeader(
             store.job,
             store.config.snapshots,
@@ -106,9 +112,9 @@ class CoordinatorSnapshots:
         return self.leader.newest
 
     @property
-    def age_s(self) -> float | None:
-        """Seconds since this coordinator published a snapshot; None: it has not."""
-        return clock.monotonic() - self._published_s if self._published_s is not None else None
+    def age_s(self) -> float:
+        """Seconds since the newest snapshot was published; where there is none, since the run began."""
+        return clock.monotonic() - self._newest_s
 
     @property
     def taken(self) -> Sequence[SnapshotStatistics]:
@@ -131,10 +137,15 @@ class CoordinatorSnapshots:
             return self._saved.wait_for(lambda: self.leader.saved(name).newest > epoch, timeout=hold_s)
 
     @property
-    def given_up(self) -> tuple[int, str]:
-        """How many attempts in a row failed since the last snapshot, and why the last one did."""
-        failing = self.leader.failing
-        return (failing.attempts, failing.why) if failing is not None else (0, "")
+    def late(self) -> SnapshotsLate:
+        """How old the newest snapshot is, which attempts have failed since, and what the one under way lacks."""
+        now_s, failing = clock.monotonic(), self.leader.failing
+        known = SnapshotsLate(newest=self._newest, age_s=self.age_s, interval_s=self.interval_s if self.final is None else None)
+        if failing is not None:
+            since_s = clock.time() - (now_s - failing.since_s)
+            known = replace(known, given_up=failing.attempts, since_s=since_s, why=failing.why)
+        lacks = self.leader.snapshots.lacks(now_s)
+        return known if lacks is None else replace(known, doing=lacks[0], doing_s=lacks[1])
 
     @property
     def interval_s(self) -> float | None:
@@ -202,6 +213,14 @@ class CoordinatorSnapshots:
         if self._plane is not None:
             self._plane.close(linger_s=0.0)
             self._plane = None
+
+    def _look_back(self) -> None:
+        """Learn from which snapshot the run goes on, and how old that is, which only the journal knows."""
+        number = self.manifest.notes.get("stands_for")
+        for event in reversed(self._journal.events):
+            if event.kind == "snapshot" and event.facts.get("number") == number:
+                self._newest, self._newest_s = number, clock.monotonic() - max(0.0, clock.time() - event.at_s)
+                return
 
     def close_journal(self) -> None:
         """The job is over, and nothing more happens to it."""
@@ -345,7 +364,7 @@ class CoordinatorSnapshots:
                 case lead.Publish(number):
                     self._publish(number)
                 case lead.Commit(manifest):
-                    what = f"letting sinks commit snapshot {manifest.number}, and deleting older ones"
+                    what = f"committing snapshot {manifest.number} and deleting older ones"
                     self._calls.post(what, partial(self._commit, manifest), partial(self._after_commit, manifest))
                 case lead.SavepointTaken(ticket, number):
                     taken = self._savepoints.pop(ticket)
@@ -364,7 +383,7 @@ class CoordinatorSnapshots:
         attempts = self.leader.snapshots
         pending, copied = attempts.pending, attempts.copied()
         assert pending is not None
-        notes = {"layout": layouts.layout_notes(self.plan, self.asked)}
+        notes = {"layout": layouts.layout_notes(self.plan, self.asked), **self.notes()}
         publish = partial(self.store.publish, copied, self._incarnation, notes)
         self._calls.post(f"publishing snapshot {pending.slot}", publish, partial(self._after_publish, number, attempts, copied))
 
@@ -384,7 +403,7 @@ class CoordinatorSnapshots:
         newest = self.newest
         if newest is None or newest is before:
             return  # the attempt was given up meanwhile
-        self._published_s = clock.monotonic()
+        self._newest, self._newest_s = manifest.number, clock.monotonic()
         self.manifest = manifest
         if manifest.kind == "final":
             self.final = manifest

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
@@ -30,6 +30,8 @@ END_S = 30.0
 """How long a job that has failed waits for a commit that is under way; else it ends as if its process had died in it."""
 CANCELLED_S = 2.0
 """The same of a job that is cancelled, whose driver does not wait for long."""
+SURVIVED = "survived"
+"""The note of a snapshot that tells how many failures there were before it."""
 _log = logging.getLogger(__name__)
 
 
@@ -60,8 +62,8 @@ class StoredJob:
         self._calls = job.store_thread
         self.run: str | None = None
         """Tells this coordinator's run from others in the store."""
-        self.earlier: Collection[str] = ()
-        """The runs of the coordinators that died before."""
+        self.earlier: tuple[str, ...] = ()
+        """The runs of the coordinators that died before, the first one first."""
         self.has_begun = False
         """Whether the job is known to have run: then the store has snapshots, or is away."""
         self.keeper: KeeperId | None = None
@@ -132,7 +134,21 @@ class StoredJob:
             calls=job.sink_calls,
             claimed=self._await_lease,
         )
-        return CoordinatorSnapshots(job.plan, store, job=job.job, secret=job.secret, journal=job.journal, calls=self._calls)
+        snapshots = CoordinatorSnapshots(job.plan, store, job=job.job, secret=job.secret, journal=job.journal, calls=self._calls)
+        snapshots.notes = self._notes
+        return snapshots
+
+    def _notes(self) -> dict[str, Any]:
+        """What the coordinator after this one has to know: how many failures coordinators have survived, and in which job, by its first
+        run. Those that coordinators died of are known by their runs."""
+        first = self.earlier[0] if self.earlier else self.run
+        return {SURVIVED: [first, self._job.failures - len(self.earlier)]}
+
+    def _take_over_failures(self, notes: Mapping[str, Any]) -> None:
+        """Count what the coordinators before this one have survived, as the notes of the snapshot tell it."""
+        first, survived = notes.get(SURVIVED, (None, 0))
+        if self.earlier and first == self.earlier[0]:
+            self._job.failures += survived
 
     def _await_lease(self) -> None:
         """The store is claimed: wait for a coordinator before this one, which may live, to see that."""
@@ -147,6 +163,7 @@ class StoredJob:
             self._answered.append(self._not_read(effect, error))
             return
         job.snapshots = snapshots
+        self._take_over_failures(snapshots.manifest.notes)
         snapshots.on_published = self._published
         if snapshots.resume_complete():
             self._answered.append(lead.FoundComplete())

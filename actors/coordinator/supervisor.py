@@ -103,8 +103,9 @@ class Supervisor:
             asked_s: when the driver began to start this actor, by ``time.time()``: the start of a job counts from there.
         """
         self._began_s = clock.time() if asked_s is None else min(clock.time(), asked_s)
-        self._stored.run, self._stored.earlier = run, earlier
+        self._stored.run, self._stored.earlier = run, tuple(earlier)
         self._stored.has_begun, self._stored.keeper = has_begun, keeper
+        self._job.failures = len(earlier)
         try:
             self._tell(lead.Cancel() if self._job.cancelled.is_set() else recovery.Begin(bool(earlier), failures))
             while self._outcome is None:
@@ -270,7 +271,7 @@ class Supervisor:
                 job.running.clear()
                 self._rescaler.stop()
             case recovery.Survived(failure, number, delay_s):
-                job.failures = self._leader.recovery.failures
+                job.failures += 1
                 later = f" in {delay_s:.1f} s" if delay_s else ""
                 facts = (job.name, number, job.config.failures_survived, failure.who, failure.message, later)
                 _log.warning("job %r: failure %d of at most %d: %s: %s; resuming from the last snapshot%s", *facts)

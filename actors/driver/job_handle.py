@@ -291,7 +291,8 @@ class RayJobHandle(Job):
         line = self._line
         try:
             look = self._ask("look", timeout_s=GLANCE_S, default=Look(JobState.STARTING))
-            taken, interval_s, failures = self._ask("look_at_snapshots", timeout_s=GLANCE_S, default=(None, None, 0))
+            unknown = (None, None, self._seen.failures, None)
+            taken, interval_s, failures, late = self._ask("look_at_snapshots", timeout_s=GLANCE_S, default=unknown)
         except NoAnswer:
             return dataclasses.replace(self._seen, silent=(line.silence(GLANCE_S), *self._seen.silent))
         stages = []
@@ -301,7 +302,7 @@ class RayJobHandle(Job):
             batches, records = sum(r.batches_in for r in mine), sum(r.records_in for r in mine)
             stages.append(StageProgress(stage.name, view[0], view[1], batches, records, len(mine)))
         told = JobProgress(
-            look.state, tuple(stages), look.active, taken, interval_s, failures, scaling=self.look_at_scaling(), silent=look.silent
+            look.state, tuple(stages), look.active, taken, interval_s, failures, self.look_at_scaling(), look.silent, late
         )
         self._seen = dataclasses.replace(told, silent=())
         return told
@@ -311,7 +312,9 @@ class RayJobHandle(Job):
             return JobStatus(self.name, self._outcome.state, clock.time())
         line = self._line
         try:
-            told: JobStatus = self._ask("status", timeout_s=GLANCE_S, default=JobStatus(self.name, JobState.STARTING, clock.time()))
+            failures = max(self._status.failures, self._seen.failures)
+            starts_again = JobStatus(self.name, JobState.STARTING, clock.time(), failures=failures)
+            told: JobStatus = self._ask("status", timeout_s=GLANCE_S, default=starts_again)
         except NoAnswer:
             return dataclasses.replace(self._status, silent=(line.silence(GLANCE_S), *self._status.silent))
         self._status = dataclasses.replace(told, silent=())

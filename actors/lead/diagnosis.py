@@ -94,6 +94,8 @@ class Facts:
     snapshots_given_up: int = 0
     """Since the last one that succeeded."""
     why_given_up: str = ""
+    snapshots_wait: str = ""
+    """What takes long of them, in words."""
     coordinator: Activity | None = None
     """The call of a sink, in the coordinator, that takes long."""
 
@@ -296,6 +298,9 @@ def _job(facts: Facts) -> Iterable[Finding]:
     if facts.snapshots_given_up:
         times = _number(facts.snapshots_given_up, "snapshot")
         yield Finding(Cause.STORE_AWAY, f"waits for its store: {times} in a row failed, the last because {facts.why_given_up}.")
+    is_known = facts.coordinator is not None or any(report.waits.aligning is not None for report in facts.replicas.values())
+    if facts.snapshots_wait and not is_known:
+        yield Finding(Cause.STORE_AWAY, f"waits for its store: {facts.snapshots_wait}.")
     if facts.coordinator is not None:
         told = f"waits for the coordinator, which is in {facts.coordinator}."
         yield Finding(Cause.SINK, told, time=facts.coordinator.time, since_s=facts.coordinator.for_s)

@@ -405,8 +405,8 @@ class SnapshotLeader:
         if snapshots.expired(now_s):
             pending = snapshots.pending
             assert pending is not None
-            missing = ", ".join(f"{name!r}[{replica}]" for name, replica in snapshots.missing[:5])
-            self._give_up(pending.number, f"it took longer than {snapshots.timeout_s} s; missing: {missing}", now_s, effects)
+            why = f"it took longer than {snapshots.timeout_s} s; missing: {snapshots.told_missing}"
+            self._give_up(pending.number, why, now_s, effects)
         if not self.may_begin:
             return
         if self._waiting:

@@ -10,6 +10,7 @@ from rayad.actors.local.snapshots import LocalSnapshots
 from rayad.actors.local.statistics import readings_of
 from rayad.actors.replica.report import ReplicaReport
 from rayad.actors.replica.user_errors import raise_located
+from rayad.actors.status.snapshots_late import SnapshotsLate
 from rayad.actors.status.taking import Seen, StatusTaker
 from rayad.dataflow.plan import Plan
 
@@ -34,7 +35,13 @@ def progress_of(state: JobState, network: Network, kept: LocalSnapshots | None) 
     if kept is None:
         return JobProgress(state, tuple(stages), active)
     newest = kept.taken[-1] if kept.taken else None
-    return JobProgress(state, tuple(stages), active, newest, kept.snapshots.interval_s, kept.failures)
+    return JobProgress(state, tuple(stages), active, newest, kept.snapshots.interval_s, kept.failures, snapshots_late=_late(kept))
+
+
+def _late(kept: LocalSnapshots) -> SnapshotsLate | None:
+    """Of snapshots that fail; nothing takes long in a runtime whose clock is its steps."""
+    failing, newest = kept.leader.failing, kept.taken[-1].number if kept.taken else None
+    return SnapshotsLate(failing.attempts, why=failing.why, newest=newest) if failing is not None else None
 
 
 def status_of(name: str, state: JobState, network: Network, kept: LocalSnapshots | None, taker: StatusTaker, events: int) -> JobStatus:
@@ -51,7 +58,9 @@ def status_of(name: str, state: JobState, network: Network, kept: LocalSnapshots
     newest = kept.taken[-1] if kept is not None and kept.taken else None
     interval_s, failures = (kept.snapshots.interval_s, kept.failures) if kept is not None else (None, 0)
     active = len(network.tracker.active())
-    seen = Seen(state, network.steps, reports, readings_of(network), views, active, failures, newest, None, interval_s, events=events)
+    late = _late(kept) if kept is not None else None
+    found = (reports, readings_of(network), views, active, failures, newest, None, interval_s)
+    seen = Seen(state, network.steps, *found, events=events, snapshots_late=late)
     return taker.take(network.plan, seen)
 
 

@@ -87,7 +87,8 @@ class Story:
         A status without vertices (the job starts again, or has ended) leaves the figures as they were last seen.
         """
         if not status.vertices:
-            status = replace(self._status, state=status.state, at_s=status.at_s, silent=status.silent)
+            late = status.snapshots_late
+            status = replace(self._status, state=status.state, at_s=status.at_s, silent=status.silent, snapshots_late=late)
         if why is not None:
             self._why, self._why_s = why, status.at_s
         has_news = events is not None and tuple(events) != self._events
@@ -205,8 +206,10 @@ def _frontiers(status: JobStatus) -> object:
 
 def _without_clocks(status: JobStatus) -> JobStatus:
     newest = status.snapshot
+    late = status.snapshots_late
     vertices = tuple(replace(vertex, lag_s=None) for vertex in status.vertices)
-    return replace(status, at_s=0.0, window_s=0.0, snapshot=replace(newest, age_s=None) if newest is not None else None, vertices=vertices)
+    still = replace(status, snapshots_late=replace(late, doing_s=None, age_s=None) if late is not None else None)
+    return replace(still, at_s=0.0, window_s=0.0, snapshot=replace(newest, age_s=None) if newest is not None else None, vertices=vertices)
 
 
 def _as_shown(status: JobStatus) -> object:

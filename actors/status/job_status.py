@@ -12,6 +12,7 @@ from typing import Any
 
 from rayad.actors.lead.job_leader import JobState
 from rayad.actors.status.silent import Silent
+from rayad.actors.status.snapshots_late import SnapshotsLate
 from rayad.dataflow.operators.bad_records import SetAside
 from rayad.progress import Timestamp
 
@@ -169,6 +170,8 @@ class JobStatus:
     """Who did not answer: the figures of these are what they told last."""
     events: int = 0
     """How many events the journal has had."""
+    snapshots_late: SnapshotsLate | None = None
+    """Snapshots that fail, take long or do not come; None: they come in time."""
     set_aside: tuple[SetAside, ...] = ()
     """By operator, of all its replicas, since they started: records on which it failed, with ``on_error="skip"``."""
 

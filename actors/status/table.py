@@ -35,7 +35,8 @@ def heading(status: JobStatus) -> list[str]:
         f"{one.count:,} record{'s' if one.count > 1 else ''} set aside by {one.operator!r} ({one.line}), the last one for {one.error}"
         for one in status.set_aside
     )
-    return [", ".join(facts), _snapshot(status), *bad, *map(str, status.silent)]
+    late = [str(status.snapshots_late)] if status.snapshots_late is not None else []
+    return [", ".join(facts), _snapshot(status), *late, *bad, *map(str, status.silent)]
 
 
 def _snapshot(status: JobStatus) -> str:

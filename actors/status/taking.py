@@ -14,6 +14,7 @@ from rayad.actors.lead.job_leader import JobState
 from rayad.actors.replica.report import ReplicaReport
 from rayad.actors.status.job_status import EdgeStatus, JobStatus, ReplicaStatus, SnapshotStatus, VertexStatus
 from rayad.actors.status.silent import Silent
+from rayad.actors.status.snapshots_late import SnapshotsLate
 from rayad.autoscale import JobSample, ReplicaReading, sample_between
 from rayad.autoscale.samples import ReplicaSample
 from rayad.dataflow.logical_graph import NodeKind
@@ -47,6 +48,7 @@ class Seen:
     snapshot_interval_s: float | None = None
     silent: tuple[Silent, ...] = ()
     events: int = 0
+    snapshots_late: SnapshotsLate | None = None
 
 
 class StatusTaker:
@@ -81,7 +83,7 @@ class StatusTaker:
         window_s = sample.duration_s if sample is not None else 0.0
         return JobStatus(
             self._name, seen.state, seen.now_s, window_s, tuple(vertices), edges, seen.active, seen.failures,
-            _newest(seen), seen.snapshot_interval_s, seen.silent, seen.events, _set_aside(reports.values()),
+            _newest(seen), seen.snapshot_interval_s, seen.silent, seen.events, seen.snapshots_late, _set_aside(reports.values()),
         )  # fmt: skip
 
     def _sample(self, seen: Seen) -> JobSample | None:

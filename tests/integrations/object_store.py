@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import RLock
 from typing import Any
 from uuid import uuid4
@@ -34,6 +34,8 @@ class ObjectStore:
 
     endpoint: str
     bucket: str
+    pid: int = 0
+    """Of the server's process, where it has one of its own."""
 
     def uri(self, path: str) -> str:
         """The URI of an object in the bucket, with all that any process needs to open it."""
@@ -69,7 +71,7 @@ def serving_apart(address: str = "127.0.0.1") -> Iterator[ObjectStore]:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            yield with_bucket(process.stdout.readline().strip())
+            yield replace(with_bucket(process.stdout.readline().strip()), pid=process.pid)
         finally:
             process.stdin.close()  # which it waits for
 

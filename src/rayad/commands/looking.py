@@ -39,6 +39,8 @@ def status(name: str, address: str | None, as_json: bool) -> None:
         on_cluster.print_json({"name": name, **on_cluster.plain(told)})
         return
     click.echo(f"job {name!r}: {told.state.value}, {told.failures} failures survived; {_snapshot(told)}")
+    if told.snapshots_late is not None:
+        click.echo(str(told.snapshots_late))
     header = ("vertex", "replicas", "frontier", "waits", "batches", "records")
     on_cluster.print_table(header, [_row(each) for each in told.stages])
     for silent in told.silent:
