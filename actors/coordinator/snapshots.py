@@ -215,11 +215,11 @@ class CoordinatorSnapshots:
             self._plane = None
 
     def _look_back(self) -> None:
-        """Learn from which snapshot the run goes on, and how old that is, which only the journal knows."""
-        number = self.manifest.notes.get("stands_for")
+        """Learn from which snapshot the run goes on, and how old that is, which only the journal knows: else it counts from now."""
+        self._newest = self.manifest.notes.get("stands_for")
         for event in reversed(self._journal.events):
-            if event.kind == "snapshot" and event.facts.get("number") == number:
-                self._newest, self._newest_s = number, clock.monotonic() - max(0.0, clock.time() - event.at_s)
+            if event.kind == "snapshot" and event.facts.get("number") == self._newest:
+                self._newest_s -= max(0.0, clock.time() - event.at_s)
                 return
 
     def close_journal(self) -> None:

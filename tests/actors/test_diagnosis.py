@@ -1,4 +1,4 @@
-"""Why a job does not move: each of the twelve situations planted as facts, with the whole sentence; and what comes before what."""
+"""Why a job does not move: each of the thirteen situations planted as facts, with the whole sentence; and what comes before what."""
 
 from __future__ import annotations
 
@@ -113,6 +113,12 @@ SITUATIONS: dict[str, tuple[Facts, Cause, ReplicaName | None, str]] = {
         None,
         "waits for its store: 3 snapshots in a row failed, the last because 'counts'[0] could not write its part: Connection refused.",
     ),
+    "store hangs": (
+        facts(snapshots_wait="publishing snapshot 8 has taken 45.0 s so far"),
+        Cause.STORE_AWAY,
+        None,
+        "waits for its store: publishing snapshot 8 has taken 45.0 s so far.",
+    ),
     "stopped replica": (
         facts(at("counts", 1), missing=(Missing("'counts'[1]", ("counts", 1), NODE, 2.0, peers=2, alive=2),)),
         Cause.STOPPED,
@@ -170,6 +176,13 @@ def test_a_writer_that_does_not_return_is_a_slow_sink() -> None:
         Cause.SINK,
         f"waits for 'out'[0] on node {NODE}, which is in a sink's on_recv at (3) for 12.0 s, in predict (model.py:80).",
     )
+
+
+def test_a_snapshot_that_aligns_and_a_commit_that_hangs_are_told_once() -> None:
+    wait = {"snapshots_wait": "snapshot 8, which lacks the parts of 'join'[0], has taken 45.0 s so far"}
+    aligning = facts(at("join", aligning=7, aligning_s=3.0, missing=(("maps", 1),)), **wait)
+    assert [one.cause for one in diagnose(aligning)] == [Cause.ALIGNING, Cause.IDLE_INPUT]
+    assert [one.cause for one in diagnose(facts(coordinator=ON, **wait))] == [Cause.SINK, Cause.IDLE_INPUT]
 
 
 def test_evenly_spread_work_is_no_skew() -> None:

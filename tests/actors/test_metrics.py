@@ -15,6 +15,7 @@ from rayad.actors.coordinator.metrics import COUNTERS, OF_JOBS, OF_REPLICAS, OF_
 from rayad.actors.job import JobState, JobStatus
 from rayad.actors.scaling import metrics as of_scaling
 from rayad.actors.status.job_status import ReplicaStatus, SnapshotStatus, VertexStatus
+from rayad.actors.status.snapshots_late import SnapshotsLate
 from rayad.dataflow.operators.bad_records import SetAside
 
 DASHBOARD = Path(__file__).parents[2] / "docs" / "grafana" / "rayad.json"
@@ -65,6 +66,26 @@ def test_gauges_are_of_the_newest_status_and_counters_of_all(monkeypatch: pytest
     assert (values("rayad_failures"), values("rayad_snapshots")) == ({("words",): 2.0}, {("words",): 1.0})
     assert values("rayad_records_set_aside") == {("words", "parse"): 4.0}
     assert values("rayad_snapshot_bytes") == {("words",): 2000}
+
+
+def test_failures_that_earlier_coordinators_have_counted_are_not_counted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: dict[str, Told] = {}
+
+    def make(name: str, text: str, tag_keys: tuple[str, ...]) -> Told:
+        return made.setdefault(name, Told(name, text, tag_keys))
+
+    monkeypatch.setattr(metrics.metrics, "Gauge", make)
+    monkeypatch.setattr(metrics.metrics, "Counter", make)
+    shown = JobMetrics("words", succeeds=True)
+    shown.show(JobStatus("words", JobState.STARTING, failures=1))  # what the one before has survived is not known yet
+    assert made["rayad_failures"].values == {}
+    late = SnapshotsLate(3, why="the disk is full")
+    for failures in (4, 4, 6):
+        shown.show(JobStatus("words", JobState.RUNNING, failures=failures, snapshots_late=late))
+    assert made["rayad_failures"].values == {("words",): 3.0}  # the death of the one before, and two more
+    assert made["rayad_snapshots_given_up"].values == {("words",): 3}
+    shown.show(JobStatus("words", JobState.RUNNING, failures=6))
+    assert made["rayad_snapshots_given_up"].values == {("words",): 0}
 
 
 def test_every_metric_of_the_dashboard_exists() -> None:

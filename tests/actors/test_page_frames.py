@@ -12,6 +12,7 @@ from rayad.actors.job import JobState, JobStatus
 from rayad.actors.status.frames import EVENTS_SHOWN, POINTS_MOST, STILL_S, Story, Wanted, graph_of, newest_of_each_group
 from rayad.actors.status.job_status import EdgeStatus, ReplicaStatus, SnapshotStatus, VertexStatus
 from rayad.actors.status.journal import JobEvent
+from rayad.actors.status.snapshots_late import SnapshotsLate
 from rayad.actors.status.table import HEADER, vertex_cells
 from rayad.progress import Timestamp
 
@@ -55,6 +56,18 @@ def test_a_frame_is_due_when_a_frontier_has_passed_or_something_changed_and_not_
     assert told(story, JobStatus("words", JobState.FAILED, 106.0), (RUNNING, FAILURE)), "the job is in another state"
     assert (story.number, story.is_over) == (5, True)
     assert [vertex["name"] for vertex in story.frame(0)["vertices"]] == ["lines", "<counts>"], "as it was last seen"
+
+
+def test_snapshots_that_fail_are_shown_and_their_clocks_make_no_frame_due() -> None:
+    story, late = Story("words"), SnapshotsLate(2, 90.0, "the disk is full", newest=5, age_s=3.0)
+    told(story, at(100.0))
+    assert told(story, at(101.0, snapshots_late=late))
+    assert story.frame(0)["heading"][2] == "snapshots fail since 1970-01-01 00:01:30 UTC: 2 in a row, the last because the disk is full"
+    assert not told(story, at(102.0, snapshots_late=replace(late, age_s=4.0)))
+    assert told(story, at(103.0, snapshots_late=replace(late, given_up=3)))
+    starts_again = replace(JobStatus("words", JobState.STARTING, 104.0), snapshots_late=replace(late, doing="beginning", doing_s=11.0))
+    assert told(story, starts_again)
+    assert story.frame(0)["heading"][2].endswith("; beginning takes long")
 
 
 def test_the_journal_is_asked_for_when_it_has_grown_and_the_reason_when_no_frontier_moves() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
@@ -12,6 +13,7 @@ from rayad.actors.driver.top import follow, shown
 from rayad.actors.job import JobState, JobStatus
 from rayad.actors.status.job_status import ReplicaStatus, SnapshotStatus, VertexStatus
 from rayad.actors.status.silent import Silent
+from rayad.actors.status.snapshots_late import SnapshotsLate
 from rayad.actors.status.table import as_html, as_lines
 from rayad.progress import Timestamp
 
@@ -51,6 +53,15 @@ def test_plain_lines_of_vertices_and_replicas() -> None:
         "  [0] h1:41                12.0k     12   75%   25%              0%  3 (4.10kB)  2.00MB",
         "  [1] h2:42        silent  4.00k      4   25%   50%             25%           -       -",
     ]
+
+
+def test_snapshots_that_fail_are_told_behind_the_newest_one() -> None:
+    late = SnapshotsLate(2, 1_790_000_000.0, "the disk is <full>", newest=5, age_s=3.0)
+    fails = "snapshots fail since 2026-09-21 14:13:20 UTC: 2 in a row, the last because the disk is <full>"
+    told = f"{fails}; the newest snapshot, 5, is 3.0 s old"
+    assert as_lines(replace(STATUS, snapshots_late=late)).splitlines()[2] == told
+    assert "the disk is &lt;full&gt;" in as_html(replace(STATUS, snapshots_late=late))
+    assert replace(STATUS, snapshots_late=late).as_json()["snapshots_late"]["why"] == "the disk is <full>"
 
 
 def test_the_html_is_whole_and_needs_nothing_from_outside() -> None:

@@ -99,10 +99,12 @@ class Snapshots:
     call: Callable[[], None] | None = None
     """Posted at the first look, as a commit is."""
     log: list[str]
+    found: dict[str, Any] = {}  # noqa: RUF012
+    """The notes of what the run goes on from."""
 
     def __init__(self, plan: Any, store: Any, calls: StoreThread, **_: Any) -> None:
         self.calls = calls
-        self.manifest = Manifest(0, "job", {}, 128, ())
+        self.manifest = Manifest(0, "job", {}, 128, (), notes=self.found)
         self.final: Manifest | None = None
         self.taken: list[Any] = []
         self.on_published: Callable[[Manifest], None] = lambda manifest: None
@@ -294,6 +296,8 @@ def test_cancel_ends_a_job_whose_store_does_not_answer_at_its_beginning(monkeypa
     finally:
         may_end.set()
     assert stage.log == ["end"]
+
+
 def test_a_job_that_another_run_has_taken_over_fails_and_is_not_resumed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     told = "another run of job 'job' has claimed '/jobs' (snapshot 2)"
     outcome, stage = supervised(monkeypatch, tmp_path, {}, superseded=told)
@@ -304,3 +308,25 @@ def test_a_job_that_another_run_has_taken_over_fails_and_is_not_resumed(monkeypa
 def test_a_successor_that_is_cancelled_while_it_waits_begins_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     outcome, stage = supervised(monkeypatch, tmp_path, {}, is_cancelled=True)
     assert (outcome.state, stage.log) == (JobState.CANCELLED, ["end"])
+
+
+def test_failures_are_counted_over_coordinators_of_a_job_and_not_over_jobs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Regression: a coordinator that took the place of one that died began to count at 0."""
+    made_notes: list[dict[str, Any]] = []
+
+    def count(kept: Any, run: str, earlier: tuple[str, ...]) -> int:
+        monkeypatch.setattr(Snapshots, "found", kept)
+        supervisor, _ = made(monkeypatch, tmp_path, {1: "v0.0"})
+        outcome = supervisor.run(run, earlier)
+        assert outcome.state is JobState.COMPLETE
+        snapshots: Any = supervisor._job.snapshots
+        made_notes.append(snapshots.notes())
+        return outcome.statistics.failures
+
+    assert count({}, "a", ()) == 1
+    assert made_notes[-1] == {"survived": ["a", 1]}
+    assert count(made_notes[-1], "b", ("a",)) == 3, "two in coordinators, and the death of the first"
+    assert made_notes[-1] == {"survived": ["a", 2]}
+    assert count(made_notes[-1], "c", ("a", "b")) == 5
+    assert count(made_notes[-1], "d", ()) == 1, "another job, resumed by hand"
+    assert count(made_notes[-1], "e", ("x",)) == 2

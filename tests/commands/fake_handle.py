@@ -28,6 +28,7 @@ class Handle:
         self.state = JobState.RUNNING
         self.name = "wordcount"
         self.fails = fails
+        self.seen = PROGRESS
 
     def _note(self, call: str, *arguments: Any) -> None:
         self.calls.append((call, *arguments))
@@ -36,7 +37,7 @@ class Handle:
 
     def progress(self) -> JobProgress:
         self._note("progress")
-        return PROGRESS
+        return self.seen
 
     def status(self) -> JobStatus:
         self._note("status")

@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,12 @@ from click.testing import CliRunner, Result
 import rayad as rd
 from rayad.actors.cluster.joining import NoCluster
 from rayad.actors.driver.attached_job import NoSuchJob
+from rayad.actors.status.snapshots_late import SnapshotsLate
 from rayad.cli import main
 from rayad.commands import on_cluster
 from rayad.commands.on_cluster import Exit
 from rayad.commands.run import wait
-from tests.commands.fake_handle import Handle, attached
+from tests.commands.fake_handle import PROGRESS, Handle, attached
 
 
 @pytest.fixture
@@ -49,6 +51,15 @@ def test_status_shows_each_vertex_and_who_is_silent(handle: Handle) -> None:
         ["counts", "2", "(5, <0>), (5, <1>), (5, <2>) and 2 more", "(5)", "30", "1,200"],
     ]
     assert lines[-1] == "'counts'[1] on node 10.0.0.2 has not answered for 4.0 s: its process is stopped, or its node is gone"
+
+
+def test_status_says_that_snapshots_fail(handle: Handle) -> None:
+    late = SnapshotsLate(3, 1_790_000_000.0, "the disk is full", newest=4, age_s=95.2)
+    handle.seen = replace(PROGRESS, snapshots_late=late)
+    fails = "snapshots fail since 2026-09-21 14:13:20 UTC: 3 in a row, the last because the disk is full"
+    told = f"{fails}; the newest snapshot, 4, is 95.2 s old"
+    assert call("status", "wordcount").output.splitlines()[1] == told
+    assert json.loads(call("status", "wordcount", "--json").output)["snapshots_late"]["given_up"] == 3
 
 
 def test_status_in_json_has_all_of_it(handle: Handle) -> None:
