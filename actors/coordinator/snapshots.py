@@ -82,7 +82,7 @@ class CoordinatorSnapshots:
         self._tickets = count()
         self._savepoints: dict[int, Future[str]] = {}
         self._over = ""
-        self._newest: int | None = None  # number of the newest snapshot, also of an earlier run that this one goes on from
+        self._newest: int | None = None  # number of the newest snapshot, also of an earlier run that this one resumes from
         self._newest_s = clock.monotonic()
         self._is_live = self._is_connected = False
         self._is_finished = False
@@ -215,7 +215,7 @@ class CoordinatorSnapshots:
             self._plane = None
 
     def _look_back(self) -> None:
-        """Learn from which snapshot the run goes on, and how old that is, which only the journal knows: else it counts from now."""
+        """Learn from which snapshot the run resumes, and how old that is, which only the journal knows: else it counts from now."""
         self._newest = self.manifest.notes.get("stands_for")
         for event in reversed(self._journal.events):
             if event.kind == "snapshot" and event.facts.get("number") == self._newest:
