@@ -83,7 +83,7 @@ class CoordinatorSnapshots:
         self._savepoints: dict[int, Future[str]] = {}
         self._over = ""
         self._newest: int | None = None  # number of the newest snapshot, also of an earlier run that this one resumes from
-        self._newest_s = clock.monotonic()
+        self._newest_s = self._live_s = clock.monotonic()
         self._is_live = self._is_connected = False
         self._is_finished = False
         self._saved = threading.Condition()
@@ -140,7 +140,9 @@ class CoordinatorSnapshots:
     def late(self) -> SnapshotsLate:
         """How old the newest snapshot is, which attempts have failed since, and what the one under way lacks."""
         now_s, failing = clock.monotonic(), self.leader.failing
-        known = SnapshotsLate(newest=self._newest, age_s=self.age_s, interval_s=self.interval_s if self.final is None else None)
+        is_awaited = self._is_live and self.final is None
+        awaited_s = now_s - max(self._live_s, self._newest_s) if is_awaited else None
+        known = SnapshotsLate(newest=self._newest, age_s=self.age_s, awaited_s=awaited_s, interval_s=self.interval_s)
         if failing is not None:
             since_s = clock.time() - (now_s - failing.since_s)
             known = replace(known, given_up=failing.attempts, since_s=since_s, why=failing.why)
@@ -166,7 +168,7 @@ class CoordinatorSnapshots:
 
     def go(self) -> None:
         """All replicas run: the interval to the next snapshot begins."""
-        self._is_live = True
+        self._is_live, self._live_s = True, clock.monotonic()
 
     def find_newest(self) -> Found:
         """In the thread of the store: what a recovery resumes from. Sinks are brought to that: nothing of theirs may be under way."""

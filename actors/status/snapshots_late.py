@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 LONG_S = 10.0
 """A snapshot, or a call of the store, that takes longer is told."""
 INTERVALS = 3
-"""A newest snapshot is late when it is so many intervals, and LONG_S, old."""
+"""A snapshot that has been awaited for so many intervals, and LONG_S, is overdue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,8 @@ class SnapshotsLate:
     """Number of the newest snapshot; None: there is none yet."""
     age_s: float | None = None
     """How old that is, or for how long the job has run without one; None: not known."""
+    awaited_s: float | None = None
+    """For how long the next one has been awaited: since the newest one, or since the job runs, if that is later. None: it is not."""
     interval_s: float | None = None
     """Seconds between two snapshots as they should be; None: on demand only."""
 
@@ -61,15 +63,15 @@ class SnapshotsLate:
 
 
 def late_of(late: SnapshotsLate) -> SnapshotsLate | None:
-    """What is told of this: nothing where no attempt has failed, nothing takes long, and the newest snapshot is as old as it may be.
+    """What is told of this: nothing where no attempt has failed, nothing takes long, and the next snapshot is not overdue.
 
-    >>> late_of(SnapshotsLate(doing="publishing snapshot 7", doing_s=9.9, newest=6, age_s=12.9, interval_s=1.0)) is None
+    >>> late_of(SnapshotsLate(doing="publishing snapshot 7", doing_s=9.9, newest=6, age_s=12.9, awaited_s=12.9, interval_s=1.0)) is None
     True
-    >>> print(late_of(SnapshotsLate(doing="publishing snapshot 7", doing_s=9.9, newest=6, age_s=13.1, interval_s=1.0)))
+    >>> print(late_of(SnapshotsLate(doing="publishing snapshot 7", doing_s=9.9, newest=6, age_s=13.1, awaited_s=13.1, interval_s=1.0)))
     the newest snapshot, 6, is 13.1 s old, although one is due every 1 s
     """
     takes_long = late.doing_s is not None and late.doing_s >= LONG_S
-    is_old = late.interval_s is not None and late.age_s is not None and late.age_s > INTERVALS * late.interval_s + LONG_S
+    is_old = late.interval_s is not None and late.awaited_s is not None and late.awaited_s > INTERVALS * late.interval_s + LONG_S
     if not (late.given_up or takes_long or is_old):
         return None
     return late if takes_long else replace(late, doing="", doing_s=None)

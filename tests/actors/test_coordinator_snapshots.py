@@ -189,8 +189,9 @@ def test_a_publication_that_fails_is_given_up_and_told_until_one_succeeds(tmp_pa
     monkeypatch.setattr(job.store, "publish", full)
     began_s = time.time()
     try:
-        assert (job.snapshots.late.given_up, job.snapshots.late.newest) == (0, None)
+        assert (job.snapshots.late.given_up, job.snapshots.late.newest, job.snapshots.late.awaited_s) == (0, None, None)
         job.snapshots.go()
+        assert job.snapshots.late.awaited_s is not None
         job.until(lambda: job.snapshots.late.given_up >= 3, "three attempts have failed")
         late = job.snapshots.late
         assert (late.why, late.newest, late.interval_s) == ("cannot publish: No space left on device", None, 0.001)

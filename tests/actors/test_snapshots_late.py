@@ -11,7 +11,7 @@ from rayad.actors.status.snapshots_late import INTERVALS, LONG_S, SnapshotsLate,
 IN_TIME = SnapshotsLate(newest=7, age_s=5.0, interval_s=2.0)
 FULL = replace(IN_TIME, given_up=3, since_s=1_790_000_000.0, why="the disk is full", age_s=8.0)
 SLOW = replace(IN_TIME, doing="publishing snapshot 8", doing_s=LONG_S, age_s=12.5)
-OLD = replace(IN_TIME, age_s=INTERVALS * 2.0 + LONG_S + 0.1)
+OLD = replace(IN_TIME, age_s=86_400.0, awaited_s=INTERVALS * 2.0 + LONG_S + 0.1)
 FAILS = "snapshots fail since 2026-09-21 14:13:20 UTC: 3 in a row, the last because the disk is full"
 
 
@@ -29,8 +29,8 @@ FAILS = "snapshots fail since 2026-09-21 14:13:20 UTC: 3 in a row, the last beca
         ),
         (replace(FULL, doing="snapshot 8", doing_s=LONG_S - 0.1), f"{FAILS}; the newest snapshot, 7, is 8.0 s old"),
         (SLOW, "publishing snapshot 8 has taken 10.0 s so far; the newest snapshot, 7, is 12.5 s old"),
-        (OLD, "the newest snapshot, 7, is 16.1 s old, although one is due every 2 s"),
-        (replace(OLD, newest=None), "there has been no snapshot for 16.1 s, although one is due every 2 s"),
+        (OLD, "the newest snapshot, 7, is 86400.0 s old, although one is due every 2 s"),
+        (replace(OLD, newest=None, age_s=16.1), "there has been no snapshot for 16.1 s, although one is due every 2 s"),
     ],
 )
 def test_what_is_late_is_told_in_one_line(late: SnapshotsLate, told: str) -> None:
@@ -42,7 +42,8 @@ def test_what_is_late_is_told_in_one_line(late: SnapshotsLate, told: str) -> Non
     [
         IN_TIME,
         replace(SLOW, doing_s=LONG_S - 0.1),
-        replace(OLD, age_s=INTERVALS * 2.0 + LONG_S),
+        replace(OLD, awaited_s=INTERVALS * 2.0 + LONG_S),
+        replace(OLD, awaited_s=None),  # it was resumed after a day, and starts
         replace(OLD, interval_s=None),
         SnapshotsLate(),
     ],
