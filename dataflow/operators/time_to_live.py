@@ -24,8 +24,8 @@ from rayad.dataflow.operators.state.waiting import Batches, ByKey, Waiting
 from rayad.dataflow.operators.stateless import Element, Gatherer
 from rayad.dataflow.operators.windows.watermarks import Marks
 from rayad.dataflow.records.batches import keyed_columns, to_rows
-from rayad.dataflow.records.calling import mapped
 from rayad.dataflow.records.event_times import compared, event_time, later, length_from_zero, watermark_of
+from rayad.dataflow.records.moments import keys_in
 from rayad.dataflow.records.selectors import KeySelector, ValueSelector, require_columns
 from rayad.dataflow.vertex import EndVertex, VertexContext, begin
 from rayad.progress import DataflowError, Timestamp
@@ -64,7 +64,7 @@ class LastTimes(Element):
     def apply(self, batch: Any) -> Any:
         time_of, rows = self.times.row_value(), to_rows(batch)
         found: dict[Any, Any] = {}
-        for key, row in zip(mapped(self.key.row_key(), rows), rows, strict=True):
+        for key, row in zip(self.key.keys_of(rows), rows, strict=True):
             moment = event_time(time_of(row), row)
             try:
                 found[key] = later(found.get(key), moment)
@@ -103,8 +103,8 @@ class LargestTimes(Gatherer):
 def pairs_of(batch: pa.RecordBatch) -> Iterator[tuple[Any, Any]]:
     """What :class:`LargestTimes` gave, as :class:`LastTimes` has it."""
     width = keyed_columns(batch.schema) or 1
-    *keys, moments, _ = (column.to_pylist() for column in batch.columns)
-    return zip(keys[0] if width == 1 else zip(*keys, strict=True), moments, strict=True)
+    keys = keys_in(batch.columns[:width])
+    return ((key, event_time(time, key)) for key, time in zip(keys, batch.column(width).to_pylist(), strict=True))
 
 
 class _Inside(VertexContext):

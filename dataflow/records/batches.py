@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayad.dataflow.records.exact import Inexact, array_of, cast_batch, needs_look, require_python
+from rayad.dataflow.records.moments import moments_of
 from rayad.progress import DataflowError, show
 
 ROWS_KEY = b"rayad.rows"
@@ -69,7 +70,7 @@ def to_rows(batch: Any) -> list[Any]:
     if keys is None:
         rows: list[Any] = batch.to_pylist()
         return rows
-    columns = [column.to_pylist() for column in batch.columns]
+    columns = [moments_of(column) if at < keys else column.to_pylist() for at, column in enumerate(batch.columns)]
     if batch.schema.metadata[ROWS_KEY].startswith(b"named"):
         names = batch.schema.names[keys:]
         values = [dict(zip(names, row, strict=True)) for row in zip(*columns[keys:], strict=True)]

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
+from rayad.dataflow.records.moments import moment
 from rayad.progress import DataflowError, show
 
 _REFUSED = (pa.ArrowException, ArithmeticError, TypeError, ValueError, AttributeError)
@@ -242,7 +243,7 @@ def _same(value: Any, back: Any) -> bool:
             return False
         if isinstance(value, int) and not isinstance(back, (int, float, decimal.Decimal)):
             return False  # a number for a time
-        return bool(value == back)
+        return bool(value == back or (isinstance(value, dt.datetime) and moment(value) == moment(back)))
     except (ArithmeticError, TypeError, ValueError):
         return False
 

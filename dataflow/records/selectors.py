@@ -9,7 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from rayad.dataflow.records.calling import checked_function
+from rayad.dataflow.records.calling import checked_function, mapped
+from rayad.dataflow.records.moments import PLAIN, moment, moments
 from rayad.progress import DataflowError, show
 
 
@@ -25,7 +26,25 @@ class KeySelector:
     pairs: bool = False
 
     def row_key(self) -> Callable[[Any], Any]:
-        """A function from a record (a Python object) to its key."""
+        """A function from a record (a Python object) to its key, which is compared as the moment that it is; of many :meth:`keys_of` gives
+        them sooner."""
+        found = self._found()
+        if self.pairs:
+            return found
+
+        def key_of(row: Any) -> Any:
+            key = found(row)
+            return key if key.__class__ in PLAIN else moment(key)
+
+        return key_of
+
+    def keys_of(self, rows: list[Any]) -> list[Any]:
+        """The keys of records (Python objects). Raises what the function that finds them does."""
+        keys = mapped(self._found(), rows)
+        return keys if self.pairs else moments(keys)
+
+    def _found(self) -> Callable[[Any], Any]:
+        """A function from a record to its key as it is there; in pairs keys have been through it before."""
         if self.function is not None:
             return self.function
         if len(self.columns) == 1:

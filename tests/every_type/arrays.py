@@ -16,6 +16,23 @@ DAY = dt.date(2024, 2, 28)
 MOMENT = dt.datetime(2024, 2, 28, 23, 59, 58)
 
 
+CHANGING = "timestamp[us, Europe/Berlin] where clocks change"
+AROUND_CHANGES = [dt.datetime(2023, month, day, hour, 30, tzinfo=dt.UTC) for month, day in ((10, 29), (3, 26)) for hour in (0, 1)]
+"""Both half past two of an autumn night, and the moments before and after the hour that a spring night leaves out."""
+
+
+def as_told(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Records with the same moments, told by an hour that the clock leaves out where that can be."""
+    return [{name: _as_told(value) for name, value in record.items()} for record in records]
+
+
+def _as_told(value: Any) -> Any:
+    if not isinstance(value, dt.datetime) or value.tzinfo is None or hasattr(value, "nanosecond"):
+        return value
+    earlier = value.replace(fold=0) - dt.timedelta(hours=1)
+    return earlier if earlier.astimezone(dt.UTC) == value.astimezone(dt.UTC) else value
+
+
 def spread(values: Sequence[Any]) -> list[Any]:
     """A dozen values made of a few, each at least twice; the fourth is null."""
     out = [values[i % len(values)] for i in range(ROWS)]
@@ -95,6 +112,7 @@ def _columns() -> dict[str, pa.Array]:
     out["timestamp[ns]"] = _nanoseconds(pa.timestamp("ns"))
     for zone in ("UTC", "Europe/Berlin"):
         out[f"timestamp[us, {zone}]"] = column(pa.timestamp("us"), _moments("us")).cast(pa.timestamp("us", zone))
+    out[CHANGING] = column(pa.timestamp("us", "UTC"), AROUND_CHANGES).cast(pa.timestamp("us", "Europe/Berlin"))
     out["timestamp[ns, UTC]"] = _nanoseconds(pa.timestamp("ns", "UTC"))
     lengths = [dt.timedelta(days=2), dt.timedelta(seconds=-1), dt.timedelta(0)]
     out |= {f"duration[{unit}]": column(pa.duration(unit), lengths) for unit in ("s", "ms", "us")}

@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 
 import rayad as rd
 from rayad.integrations.spark.types import for_spark
+from tests.every_type.arrays import as_told
 from tests.integrations.iceberg_tables import catalog_in, table_of
 
 Source = Callable[[rd.Dataflow, pa.RecordBatch, Path], rd.Stream]
@@ -25,7 +26,7 @@ class NoFile(Exception):
 
 def from_rows(flow: rd.Dataflow, batch: pa.RecordBatch, folder: Path) -> rd.Stream:
     """Python records."""
-    return flow.from_items(batch.to_pylist())
+    return flow.from_items(as_told(batch.to_pylist()))
 
 
 def from_batches(flow: rd.Dataflow, batch: pa.RecordBatch, folder: Path) -> rd.Stream:

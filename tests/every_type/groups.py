@@ -78,9 +78,18 @@ def in_time(name: str, at: int) -> Callable[[list[Record]], Any]:
     return lambda records: values[at] if (values := known(sorted(records, key=lambda record: record["t"]), name)) else None
 
 
+def moment_in_utc(value: Any) -> Any:
+    return value.astimezone(dt.UTC) if isinstance(value, dt.datetime) and value.tzinfo is not None else value
+
+
+def shown(value: Any) -> str:
+    """What a value is told by, a moment whatever its zone."""
+    return repr(moment_in_utc(value))
+
+
 def in_one_order(pair: tuple[Any, list[Any]]) -> tuple[Any, list[Any]]:
     """A list whose order is that of arrival, so that it can be compared."""
-    return pair[0], sorted(pair[1], key=repr)
+    return pair[0], sorted(pair[1], key=shown)
 
 
 def largest(name: str, k: int) -> Callable[[list[Record]], Any]:
@@ -89,7 +98,7 @@ def largest(name: str, k: int) -> Callable[[list[Record]], Any]:
 
 def least_by_repr(left: Any, right: Any) -> Any:
     """Associative and commutative on values of every type."""
-    return min(left, right, key=repr)
+    return min(left, right, key=shown)
 
 
 def least_so_far(state: tuple[Any, ...], value: Any) -> tuple[Any, ...]:

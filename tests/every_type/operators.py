@@ -32,6 +32,7 @@ from tests.every_type.groups import (
     least_so_far,
     number,
     reduced,
+    shown,
     total,
     truth,
 )
@@ -467,7 +468,7 @@ def operators(kind: str) -> list[Operator]:
         "value",
         "collect_list",
         lambda s: s.key_by("k").collect_list("x").as_records().map(in_one_order),
-        running("k", lambda records: sorted(known(records, "x"), key=repr)),
+        running("k", lambda records: sorted(known(records, "x"), key=shown)),
     )
     add("value", "several", several, running("k", several_of))
     add("value", "window join", lambda s: window_join(s, "k"), lambda epochs: window_joined(epochs, "k"))

@@ -25,6 +25,7 @@ from rayad.dataflow.operators.aggregates.partial import COUNT_ALL, COUNT_VALID, 
 from rayad.dataflow.operators.aggregates.sums import added, exact_total, mean_decimals, mean_durations, mean_of, means_of, summand
 from rayad.dataflow.operators.keys.keyed import distinct_names
 from rayad.dataflow.records.content_codes import has_contents, plain_form
+from rayad.dataflow.records.moments import PLAIN, moment
 from rayad.dataflow.records.selectors import ValueSelector
 from rayad.progress import DataflowError, show
 
@@ -389,6 +390,8 @@ class Min(_OverValues):
     def merge(self, left: Any, right: Any) -> Any:
         if left is None or left != left:
             return left if right is None else right
+        if right.__class__ not in PLAIN:
+            return left if right != right or moment(left) <= moment(right) else right
         return left if right is None or right != right or left <= right else right
 
 
@@ -406,6 +409,8 @@ class Max(_OverValues):
     def merge(self, left: Any, right: Any) -> Any:
         if left is None or left != left:
             return left if right is None else right
+        if right.__class__ not in PLAIN:
+            return left if right != right or moment(left) >= moment(right) else right
         return left if right is None or right != right or left >= right else right
 
 

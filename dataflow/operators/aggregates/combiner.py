@@ -27,7 +27,8 @@ from rayad.dataflow.operators.keys.group_functions import GroupFunction
 from rayad.dataflow.operators.keys.keyed import group, import_group_by, require_hashable, value_column
 from rayad.dataflow.operators.stateless import Element, Gatherer, columns_given
 from rayad.dataflow.records.batches import no_rows, to_rows
-from rayad.dataflow.records.calling import Whole, mapped
+from rayad.dataflow.records.calling import mapped
+from rayad.dataflow.records.moments import keys_in
 from rayad.dataflow.records.selectors import KeySelector, ValueSelector, require_columns
 from rayad.progress import DataflowError, Timestamp
 
@@ -73,7 +74,7 @@ class Combine(Element):
                 if partial is not None:
                     return partial
         totals = self.aggregator.new_partials()
-        self.combine_into(totals, to_rows(batch), self.key.row_key(), self.value.row_value(self.key.columns))
+        self.combine_into(totals, to_rows(batch), self.value.row_value(self.key.columns))
         return list(totals.items())
 
     def rows_because(self, schema: pa.Schema) -> str | None:
@@ -82,21 +83,15 @@ class Combine(Element):
     def schema_of(self, schema: pa.Schema) -> pa.Schema | None:
         return columns_given(self, schema)
 
-    def combine_into(self, totals: dict[Any, Any], rows: Iterable[Any], key: Callable[[Any], Any], value: Callable[[Any], Any]) -> None:
-        """Add records to ``{key: accumulator}``. Raises DataflowError for a key that cannot be hashed, if ``rows`` is a list."""
+    def combine_into(self, totals: dict[Any, Any], rows: list[Any], value: Callable[[Any], Any]) -> None:
+        """Add records to ``{key: accumulator}``. Raises DataflowError for a key that cannot be hashed."""
+        keys = self.key.keys_of(rows)
         try:
-            if type(self.aggregator) is Count:  # it counts keys
-                whole = Whole(rows)
-                self.aggregator.combine_into(totals, map(key, whole), ())
-                if not whole.is_taken and isinstance(rows, list):
-                    mapped(key, rows)
-                whole.check()
-            else:
-                rows = rows if isinstance(rows, list) else list(rows)
-                self.aggregator.combine_into(totals, mapped(key, rows), mapped(value, rows))
+            # Count counts keys.
+            self.aggregator.combine_into(totals, keys, () if type(self.aggregator) is Count else mapped(value, rows))
         except TypeError:
-            for row in rows if isinstance(rows, list) else ():
-                require_hashable(key(row))
+            for key in keys:
+                require_hashable(key)
             raise
 
     def parts(self) -> list[Aggregator]:
@@ -263,9 +258,9 @@ def pairs_of(element: Combine, table: pa.Table) -> list[Any]:
             each.append([part.accumulator(some) for some in zip(*lists, strict=True)])
         else:
             each.append(list(map(part.create, values)))
-    keys = [table.column(name).to_pylist() for name in element.key.columns]
+    keys = keys_in([table.column(name) for name in element.key.columns])
     accumulators = map(list, zip(*each, strict=True)) if isinstance(element.aggregator, Several) else each[0]
-    return list(zip(keys[0] if len(keys) == 1 else zip(*keys, strict=True), accumulators, strict=True))
+    return list(zip(keys, accumulators, strict=True))
 
 
 def _alone(rows: int) -> tuple[Any, Any]:
@@ -303,26 +298,22 @@ class _RowPartials:
 
     def __init__(self, element: Combine) -> None:
         self._element = element
-        self._key, self._value = element.key.row_key(), element.value.row_value(element.key.columns)
-        self._counts = type(element.aggregator) is Count
+        self._value = element.value.row_value(element.key.columns)
         self.totals: dict[Timestamp, dict[Any, Any]] = {}
         self._seen: dict[Timestamp, int] = {}
         self._untried = 0
 
     def add(self, time: Timestamp, rows: Iterable[Any]) -> list[Any]:
-        if not self._counts or self._untried > 0:
-            rows = rows if isinstance(rows, list) else list(rows)
+        rows = rows if isinstance(rows, list) else list(rows)
         if self._untried > 0:
-            assert isinstance(rows, list)
             self._untried -= len(rows)
             return [self._element.apply(rows)]
         totals = self.totals.get(time)
         if totals is None:
             totals = self.totals[time] = self._element.aggregator.new_partials()
             self._seen[time] = 0
-        self._element.combine_into(totals, rows, self._key, self._value)
-        if isinstance(rows, list):
-            self._seen[time] += len(rows)
+        self._element.combine_into(totals, rows, self._value)
+        self._seen[time] += len(rows)
         return self.give(time) if len(totals) >= KEYS_MAX else []
 
     def merge(self, time: Timestamp, pairs: list[Any], rows: int) -> list[Any]:
@@ -337,8 +328,6 @@ class _RowPartials:
 
     def give(self, time: Timestamp) -> list[Any]:
         totals, seen = self.totals.pop(time), self._seen.pop(time)
-        if self._counts:
-            seen = sum(totals.values())
         if seen >= TRIAL_ROWS and len(totals) > USELESS_SHARE * seen:
             self._untried = UNTRIED_ROWS
         return [list(totals.items())]

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from rayad.dataflow.operators.aggregates.aggregators import Aggregator
 from rayad.dataflow.operators.aggregates.kept import Ranked, only_values, placed_input
+from rayad.dataflow.records.moments import moment
 from rayad.dataflow.records.selectors import ValueSelector, require_columns
 from rayad.progress import DataflowError, show
 
@@ -66,7 +67,7 @@ class InOrder(Aggregator):
         return True
 
     def accumulator(self, partials: Sequence[Any]) -> Placed:
-        return (partials[0][0]["place"], partials[0][0]["value"]) if partials[0] else (None, None)
+        return (moment(partials[0][0]["place"]), partials[0][0]["value"]) if partials[0] else (None, None)
 
     def finish(self, totals: Sequence[Any]) -> pa.Array:
         return only_values(totals[0])
@@ -82,7 +83,7 @@ class InOrder(Aggregator):
     def create(self, value: Any) -> Placed:
         assert self._place is not None
         assert self._value is not None
-        place, found = self._place(value), self._value(value)
+        place, found = moment(self._place(value)), self._value(value)
         return (None, None) if found is None or place is None or place != place else (place, found)
 
     def merge(self, left: Placed, right: Placed) -> Placed:
@@ -101,7 +102,7 @@ class InOrder(Aggregator):
         return accumulator[1]
 
     def closed(self, columns: Sequence[Sequence[Any]]) -> list[Placed]:
-        return list(zip(*columns, strict=True))
+        return [(moment(place), value) for place, value in zip(*columns, strict=True)]
 
 
 class First(InOrder):

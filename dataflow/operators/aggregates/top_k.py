@@ -15,6 +15,7 @@ from rayad.dataflow.operators.aggregates.kept import Ranked, is_placed, placed_i
 from rayad.dataflow.operators.aggregates.partial import Partial
 from rayad.dataflow.records.calling import checked_function, mapped
 from rayad.dataflow.records.content_codes import plain_form
+from rayad.dataflow.records.moments import moments
 from rayad.dataflow.records.selectors import ValueSelector, require_columns
 from rayad.progress import DataflowError, arguments, show
 
@@ -102,15 +103,17 @@ class TopK(Aggregator):
 
     def _largest(self, values: list[Any]) -> list[Any]:
         by = itemgetter(self.by) if isinstance(self.by, str) else self.by
-        found = values if by is None else mapped(by, values)
+        found = moments(values if by is None else mapped(by, values))
         there = [not (x is None or x != x) for x in found]
         if not all(there):
-            values = list(compress(values, there))
+            found, values = list(compress(found, there)), list(compress(values, there))
+        placed = sorted(zip(found, values, strict=True), key=lambda one: repr(one[1]))
         try:
-            return sorted(sorted(values, key=repr), key=by, reverse=True)[: self.k]
+            placed.sort(key=itemgetter(0), reverse=True)
         except TypeError as error:
             what = "records" if by is None else "values"
             raise DataflowError(
-                f"top_k cannot compare {what} of types {sorted({type(x).__name__ for x in compress(found, there)})}: {error}; name what is "
+                f"top_k cannot compare {what} of types {sorted({type(x).__name__ for x in found})}: {error}; name what is "
                 "compared with by=, a function of the record or a column name"
             ) from error
+        return [value for _, value in placed[: self.k]]

@@ -7,6 +7,7 @@ from operator import itemgetter
 from typing import Any
 
 from rayad.dataflow.records.calling import mapped
+from rayad.dataflow.records.moments import moments
 from rayad.progress import DataflowError, show
 
 
@@ -25,7 +26,7 @@ def in_order(values: list[Any], by: Callable[[Any], Any], what: str) -> list[Any
     >>> in_order([-3, 1, 3, -1], abs, "lag")
     [-1, 1, -3, 3]
     """
-    found = list(mapped(by, values))
+    found = moments(mapped(by, values))
     for place, value in zip(found, values, strict=True):
         if place is None or place != place:
             raise DataflowError(

@@ -14,7 +14,7 @@ from rayad.dataflow.operators.keys.column_keys import plain
 from rayad.dataflow.operators.keys.keyed import distinct_names
 from rayad.dataflow.operators.stateless import Element, columns_given
 from rayad.dataflow.records.batches import ROWS_KEY, keyed_columns, mark_keyed, take_rows, to_rows
-from rayad.dataflow.records.calling import mapped
+from rayad.dataflow.records.moments import keys_in
 from rayad.dataflow.records.selectors import KeySelector, require_columns
 
 RECORD_KEY = b"rayad.record"
@@ -40,7 +40,7 @@ class KeyFirst(Element):
             if usable is not None:
                 return key_first(with_key(usable, self.key.columns), self.key.columns)
         rows = to_rows(batch)
-        keys = mapped(self.key.row_key(), rows)
+        keys = self.key.keys_of(rows)
         return without_null_keys(keys, list(zip(keys, rows, strict=True)))
 
     def rows_because(self, schema: pa.Schema) -> str | None:
@@ -124,8 +124,7 @@ def record_of(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 def keys_of(batch: pa.RecordBatch) -> list[Any]:
     """The key of each row, as a Python object."""
-    columns = [batch.column(i).to_pylist() for i in range(keyed_columns(batch.schema) or 0)]
-    return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+    return keys_in(batch.columns[: keyed_columns(batch.schema) or 0])
 
 
 def pairs_of(batch: Any) -> list[Any]:

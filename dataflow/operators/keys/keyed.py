@@ -57,7 +57,7 @@ class PairValue(Element):
 
     def apply(self, batch: Any) -> Any:
         rows = to_rows(batch)
-        return list(zip(mapped(self.key.row_key(), rows), mapped(self.value.row_value(self.key.columns), rows), strict=True))
+        return list(zip(self.key.keys_of(rows), mapped(self.value.row_value(self.key.columns), rows), strict=True))
 
     def rows_because(self, schema: pa.Schema) -> str | None:
         return "the operator behind it handles rows"

@@ -1,4 +1,5 @@
-"""Values compared by what they hold, so that records that Python cannot hash can be told apart: dicts, lists, arrays, NaN."""
+"""Values compared by what they hold, so that records can be told apart that Python cannot hash, or takes for equal: dicts, lists, arrays,
+NaN, datetimes in an hour that comes twice."""
 
 from __future__ import annotations
 
@@ -8,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
-_HASHABLE = frozenset({int, str, bytes, bool, type(None), dt.date, dt.datetime, dt.time, dt.timedelta})
+from rayad.dataflow.records.moments import moment, moments
+
+_HASHABLE = frozenset({int, str, bytes, bool, type(None), dt.date, dt.time, dt.timedelta})
 """Types whose values are compared as they are."""
 
 
@@ -34,6 +37,21 @@ class Contents:
         return hash(self.form)
 
 
+class Told(Contents):
+    """A value that is compared as :func:`moment` has it, also with values that are so already."""
+
+    __slots__ = ()
+
+    def __init__(self, value: Any, form: Any) -> None:
+        self.value = value
+        self.form = form
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self.form == (other.form if isinstance(other, Contents) else other))
+
+    __hash__ = Contents.__hash__
+
+
 def _form(value: Any) -> Any:
     """Something that can be hashed, and is equal where the values are."""
     if isinstance(value, dict):
@@ -44,7 +62,7 @@ def _form(value: Any) -> Any:
         return "set", frozenset(map(_form, value))
     if isinstance(value, np.ndarray):
         return "array", value.shape, tuple(map(_form, value.ravel().tolist()))
-    return ("nan",) if isinstance(value, float) and value != value else value
+    return ("nan",) if isinstance(value, float) and value != value else moment(value)
 
 
 def _is_plain(value: Any) -> bool:
@@ -58,17 +76,25 @@ def _is_plain(value: Any) -> bool:
     return not isinstance(value, (dict, list, set, frozenset, np.ndarray))
 
 
+def _comparable(value: Any) -> Any:
+    if not _is_plain(value):
+        return Contents(value)
+    form = moment(value)
+    return value if form is value else Told(value, form)
+
+
 def comparable(pairs: list[Any]) -> list[Any]:
     """``(key, value)`` pairs with values that can be told apart: as they are, or as :class:`Contents`.
 
     >>> comparable([("a", 1)]), comparable([("a", {"b": 1})])[0][1].value
     ([('a', 1)], {'b': 1})
     """
-    if _HASHABLE.issuperset({type(value) for _, value in pairs}):
+    kinds = {type(value) for _, value in pairs}
+    if kinds <= _HASHABLE or (kinds == {dt.datetime} and moments(values := [value for _, value in pairs]) is values):
         return pairs
-    return [pair if _is_plain(pair[1]) else (pair[0], Contents(pair[1])) for pair in pairs]
+    return [(key, _comparable(value)) for key, value in pairs]
 
 
 def originals(pairs: Iterable[Any]) -> list[Any]:
     """What :func:`comparable` was given."""
-    return [(pair[0], pair[1].value) if type(pair[1]) is Contents else pair for pair in pairs]
+    return [(pair[0], pair[1].value) if isinstance(pair[1], Contents) else pair for pair in pairs]

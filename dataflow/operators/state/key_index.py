@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from rayad.dataflow.records.moments import keys_in
+
 FIRST_SLOTS = 1024
 
 
@@ -43,8 +45,7 @@ class KeyIndex:
             if self._integers is not None:
                 return self._integers.factorize(np.ascontiguousarray(column.to_numpy())).astype(np.int64, copy=False)
         self._to_dict()
-        lists = [column.to_pylist() for column in columns]
-        keys = lists[0] if self._key_columns == 1 else list(zip(*lists, strict=True))
+        keys = keys_in(columns)
         slots = self._slots
         found = list(map(slots.get, keys))
         if None in found:

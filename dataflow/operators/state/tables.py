@@ -25,6 +25,7 @@ import pyarrow.types as pat
 
 from rayad.dataflow.records.batches import one_array
 from rayad.dataflow.records.exact import Inexact, array_of, needs_look, require_python
+from rayad.dataflow.records.moments import moments
 from rayad.dataflow.windows import Window
 from rayad.progress import DataflowError, Timestamp
 
@@ -215,7 +216,7 @@ def entries_of(table: pa.Table, like: Entries, what: str) -> Entries:
             + "; table.select(...) and table.rename_columns(...) bring it into that form"
         )
     read = {name: values_of(one_array(table.column(name)), table.schema.field(name)) for name in names}
-    keys = read[KEY] if wanted[0] == KEY else list(zip(*(read[name] for name in parts), strict=True))
+    keys = moments(read[KEY] if wanted[0] == KEY else list(zip(*(read[name] for name in parts), strict=True)))
     columns: dict[str, Sequence[Any]] = {}
     for name in like.columns:
         if name == TIME:

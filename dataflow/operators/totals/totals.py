@@ -24,6 +24,7 @@ from rayad.dataflow.operators.state.two_forms import ColumnForm, TwoForms
 from rayad.dataflow.operators.state.waiting import Batches, ByKey, Waiting
 from rayad.dataflow.operators.totals.columns import ColumnTotals
 from rayad.dataflow.records.batches import mark_keyed, no_rows, to_rows
+from rayad.dataflow.records.moments import keys_in
 from rayad.progress import Timestamp
 
 COMPACT_ROWS = 1 << 19
@@ -123,9 +124,9 @@ class TotalsByTime(KeyedVertex):
         accumulator = self.aggregator.accumulator
         for partial in batches:
             keys = partial.num_columns - self._partials.width
-            columns = [c.to_pylist() for c in partial.columns]
-            names = columns[0] if keys == 1 else zip(*columns[:keys], strict=True)
-            out.extend((key, accumulator(values)) for key, values in zip(names, zip(*columns[keys:], strict=True), strict=True))
+            columns = [column.to_pylist() for column in partial.columns[keys:]]
+            found = keys_in(partial.columns[:keys])
+            out.extend((key, accumulator(values)) for key, values in zip(found, zip(*columns, strict=True), strict=True))
         return out
 
 

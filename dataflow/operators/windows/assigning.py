@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -64,29 +65,29 @@ class AssignWindows(Element):
         try:
             return self._sessions(rows) if isinstance(self.windows, Session) else self._windows(rows)
         except TypeError:
-            key = self.key.row_key()
-            for row in rows:
-                require_hashable(key(row))
+            for key in self.key.keys_of(rows):
+                require_hashable(key)
             raise
 
-    def _selectors(self) -> tuple[Any, Any, Any]:
+    def _selectors(self) -> tuple[Any, Any]:
         others = self.key.columns if self.times.column is None else (*self.key.columns, self.times.column)
         value = self.value.row_value(others) if self.aggregator.takes_value else _none
-        return self.key.row_key(), value, self.times.row_value()
+        return value, self.times.row_value()
 
     def _sessions(self, rows: list[Any]) -> list[Any]:
-        key, value, time_of = self._selectors()
+        value, time_of = self._selectors()
         create, assign = self.aggregator.create, assigner(self.windows)
-        return [(key(row), (assign(time_of(row), row)[0], create(value(row)))) for row in rows]
+        keyed = zip(self.key.keys_of(rows), rows, strict=True)
+        return [(key, (assign(time_of(row), row)[0], create(value(row)))) for key, row in keyed]
 
     def _windows(self, rows: list[Any]) -> list[Any]:
-        key, value, time_of = self._selectors()
+        value, time_of = self._selectors()
         create, add = self.aggregator.create, self.aggregator.add
         assign = assigner(self.windows)
         combined: dict[Any, Any] = {}
-        for row in rows:
+        for key, row in zip(self.key.keys_of(rows), rows, strict=True):
             for window in assign(time_of(row), row):
-                at = (key(row), window)
+                at = (key, window)
                 combined[at] = add(combined[at], value(row)) if at in combined else create(value(row))
         return [(k, (window, accumulator)) for (k, window), accumulator in combined.items()]
 
@@ -95,12 +96,13 @@ def assigner(windows: Any) -> Callable[[Any, Any], list[Window]]:
     """A function from an event time, as it came, and its record to the windows that hold it. It remembers what it has given."""
     if isinstance(windows, Given):
         return partial(_given, windows.start.row_value(), windows.end.row_value())
-    memos: dict[type, dict[Any, list[Window]]] = {}  # 1 and Decimal(1) are one key
+    memos: dict[Any, dict[Any, list[Window]]] = {}  # 1 and Decimal(1) are one key, and so are both hours of one that comes twice
 
     def assign(time: Any, row: Any) -> list[Window]:
-        memo = memos.get(time.__class__)
+        kind = (time.__class__, time.fold) if isinstance(time, dt.datetime) else time.__class__
+        memo = memos.get(kind)
         if memo is None:
-            memo = memos[time.__class__] = {}
+            memo = memos[kind] = {}
         try:
             found = memo.get(time)
         except TypeError:

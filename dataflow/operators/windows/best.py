@@ -22,7 +22,7 @@ from rayad.dataflow.operators.stateless import Element, columns_given
 from rayad.dataflow.operators.windows.columns import Pairs, WindowColumns
 from rayad.dataflow.operators.windows.panes import Form, windows_between, windows_of_place
 from rayad.dataflow.records.batches import keyed_columns, mark_keyed, no_rows, one_batch, to_rows
-from rayad.dataflow.records.calling import mapped
+from rayad.dataflow.records.moments import moment
 from rayad.dataflow.records.selectors import KeySelector, ValueSelector, require_columns
 from rayad.dataflow.windows import Given, Window
 from rayad.progress import Timestamp
@@ -53,7 +53,7 @@ class BestRecords(Aggregator):
         return (Max() if self.largest else Min()).refusal(values)
 
     def create(self, value: Any) -> Best:
-        found = self._value(value)
+        found = moment(self._value(value))
         return (None, []) if found is None or found != found else (found, [value])
 
     def merge(self, left: Best, right: Best) -> Best:
@@ -62,6 +62,9 @@ class BestRecords(Aggregator):
         if left[0] == right[0]:
             return (left[0], left[1] + right[1])
         return left if (left[0] > right[0]) == self.largest else right
+
+    def closed(self, columns: Sequence[Sequence[Any]]) -> list[Best]:
+        return [(moment(value), records) for value, records in zip(*columns, strict=True)]
 
     def result(self, accumulator: Best) -> list[Any]:
         return accumulator[1]
@@ -238,11 +241,11 @@ class BestOfBatch(Element):
         rows, merge, create = to_rows(batch), self.aggregator.merge, self.aggregator.create
         out_rows: dict[Any, Any] = {}
         try:
-            for key, row in zip(mapped(self.key.row_key(), rows), rows, strict=True):
+            for key, row in zip(self.key.keys_of(rows), rows, strict=True):
                 out_rows[key] = merge(out_rows[key], create(row)) if key in out_rows else create(row)
         except TypeError:
-            for row in rows:
-                require_hashable(self.key.row_key()(row))
+            for key in self.key.keys_of(rows):
+                require_hashable(key)
             raise
         return list(out_rows.items())
 

@@ -19,6 +19,7 @@ from rayad.dataflow.operators.windows.pane_runs import Panes
 from rayad.dataflow.operators.windows.panes import Form, grid_of, in_each_window, moment_ticks, windows_between
 from rayad.dataflow.operators.windows.sessions import Sessions
 from rayad.dataflow.records.batches import keyed_columns, mark_keyed, no_rows, one_batch
+from rayad.dataflow.records.moments import keys_in
 from rayad.dataflow.windows import Given, Session, Window
 
 COMPACT_ROWS = 1 << 19
@@ -222,9 +223,9 @@ class WindowColumns(ColumnForm):
         form = self.state.form
         first = form.keys + form.places
         windows = windows_between(batch.column(form.keys), self.state.ends_of(batch), self.windows).to_pylist()
-        columns = [column.to_pylist() for column in batch.columns]
-        keys = columns[0] if form.keys == 1 else list(zip(*columns[: form.keys], strict=True))
-        accumulators = map(self.aggregator.accumulator, zip(*columns[first:], strict=True))
+        keys = keys_in(batch.columns[: form.keys])
+        partials = (column.to_pylist() for column in batch.columns[first:])
+        accumulators = map(self.aggregator.accumulator, zip(*partials, strict=True))
         return list(zip(keys, zip(windows, accumulators, strict=True), strict=True))
 
     def as_rows(self) -> Any:
@@ -246,10 +247,10 @@ class WindowColumns(ColumnForm):
         out: Pairs = []
         for batch in batches:
             form = self._form_of(batch)
-            columns = [column.to_pylist() for column in batch.columns]
-            keys = columns[0] if form.keys == 1 else list(zip(*columns[: form.keys], strict=True))
-            places = columns[form.keys : form.keys + form.places]
-            accumulators = map(self.aggregator.accumulator, zip(*columns[form.keys + form.places :], strict=True))
+            keys = keys_in(batch.columns[: form.keys])
+            columns = [column.to_pylist() for column in batch.columns[form.keys :]]
+            places = columns[: form.places]
+            accumulators = map(self.aggregator.accumulator, zip(*columns[form.places :], strict=True))
             for key, place, accumulator in zip(keys, zip(*places, strict=True), accumulators, strict=True):
                 out.extend(in_each_window(key, place, self.windows, accumulator))
         return out

@@ -29,8 +29,8 @@ from rayad.dataflow.operators.windows.kept_windows import KeptWindows
 from rayad.dataflow.operators.windows.panes import as_bounds, grid_of, moment_ticks, panes_of, ticks, windows_between
 from rayad.dataflow.operators.windows.watermarks import Marks
 from rayad.dataflow.records.batches import keyed_columns, mark_keyed, no_rows, take_rows, to_rows
-from rayad.dataflow.records.calling import mapped
 from rayad.dataflow.records.event_times import compared, event_time, watermark_less
+from rayad.dataflow.records.moments import keys_in
 from rayad.dataflow.records.selectors import KeySelector, ValueSelector
 from rayad.dataflow.windows import Given, Session
 from rayad.progress import Timestamp
@@ -68,7 +68,7 @@ class PlaceRecords(Element):
     def rows(self, batch: Any) -> list[Any]:
         """The records with their places as rows."""
         time_of, rows = self.times.row_value(), to_rows(batch)
-        keys_found = mapped(self.key.row_key(), rows)
+        keys_found = self.key.keys_of(rows)
         pairs = list(zip(keys_found, rows, strict=True))
         if self.drops_null:
             pairs = without_null_keys(keys_found, pairs)
@@ -181,8 +181,7 @@ class LateSessionRecords(LateRecords):
         if self.open.columns.is_used:
             return self.open.columns.hold(_counted(batch))
         keys = keyed_columns(batch.schema) or 0
-        columns = [column.to_pylist() for column in batch.columns[:keys]]
-        found = columns[0] if keys == 1 else zip(*columns, strict=True)
+        found = keys_in(batch.columns[:keys])
         return np.array([self.open.rows.holds(key, window) for key, window in zip(found, windows.to_pylist(), strict=True)], bool)
 
     def fired(self, mark: Any) -> None:

@@ -15,6 +15,7 @@ from rayad.dataflow.operators.windows.watermark_rules import Stretch, WatermarkR
 from rayad.dataflow.records.batches import to_rows
 from rayad.dataflow.records.calling import mapped
 from rayad.dataflow.records.event_times import event_time, later
+from rayad.dataflow.records.moments import moments, moments_of
 from rayad.dataflow.records.selectors import ValueSelector, require_columns
 from rayad.progress import DataflowError, show
 
@@ -66,7 +67,7 @@ class TellTimes(Element):
             return []
         times = mapped(self.times.row_value(), rows)
         try:
-            return [event_time(max(times), "a record")]
+            return [event_time(max(moments(times)), "a record")]
         except (TypeError, DataflowError):  # scalars of several kinds, or one that is refused
             return [reduce(later, [event_time(time, row) for time, row in zip(times, rows, strict=True)])]
 
@@ -76,13 +77,13 @@ def _by_part(batch: Any, per: ValueSelector) -> Iterator[tuple[Any, Any]]:
     if isinstance(batch, pa.RecordBatch) and per.column:
         require_columns(batch, (per.column,))
         parts = batch.column(per.column).dictionary_encode(null_encoding="encode")
-        names = parts.dictionary.to_pylist()
+        names = moments_of(parts.dictionary)
         for index, part in enumerate(names):
             yield part, batch if len(names) == 1 else batch.filter(pc.equal(parts.indices, index))
         return
     of: dict[Any, list[Any]] = {}
     rows = to_rows(batch)
-    for part, row in zip(mapped(per.row_value(), rows), rows, strict=True):
+    for part, row in zip(moments(mapped(per.row_value(), rows)), rows, strict=True):
         try:
             of.setdefault(part, []).append(row)
         except TypeError as error:
