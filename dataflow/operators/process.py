@@ -2,7 +2,8 @@
 
 What a process sees is a function of the data and the epochs (docs/decisions/061-keyed-processes.md): when a time is complete, its records
 and the timers that the watermark has then passed come key by key in the order of their moments; records before timers of the same moment,
-records of the same moment by their representation. Like Flink's ``KeyedProcessFunction``, but for that order.
+records of the same moment by their representation. A record at the watermark is in time, so the watermark has passed a timer only when it
+is beyond it: no record in time comes after a timer of its moment. Like Flink's ``KeyedProcessFunction``, but for that order.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import copy
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable
-from operator import le
+from operator import lt
 from typing import Any
 
 from rayad.dataflow.operators.state.by_moment import KeyedByMoment
@@ -58,7 +59,7 @@ class Process(ABC):
         raise NotImplementedError(f"{type(self).__name__} has another stream but no on_other(self, key, record, context)")
 
     def on_timer(self, key: Any, context: ProcessContext) -> None:
-        """The watermark has passed a timer of the key; ``context.time`` is its moment."""
+        """The watermark has passed a timer of the key: every record of its moment that is in time has come. ``context.time`` is it."""
         raise NotImplementedError(f"{type(self).__name__} sets timers but has no on_timer(self, key, context)")
 
 
@@ -122,8 +123,8 @@ class Processes(KeyedByMoment):
         self.note((key,), len(self.kept))
 
     def due(self, mark: Any) -> list[Any]:
-        """The keys with timers at or before ``mark`` (None: none), in the order of these."""
-        return [] if mark is None else self.come(le, mark)
+        """The keys with timers before ``mark`` (None: none), in the order of these."""
+        return [] if mark is None else self.come(lt, mark)
 
     def entries(self) -> dict[str, Entries]:
         columns = {"value": [state for state, _ in self.kept.values()], "timers": [timers for _, timers in self.kept.values()]}
@@ -187,10 +188,10 @@ class KeyedProcess(KeyedVertex, EndVertex):
             self.send_by(0, out, time)
 
     def _run(self, key: Any, records: list[Arrived], context: ProcessContext, before: Any, now: Any) -> None:
-        """Records, and the timers up to ``now``, as their moments come."""
+        """Records, and the timers before ``now``, as their moments come."""
         timers, at = context.timers, 0
         while True:
-            timer = timers[0] if timers and now is not None and timers[0] <= now else None
+            timer = timers[0] if timers and now is not None and timers[0] < now else None
             if at < len(records) and (timer is None or records[at][0] <= timer):
                 context.time, port, record = records[at]
                 context.is_late = before is not None and context.time < before

@@ -17,6 +17,8 @@ from rayad.progress import DataflowError
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("i", pa.int64())])
 RECORD = st.fixed_dictionaries({"k": st.none() | st.integers(0, 3), "t": st.integers(0, 60)})
 EPOCHS = st.lists(st.lists(RECORD, max_size=6), min_size=1, max_size=8)
+CLOSE = st.lists(st.lists(st.fixed_dictionaries({"k": st.integers(0, 1), "t": st.integers(0, 4)}), max_size=3), min_size=2, max_size=6)
+"""Epochs whose event times are often those of others."""
 GAP = 7
 
 
@@ -73,7 +75,7 @@ def in_plain_python(sides: list[list[Any]], delays: list[int]) -> Counter[str]:
         for key in [*events, *(key for key in state if key not in events)]:
             for moment, _, _, number in [*sorted(events.get(key, [])), (None, 0, "", 0)]:
                 while (
-                    key in state and mark is not None and state[key][0] + GAP <= mark and (moment is None or state[key][0] + GAP < moment)
+                    key in state and mark is not None and state[key][0] + GAP < mark and (moment is None or state[key][0] + GAP < moment)
                 ):
                     last, numbers = state.pop(key)
                     out[repr((epoch, key, ("silent", last + GAP, False, *numbers)))] += 1
@@ -177,6 +179,34 @@ def test_a_timer_may_set_the_next_one_and_all_that_is_passed_fires() -> None:
     flow.from_epochs(epochs).assign_timestamps(lambda row: row[1]).key_by(lambda row: row[0]).process(EveryTen).collect("out")
     found = [(at.epoch, *record) for at, record in flow.run(runtime="local")["out"] if record[0] == "a"]
     assert found == [(1, "a", (1, 10)), (1, "a", (2, 20)), (2, "a", (3, 30))]
+
+
+class Fired(rd.Process):
+    """Tells each record in time whose moment a timer has been told of already."""
+
+    def on_record(self, key: Any, record: Any, context: rd.ProcessContext) -> None:
+        if not context.is_late and context.state is not None and context.state >= context.time:
+            context.emit((record["t"], context.state))
+        context.set_timer(context.time)
+
+    def on_timer(self, key: Any, context: rd.ProcessContext) -> None:
+        context.state = context.time
+
+
+@settings(max_examples=60, deadline=None)
+@given(epochs=CLOSE, delay=st.integers(0, 2), seed=st.integers(0, 99))
+def test_no_record_in_time_comes_after_a_timer_of_its_moment(epochs: list[Any], delay: int, seed: int) -> None:
+    flow = rd.Dataflow()
+    flow.from_epochs(epochs).assign_timestamps("t", max_delay=delay).key_by("k").process(Fired).collect("out")
+    assert flow.run(runtime="local", seed=seed, parallelism=2)["out"] == []
+
+
+def test_a_record_of_the_next_epoch_at_the_watermark_comes_before_the_timer() -> None:
+    epochs = [[{"k": 0, "t": 0, "i": 0}], [{"k": 1, "t": GAP, "i": 1}], [{"k": 0, "t": GAP, "i": 2}], [{"k": 1, "t": GAP + 1, "i": 3}]]
+    flow = rd.Dataflow()
+    flow.from_epochs(epochs).assign_timestamps("t").key_by("k").process(Silence).collect("out")
+    found = [value for _, (key, value) in flow.run(runtime="local")["out"] if key == 0]
+    assert found == [("silent", 2 * GAP, True, 0, 2)], "the key was not silent"
 
 
 class ForEver(rd.Process):

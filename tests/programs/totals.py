@@ -295,7 +295,7 @@ def processes(flow: rd.Dataflow) -> None:
 
 
 def processes_expected() -> Expected:
-    fired = [(1, "a", 6, 1), (1, "b", 7, 1), (2, "a", 14, 1), (2, "b", 30, 1), (4, "c", 35, 1), (4, "a", 36, 1), (4, "b", 38, 1)]
+    fired = [(1, "a", 6, 1), (1, "b", 7, 1), (2, "a", 14, 1), (3, "b", 30, 1), (4, "c", 35, 1), (4, "a", 36, 1), (4, "b", 38, 1)]
     at_end = [(5, "c", 67, 2), (5, "a", 66, 1)]
     return {"out": [(rd.Timestamp(epoch), (key, (moment, count))) for epoch, key, moment, count in fired + at_end]}
 
