@@ -50,7 +50,7 @@ def plain_columns(batch: Any, names: Sequence[str] = (), labels: Labels = UNKNOW
 
     Of a joined pair the right side's columns come behind the left side's; those of the key are there once, and one whose name is taken on
     the left gets ``_right`` behind it. Where a name is taken still, what comes later gets ``_`` behind it. Rows become columns. ``names``
-    says what the columns are called, in order.
+    says what the columns are called, in order; a record of rows that has met none then has null in the other side's columns.
 
     >>> from rayad.dataflow.operators.results import window_array
     >>> windowed = pa.record_batch({"k": ["a"], "window": window_array(pa.array([0]), pa.array([10])), "count": [3]})
@@ -61,10 +61,10 @@ def plain_columns(batch: Any, names: Sequence[str] = (), labels: Labels = UNKNOW
     >>> plain_columns([("a", Window(0, 10), 3)], labels=Labels(("shop",), "count")).schema.names
     ['shop', 'window_start', 'window_end', 'count']
 
-    Raises DataflowError when there are not as many columns as names.
+    Raises DataflowError when there are not as many columns as names, and for a pair of rows without one of its records without names.
     """
     if not isinstance(batch, pa.RecordBatch):
-        return _of_rows([_distinct(_opened_row(row, labels)) for row in to_rows(batch)], names)
+        return _of_rows(to_rows(batch), names, labels)
     keys = keyed_columns(batch.schema) or 0
     leading = labels.keys if len(labels.keys) == keys else tuple(batch.schema.names[:keys])
     rest = zip(batch.schema.names[keys:], batch.columns[keys:], strict=True)
@@ -88,19 +88,25 @@ def _checked(columns: dict[str, Any], names: Sequence[str]) -> list[str]:
     return list(names or columns)
 
 
-def _of_rows(rows: list[dict[str, Any]], names: Sequence[str]) -> Any:
+def _of_rows(rows: list[Any], names: Sequence[str], labels: Labels) -> Any:
     if not rows:
         return []
-    called = dict(zip(rows[0], _checked(rows[0], names), strict=True))
+    opened = [_distinct(_opened_row(row, labels, len(names) or None)) for row in rows]
     if not names:
-        return to_record_batch(rows)
-    odd = next((row for row in rows if row.keys() != called.keys()), None)
-    if odd is not None:
-        raise DataflowError(
-            f"as_columns was given {len(names)} names, {list(names)}, for records with the fields {list(called)}, and one with "
-            f"{list(odd)}: names go by position; leave them out, or bring the records to the same fields with map"
-        )
-    return to_record_batch([{called[name]: value for name, value in row.items()} for row in rows])
+        return to_record_batch(opened)
+    out, called_of = [], dict[int | None, dict[str, str]]()
+    for row, fields in zip(rows, opened, strict=True):
+        alone = _alone_in(row[-1]) if isinstance(row, tuple) else None  # then the other side's fields are there as null, without names
+        called = called_of.get(alone)
+        if called is None:
+            called = called_of[alone] = dict(zip(fields, _checked(fields, names), strict=True))
+        if fields.keys() != called.keys():
+            raise DataflowError(
+                f"as_columns was given {len(names)} names, {list(names)}, for records with the fields {list(called)}, and one with "
+                f"{list(fields)}: names go by position; leave them out, or bring the records to the same fields with map"
+            )
+        out.append({called[name]: value for name, value in fields.items()})
+    return to_record_batch([{name: row[name] for name in names} for row in out])
 
 
 def _opened_window(name: str, column: pa.Array) -> Named:
@@ -135,8 +141,8 @@ def _pair(left: Named, right: Named, keys: Sequence[str], right_keys: Sequence[s
     return [*_without(left, keys), *((f"{name}_right" if name in taken else name, one) for name, one in _without(right, right_keys))]
 
 
-def _opened_row(row: Any, labels: Labels) -> Named:
-    """A row of results by name."""
+def _opened_row(row: Any, labels: Labels, width: int | None) -> Named:
+    """A row of results by name; of so many columns, if that is known."""
     if isinstance(row, dict):
         return row.items()
     if not isinstance(row, tuple):
@@ -150,7 +156,7 @@ def _opened_row(row: Any, labels: Labels) -> Named:
         elif isinstance(part, dict):
             out += _without(part.items(), labels.keys) if labels.record else part.items()
         elif isinstance(part, tuple):
-            out += _opened_pair(part, labels)
+            out += _opened_pair(part, labels, None if width is None else width - len(out))
         else:
             out.append((labels.value, part))
     return out
@@ -166,14 +172,27 @@ def _opened_key(key: Any, names: tuple[str, ...]) -> Named:
     return [("key", key)]
 
 
-def _opened_pair(pair: tuple[Any, ...], labels: Labels) -> Named:
+def _alone_in(pair: Any) -> int | None:
+    """Which side of a pair is a record that has met none; None: neither."""
+    if not (isinstance(pair, tuple) and len(pair) == 2 and None in pair):
+        return None
+    return next((side for side in (0, 1) if isinstance(pair[side], dict)), None)
+
+
+def _opened_pair(pair: tuple[Any, ...], labels: Labels, width: int | None) -> Named:
+    """A pair by name; of so many columns, if that is known."""
     if len(pair) == 2 and all(isinstance(side, dict) for side in pair):
         return _pair(pair[0].items(), pair[1].items(), labels.keys, labels.right_keys)
-    if len(pair) == 2 and None in pair and any(isinstance(side, dict) for side in pair):
-        raise DataflowError(
-            f"as_columns was given {show(pair, 120)}, a pair of rows without one of its records, whose columns nothing tells: use "
-            "map, or join streams of columns"
-        )
+    alone = _alone_in(pair)
+    if alone is not None:
+        if width is None:
+            raise DataflowError(
+                f"as_columns was given {show(pair, 120)}, a pair of rows without one of its records, whose columns nothing tells: name all "
+                "columns, as_columns('k', ...), or say those of both streams with schema=, as map takes it"
+            )
+        own = _without(pair[alone].items(), (labels.keys, labels.right_keys)[alone])
+        nothing = [(f"nothing {at}", None) for at in range(width - len(own))]
+        return [*nothing, *own] if alone else [*own, *nothing]
     return list(chain.from_iterable(side.items() if isinstance(side, dict) else [(f"value{i}", side)] for i, side in enumerate(pair)))
 
 

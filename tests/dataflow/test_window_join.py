@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rayad as rd
+from rayad.dataflow.operators.as_columns import Labels, plain_columns
 from tests.programs import model as m
 from tests.programs.windowed import assigner
 
@@ -174,8 +175,50 @@ def test_outer_pairs_open_into_plain_columns_where_sides_are_columns() -> None:
     ]
     assert pairs_of(left, right, "anti", plain=True) == [{"k": 2, **window, "t": 2, "v": 6}]
     assert pairs_of(left.to_pylist(), right.to_pylist(), "semi", plain=True) == [{"k": 1, **window, "t": 1, "v": 5}]
-    with pytest.raises(rd.DataflowError, match="a pair of rows without one of its records, whose columns nothing tells: use map, or join"):
+    with pytest.raises(rd.DataflowError, match="a pair of rows without one of its records, whose columns nothing tells: name all columns, "):
         pairs_of(left.to_pylist(), right.to_pylist(), "left", plain=True)
+
+
+@pytest.mark.parametrize("how", ["left", "right", "full"])
+@pytest.mark.parametrize("within", [True, False])
+def test_outer_pairs_of_rows_open_into_the_columns_that_are_named(how: Any, within: bool) -> None:
+    left = [[{"k": 1, "t": 1, "v": 5}], [{"k": 2, "t": 20, "v": 6}], [{"k": 2, "t": 41, "v": 7}]]
+    right = [[{"v": 1, "key": 3, "t": 2}], [], [{"v": 8, "key": 2, "t": 42}]]
+    schemas = [pa.schema([(name, pa.int64()) for name in names]) for names in (("k", "t", "v"), ("v", "key", "t"))]
+    names = ("k", *(() if within else ("since", "until")), "t", "v", "other", "other_t")
+
+    def opened(sides: list[list[Any]]) -> Any:
+        flow = rd.Dataflow()
+        keyed = [flow.from_epochs(side).assign_timestamps("t").key_by(key) for side, key in zip(sides, ("k", "key"), strict=True)]
+        pairs = keyed[0].join(keyed[1], within=rd.between(-3, 3), how=how) if within else None
+        pairs = pairs or keyed[0].window(rd.windows.tumbling(5)).join(keyed[1], how=how)
+        pairs.as_columns(*names).collect("out", columnar=True)
+        table = flow.run(runtime="local")["out"]
+        assert table.schema.names == list(names)
+        return sorted(table.to_pylist(), key=repr)
+
+    columns = [[pa.RecordBatch.from_pylist(rows, schema) for rows in side] for side, schema in zip((left, right), schemas, strict=True)]
+    assert opened([left, right]) == opened(columns)
+    alone = [one for one in opened([left, right]) if one["other"] is None or one["v"] is None]
+    assert len(alone) == {"left": 2, "right": 1, "full": 3}[how]
+
+
+def test_names_of_outer_pairs_are_counted_and_records_of_a_side_are_alike() -> None:
+    def refusal(rows: list[Any], *names: str) -> str:
+        with pytest.raises(rd.DataflowError) as caught:
+            plain_columns(rows, names, Labels(("k",), right_keys=("k",)))
+        return str(caught.value)
+
+    alone = [(1, ({"k": 1, "v": 2}, None))]
+    assert refusal(alone) == (
+        "as_columns was given ({'k': 1, 'v': 2}, None), a pair of rows without one of its records, whose columns nothing tells: name all "
+        "columns, as_columns('k', ...), or say those of both streams with schema=, as map takes it"
+    )
+    assert refusal(alone, "k") == "as_columns was given 1 names, ['k'], for 2 columns: ['k', 'v']"
+    assert refusal([*alone, (2, ({"k": 2, "u": 2}, None))], "k", "v", "w") == (
+        "as_columns was given 3 names, ['k', 'v', 'w'], for records with the fields ['k', 'v', 'nothing 0'], and one with "
+        "['k', 'u', 'nothing 0']: names go by position; leave them out, or bring the records to the same fields with map"
+    )
 
 
 def test_invalid_joins_in_windows_are_refused() -> None:
