@@ -35,6 +35,11 @@ _UNTYPED_MAX = 3
 """In an expression that reads more such fields they are not tried: there are too many ways."""
 _ABSENT = object()
 _NO_FIELD = re.compile(r"No match for FieldRef\.(?:Name\((.*?)\)|(.*?)) in ", re.DOTALL)
+_FEW_DIGITS = "Precision is not great enough"
+_DIGITS_OF_INTS = (
+    "an int of a record is an int64, which has up to 19 digits: ask for as many before the point, or say that it is shorter with schema=, "
+    "as map takes it"
+)
 _KEYS = "call|end|field_ref|literal|nested_field_ref|options"
 _SERIALIZED = re.compile(rf"^({_KEYS}): '(.*?)'$(?=\n(?:{_KEYS}): '|\Z)", re.MULTILINE | re.DOTALL)
 
@@ -159,9 +164,9 @@ class Expressions:
             missing = _NO_FIELD.match(str(error))
             if missing is not None and missing[1] in refused:
                 raise DataflowError(f"{self._what}: {refused[missing[1]]}") from error
-            raise self._error(batch, error, list(first)) from error
+            raise self._error(batch, error, list(first), of_rows=True) from error
 
-    def _error(self, batch: pa.RecordBatch, error: pa.ArrowException, names: list[Any]) -> Exception:
+    def _error(self, batch: pa.RecordBatch, error: pa.ArrowException, names: list[Any], *, of_rows: bool = False) -> Exception:
         """The error for the user: which column is missing, or which expression failed; ArrowInvalid where it is the fault of a value."""
         missing = _NO_FIELD.match(str(error))
         if missing is not None and missing[1] is not None:
@@ -173,6 +178,8 @@ class Expressions:
             except pa.ArrowException as its:
                 types = ", ".join(f"{field.name}: {field.type}" for field in batch.schema if field.name in fields)
                 told = f"{self._what}: the expression {expression} failed on columns {{{types}}}: {its}"
+                if of_rows and _FEW_DIGITS in told:
+                    told += "; " + _DIGITS_OF_INTS
                 return pa.ArrowInvalid(told) if isinstance(its, pa.ArrowInvalid) else DataflowError(told)
         return DataflowError(f"{self._what}: {error}")
 

@@ -339,3 +339,21 @@ def test_what_is_wrong_whatever_comes_is_refused_when_the_program_is_written(cas
         build(stream)
     assert str(caught.value) == message
     assert len(stream.flow.graph.nodes) == 1  # a call that is refused adds nothing
+
+
+def test_a_short_decimal_of_an_int_needs_a_short_column() -> None:
+    short = pa.schema({"x": pa.int32()})
+
+    def shortened(records: Any, schema: pa.Schema | None = None) -> list[Any]:
+        flow = rd.Dataflow()
+        items = flow.from_items(records) if schema is None else flow.from_items(records).map(lambda record: record, schema=schema)
+        items.select({"d": pc.field("x").cast(pa.decimal128(10, 0))}).collect("out")
+        return [record for _, record in flow.run(runtime="local")["out"]]
+
+    assert shortened([{"x": 7}], short) == [{"d": Decimal(7)}]
+    with pytest.raises(rd.DataflowError) as caught:
+        shortened([{"x": 7}])
+    assert str(caught.value).endswith(
+        "failed on columns {x: int64}: Precision is not great enough for the result. It should be at least 19; an int of a record is an "
+        "int64, which has up to 19 digits: ask for as many before the point, or say that it is shorter with schema=, as map takes it"
+    )
