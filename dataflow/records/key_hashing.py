@@ -3,7 +3,7 @@
 A key hashes to one of ``key_groups`` groups (default 256) and each replica owns a contiguous range of them, so that state can be stored and
 moved per group. The hash is the same in every process, Python version and run, and for rows and columns, because snapshots and other
 processes depend on it. Keys that are equal in Python hash alike: ``1 == 1.0 == True == Decimal(1)``. NaN equals nothing, not even itself,
-and is refused.
+and is refused. Datetimes are the moments that they are (``moments``).
 
 The definition, in full: 64-bit integers, and whatever equals one, go through the splitmix64 finaliser ``mix64``; other floats through
 ``mix64`` of their bits, salted; a tuple is ``h = SALT + length``, then ``h = mix64(h ^ hash(part))`` for each part. numpy does these

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from functools import cache
 from itertools import chain
-from operator import attrgetter
+from operator import attrgetter, is_
 from typing import Any, ClassVar
 from zoneinfo import ZoneInfo
 
@@ -76,21 +76,17 @@ def moment(value: Any) -> Any:
         return _moment_of(value)
     if isinstance(value, tuple):
         parts = [moment(part) for part in value]
-        if all(map(_is, parts, value)):
+        if all(map(is_, parts, value)):
             return value
-        return tuple(parts) if kind is tuple else value._make(parts) if hasattr(value, "_make") else kind(parts)
+        return kind(*parts) if hasattr(kind, "_fields") else kind(parts)  # of a named tuple its fields
     if isinstance(value, frozenset):
         members = [moment(part) for part in value]
-        return value if all(map(_is, members, value)) else kind(members)
+        return value if all(map(is_, members, value)) else kind(members)
     if dataclasses.is_dataclass(value) and not isinstance(value, type) and kind.__dataclass_params__.frozen:
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
         changed = {name: at for name, part in fields.items() if (at := moment(part)) is not part}
         return dataclasses.replace(value, **changed) if changed else value
     return value
-
-
-def _is(one: Any, other: Any) -> bool:
-    return one is other
 
 
 def _moment_of(time: dt.datetime) -> dt.datetime:
