@@ -175,7 +175,7 @@ def test_outer_pairs_open_into_plain_columns_where_sides_are_columns() -> None:
     ]
     assert pairs_of(left, right, "anti", plain=True) == [{"k": 2, **window, "t": 2, "v": 6}]
     assert pairs_of(left.to_pylist(), right.to_pylist(), "semi", plain=True) == [{"k": 1, **window, "t": 1, "v": 5}]
-    with pytest.raises(rd.DataflowError, match="a pair of rows without one of its records, whose columns nothing tells: name all columns, "):
+    with pytest.raises(rd.DataflowError, match="a pair of rows without one of its records, whose columns nothing tells: name all"):
         pairs_of(left.to_pylist(), right.to_pylist(), "left", plain=True)
 
 
