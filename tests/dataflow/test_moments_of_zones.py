@@ -21,6 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rayad as rd
+from rayad.dataflow.operators.state.tables import Entries, entries_of, table_of
 from rayad.dataflow.records.exact import array_of
 from rayad.dataflow.records.key_hashing import hash_array, stable_hash
 from rayad.dataflow.records.moments import moment, moments
@@ -80,6 +81,7 @@ STEPS: dict[str, Callable[[rd.Stream], Any]] = {
     "latest": lambda s: s.key_by("k").latest("t"),
     "min": lambda s: s.key_by("k").min("t"),
     "max": lambda s: s.key_by("k").max("t"),
+    "reduce": lambda s: s.key_by("k").reduce(max, "t"),
     "changes of max": lambda s: s.key_by("k").max("t").changes(),
     "best of epochs": lambda s: s.key_by("k").per_epoch().max_by("t"),
     "top": lambda s: s.key_by("k").top_k(2, "t"),
@@ -219,6 +221,14 @@ def test_a_moment_is_one_key_wherever_it_is_told(wrap: Callable[[Any], Any]) -> 
         assert stable_hash(one) == stable_hash(in_utc)
         assert pickle.loads(pickle.dumps(one)) == one == copy.deepcopy(one)
     assert pickle.loads(pickle.dumps(first)) != second
+
+
+@pytest.mark.parametrize("wrap", [lambda at: at, lambda at: (1, at)])
+def test_keys_are_the_same_two_after_a_table_of_their_state(wrap: Callable[[Any], Any]) -> None:
+    entries = Entries([moment(wrap(at)) for at in (TWICE, AGAIN)], {"value": [1, 2]})
+    back = entries_of(table_of(entries), entries, "totals")
+    assert dict(zip(back.keys, back.columns["value"], strict=True)) == dict(zip(entries.keys, [1, 2], strict=True))
+    assert len(set(back.keys)) == 2
 
 
 def test_moments_in_order() -> None:

@@ -513,6 +513,8 @@ class Reduce(_OverValues):
         return Aggregator.emitted(self, accumulator)  # the function may change what it has given
 
     def merge(self, left: Any, right: Any) -> Any:
+        if right.__class__ not in PLAIN and (self.function is min or self.function is max):
+            return self.function(left, right, key=moment)
         return self.function(left, right)
 
 
