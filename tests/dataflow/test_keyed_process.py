@@ -74,9 +74,7 @@ def in_plain_python(sides: list[list[Any]], delays: list[int]) -> Counter[str]:
             mark = min(known_marks) if mark is None else max(mark, min(known_marks))
         for key in [*events, *(key for key in state if key not in events)]:
             for moment, _, _, number in [*sorted(events.get(key, [])), (None, 0, "", 0)]:
-                while (
-                    key in state and mark is not None and state[key][0] + GAP < mark and (moment is None or state[key][0] + GAP < moment)
-                ):
+                while key in state and mark is not None and state[key][0] + GAP < mark and (moment is None or state[key][0] + GAP < moment):
                     last, numbers = state.pop(key)
                     out[repr((epoch, key, ("silent", last + GAP, False, *numbers)))] += 1
                 if moment is not None:
