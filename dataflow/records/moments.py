@@ -91,14 +91,15 @@ def moment(value: Any) -> Any:
 
 def _moment_of(time: dt.datetime) -> dt.datetime:
     zone = time.tzinfo
-    if zone is None or isinstance(zone, (dt.timezone, _OfOneFold)) or hasattr(time, "nanosecond"):  # pandas compares moments itself
+    if zone is None or isinstance(zone, (dt.timezone, _OfOneFold)):
         return time
+    name = getattr(zone, "key", None) or getattr(zone, "zone", None)  # of zoneinfo, of pytz
     offset = time.utcoffset()
+    if hasattr(time, "tz_convert"):  # pandas compares moments itself, but hashes the second of two hours as the first
+        return time.tz_convert(_zone(name, 1) if name else dt.timezone(offset)) if time.fold else time  # type: ignore[arg-type]
     if offset is None or time.replace(fold=1 - time.fold).utcoffset() == offset:
         return time
-    if isinstance(zone, ZoneInfo) and zone.key is not None:
-        return time.replace(tzinfo=_zone(zone.key, time.fold))
-    return time.replace(tzinfo=dt.timezone(offset), fold=0)
+    return time.replace(tzinfo=_zone(name, time.fold)) if name else time.replace(tzinfo=dt.timezone(offset), fold=0)
 
 
 def moments(values: list[Any]) -> list[Any]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -161,12 +162,12 @@ def told_moments(draw: st.DrawFn) -> tuple[ZoneInfo, list[list[tuple[int, dt.dat
 
 @pytest.mark.parametrize("name", STEPS)
 @settings(deadline=None, max_examples=25)
-@given(told=told_moments(), parallelism=st.integers(1, 2), seed=st.integers(0, 99))
-def test_results_in_a_zone_are_those_in_utc(name: str, told: Any, parallelism: int, seed: int) -> None:
+@given(told=told_moments(), unit=st.sampled_from(["us", "ns"]), parallelism=st.integers(1, 2), seed=st.integers(0, 99))
+def test_results_in_a_zone_are_those_in_utc(name: str, told: Any, unit: str, parallelism: int, seed: int) -> None:
     zone, moments_told = told
     rows = epochs_of(moments_told)
     in_utc = [[{n: v.astimezone(dt.UTC) if isinstance(v, dt.datetime) else v for n, v in r.items()} for r in some] for some in rows]
-    at = pa.timestamp("us", str(zone))
+    at = pa.timestamp(unit, str(zone))
     schema = pa.schema([("i", pa.int64()), ("k", pa.int64()), ("t", at), ("until", at)])
     columns = [pa.RecordBatch.from_pylist(some, schema) for some in rows]
     expected = results(in_utc, STEPS[name], parallelism, seed)
@@ -256,6 +257,13 @@ def test_a_column_of_a_zone_has_the_hashes_of_its_moments() -> None:
     moments_ = [TWICE, AGAIN, None]
     in_zone, in_utc = (pa.array(moments_, pa.timestamp("us", zone)) for zone in ("Europe/Berlin", "UTC"))
     assert hash_array(in_zone).tolist() == hash_array(in_utc).tolist() == [stable_hash(moment(at)) for at in moments_]
+
+
+def test_moments_of_pandas_are_the_same_keys() -> None:
+    told = [TWICE, AGAIN, NEVER]
+    of_pandas = [pa.array([at], pa.timestamp("ns", "Europe/Berlin"))[0].as_py() for at in told]
+    zoned = [pd.Timestamp(at) for at in told]
+    assert len({*moments(of_pandas), *moments(zoned), *moments(told)}) == len(told)
 
 
 @pytest.mark.parametrize("kind", [pa.timestamp("s", "UTC"), pa.timestamp("ms", "Europe/Berlin"), pa.list_(pa.timestamp("s", "UTC"))])
