@@ -170,6 +170,25 @@ class Network:
         """Put a machine back on the network."""
         call("ip", "link", "set", self.link(machine), "up")
 
+    def lose(self, sender: int, receiver: int) -> None:
+        """From now on what a machine sends to another one is lost; what the other one sends arrives. See :meth:`lost` and :meth:`find`."""
+        filters = ("dev", self.link(sender), "ingress")  # what comes out of the machine comes into the host's end of its link
+        call("tc", "qdisc", "add", "dev", self.link(sender), "clsact", check=False)  # it may be there
+        to = ("match", "ip", "src", f"{self.address(sender)}/32", "match", "ip", "dst", f"{self.address(receiver)}/32")
+        # Not every kernel can drop; what is sent to the loopback device with the hardware address of another one is not taken there.
+        away = ("action", "mirred", "egress", "redirect", "dev", "lo")
+        call("tc", "filter", "add", *filters, "protocol", "ip", "pref", str(receiver), "u32", *to, *away)
+
+    def lost(self, sender: int, receiver: int) -> int:
+        """How many packets have been lost since :meth:`lose`."""
+        words = call("tc", "-s", "filter", "show", "dev", self.link(sender), "ingress", "pref", str(receiver)).split()
+        counts = [int(words[at + 3]) for at, word in enumerate(words) if word == "Sent" and words[at + 2] == "bytes"]
+        return sum(counts)
+
+    def find(self, sender: int, receiver: int) -> None:
+        """End :meth:`lose`: what the machine sends arrives again."""
+        call("tc", "filter", "del", "dev", self.link(sender), "ingress", "pref", str(receiver), check=False)
+
     def slow(self, machine: int, rate: str) -> None:
         """Limit the rate of traffic to a machine, for example to 10mbit; "" removes the limit."""
         call("tc", "qdisc", "del", "dev", self.link(machine), "root", check=False)
