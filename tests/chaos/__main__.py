@@ -8,7 +8,7 @@ happen. The table at the end shows the counts.
     python -m tests.chaos --kills 500 --seed 1        the same seeds draw the same faults; their exact moments depend on the machine
     python -m tests.chaos --only loop-join --seed 17  one run again
     python -m tests.chaos --kafka --kills 100         a job from Kafka to Kafka: see kafka.py
-    python -m tests.chaos --machines 3 --faults 40    machines with addresses of their own instead of processes: see machines.py
+    python -m tests.chaos --machines 3 --faults 40    machines, links, folders: see machines.py
     python -m tests.chaos --spark-stream --kills 100  a Spark stream feeds the job: see spark_stream.py
     python -m tests.chaos --service --sequences 50    random calls on jobs that several drivers share: see calls.py
 """
@@ -264,6 +264,8 @@ def main() -> int:
     parser.add_argument("--rescale", action="store_true", help="replicas are added and removed meanwhile (in jobs that recover as a whole)")
     parser.add_argument("--out", help="add the figures to this file, a line of JSON")
     parser.add_argument("--machines", type=int, default=0, help="disturb so many machines, made of network namespaces, under one job")
+    parser.add_argument("--kinds", default="", help=f"with --machines: only these kinds of faults, of {','.join(machines.KINDS)}")
+    parser.add_argument("--heartbeat-s", type=float, default=15.0, help="with --machines: after so long without an answer an actor is dead")
     parser.add_argument("--kafka", action="store_true", help="kill a job from Kafka to Kafka")
     parser.add_argument("--steps", action="store_true", help="with --kafka: in one process, between two steps of a commit")
     parser.add_argument("--keep-going", action="store_true", help="continue after a violation")

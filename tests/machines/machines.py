@@ -130,6 +130,12 @@ class Machines:
             raise CallFailed(f"{answer}\n{self.driver_log()}")
         return answer
 
+    @property
+    def driver_pid(self) -> int:
+        """The process of the driver, once something has been called in it."""
+        assert self._driver is not None
+        return self._driver.pid
+
     def driver_log(self) -> str:
         """The end of the driver's output."""
         return (self.folder / "driver.log").read_text(errors="replace")[-4000:]
