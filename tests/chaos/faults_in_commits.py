@@ -12,11 +12,14 @@ import psutil
 
 from tests.chaos import machine_job, steps
 from tests.chaos.site import Site, is_stopped
+from tests.chaos.victims import Violation
 
 COME_S = 10.0
 """How long the coordinator may take to come to the step: there is a snapshot each second."""
-SUCCESSOR_S = 75.0
-"""How long a successor may take to save something, before the old one is woken up all the same."""
+SUCCESSOR_S = 120.0
+"""The bound from the end of the heartbeat's time until a successor has saved what was sent by then, while the old one stands still."""
+MOVES = 5
+MOVE_S = 40.0
 MISCHIEF_S = 3.0
 """So long the woken one has until anything else is done."""
 ROOTS = ("commit", "commit", "publish", "retain")
@@ -27,8 +30,11 @@ SEEN_SHARE = 0.7
 
 def stop(site: Site) -> str:
     """Stop the coordinator inside a step, or all of its machine at that moment."""
+    is_whole = site.rng.random() < MACHINE_SHARE
+    if is_whole and not _move_away(site):
+        return ""
     step = steps.draw(site.folder / "steps", site.rng.choice(ROOTS), site.rng)
-    if step is None or not _is_elsewhere(site):
+    if step is None:
         return ""
     token = secrets.token_hex(4)
     folder = site.folder / "steps"
@@ -38,9 +44,9 @@ def stop(site: Site) -> str:
         if time.monotonic() > deadline_s and steps.take_back(folder):
             return ""
         time.sleep(0.01)
-    machine = next((machine for machine, process in site.processes("coordinator") if process.pid == pid), None)
-    is_whole = machine is not None and machine != 1 and site.rng.random() < MACHINE_SHARE
-    stopped = _suspend(site, machine) if machine is not None and is_whole else [psutil.Process(pid)]
+    machine = next((machine for machine, process in site.processes("coordinator") if process.pid == pid), 1)
+    is_whole = is_whole and machine != 1
+    stopped = _suspend(site, machine) if is_whole else [psutil.Process(pid)]
     began_s = time.monotonic()
     try:
         time.sleep(0.1)
@@ -61,10 +67,21 @@ def stop(site: Site) -> str:
     return f"{what} stopped in {step.root}, longer than the heartbeat{', killed before it woke up' if was_killed else ''}"
 
 
-def _is_elsewhere(site: Site) -> bool:
-    """Whether the coordinator is alone, and not on the first machine, which has the driver and Ray's head."""
-    found = site.processes("coordinator")
-    return len(found) == 1 and found[0][0] != 1
+def _move_away(site: Site) -> bool:
+    """Have the coordinator on another machine than the first, which has the driver and Ray's head: kill it where it is there, until Ray
+    puts it elsewhere; a kill is a fault like others, but not what is looked for here."""
+    for _ in range(MOVES):
+        deadline_s = time.monotonic() + MOVE_S
+        while len(found := site.processes("coordinator")) != 1:
+            if time.monotonic() > deadline_s:
+                return False
+            time.sleep(0.1)
+        if found[0][0] != 1:
+            return True
+        found[0][1].kill()
+        site.has_ended(found[0][1].pid)
+        time.sleep(1.0)
+    return False
 
 
 def _suspend(site: Site, machine: int) -> Sequence[psutil.Process]:
@@ -87,5 +104,8 @@ def _outlast(site: Site) -> None:
         return
     wanted = machine_job.Status(*site.machines.call(machine_job.status)).sent
     deadline_s = time.monotonic() + SUCCESSOR_S
-    while machine_job.Status(*site.machines.call(machine_job.status)).saved < wanted and time.monotonic() < deadline_s:
+    while machine_job.Status(*site.machines.call(machine_job.status)).saved < wanted:
+        if time.monotonic() > deadline_s:
+            told = site.machines.call(machine_job.explain)
+            raise Violation(f"no successor of a coordinator that stands still has saved epoch {wanted} within {SUCCESSOR_S:g} s:\n{told}")
         time.sleep(0.1)

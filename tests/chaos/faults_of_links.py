@@ -15,16 +15,20 @@ LONG_S = 6.0
 LONG_SHARE = 0.3
 RAYS_PORTS = range(10002, 20000)
 """In which Ray's workers listen, by default; the data plane takes any port of the kernel's choice, which are higher."""
-PAIRS = (
+CALLS = (
     *[("driver", "coordinator")] * 3,
-    *[("replica", "replica")] * 2,
-    *[("replica", "coordinator")] * 3,
-    ("driver", "replica"),
-    ("progress", "replica"),
-    ("progress", "coordinator"),
+    *[("coordinator", "replica")] * 2,
+    ("coordinator", "progress"),
+    ("coordinator", "driver"),
+    ("replica", "coordinator"),
 )
-KEPT_PAIRS = (*[("keeper", "coordinator")] * 3, *[("driver", "keeper")] * 2, ("keeper", "replica"))
-"""Of a job that a keeper owns."""
+"""Who calls whom through Ray: answers, and the end of a long call, come on the same connection."""
+KEPT_CALLS = (*[("keeper", "coordinator")] * 3, *[("driver", "keeper")] * 2, ("coordinator", "keeper"))
+"""The same of a job that a keeper owns."""
+PLANE = (*[("replica", "replica")] * 2, *[("replica", "coordinator")] * 2, ("driver", "replica"), ("progress", "replica"))
+"""Who is connected on the data plane."""
+KEPT_PLANE = (("keeper", "replica"),)
+PLANE_SHARE = 0.4
 
 
 def one_way(site: Site) -> str:
@@ -62,19 +66,34 @@ def _lose(site: Site, ways: Sequence[tuple[int, int]]) -> str:
 
 
 def reset(site: Site) -> str:
-    """One TCP connection between two processes is reset, at the end of either."""
-    names = site.rng.choice((*PAIRS, *(KEPT_PAIRS if site.is_detached else ())))
+    """One TCP connection between two processes is reset, at the end of either: of calls through Ray, or of the data plane."""
+    is_plane = site.rng.random() < PLANE_SHARE
+    choice = (*PLANE, *(KEPT_PLANE if site.is_detached else ())) if is_plane else (*CALLS, *(KEPT_CALLS if site.is_detached else ()))
+    names = site.rng.choice(choice)
     here, there = (site.one(name) for name in names)
     if here is None or there is None or here[1].pid == there[1].pid:
         return ""
-    ends = here[1].pid, there[1].pid
-    if site.rng.random() < 0.5:
-        ends = ends[1], ends[0]
-    found = sockets.between(*ends)
+    found = [one for one in sockets.between(here[1].pid, there[1].pid) if is_plane == _is_plane(one) and (is_plane or _is_call(one))]
     if not found:
         return ""
     connection = site.rng.choice(found)
-    if not sockets.reset(ends[0], connection):
+    end = here[1].pid
+    if site.rng.random() < 0.5:
+        end = there[1].pid
+        there_too = [one for one in sockets.between(end, here[1].pid) if (one.there, one.here) == (connection.here, connection.there)]
+        if not there_too:
+            return ""
+        connection = there_too[0]
+    if not sockets.reset(end, connection):
         return ""
-    whose = "Ray's" if {connection.here[1], connection.there[1]} & set(RAYS_PORTS) else "the data plane's"
-    return f"connection reset: {names[0]} and {names[1]}, {whose}"
+    return f"connection reset: {names[0]} and {names[1]}" if is_plane else f"connection reset: Ray's calls from {names[0]} to {names[1]}"
+
+
+def _is_plane(connection: sockets.Connection) -> bool:
+    """Whether neither end is one of Ray's."""
+    return connection.here[1] not in RAYS_PORTS and connection.there[1] not in RAYS_PORTS
+
+
+def _is_call(connection: sockets.Connection) -> bool:
+    """Whether the process that has it calls the other one, which listens."""
+    return connection.there[1] in RAYS_PORTS

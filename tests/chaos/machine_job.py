@@ -12,8 +12,10 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
+
+import ray
 
 import rayad as rd
 from rayad.integrations import CsvSink, JsonSink, ParquetSink
@@ -121,15 +123,24 @@ class Feeder:
                 self.error = self.error or f"{work.__name__}: {type(error).__name__}: {error}"
 
     def feed(self) -> None:
-        """Send."""
+        """Send. What a keeper could not take, because the store is away, is sent again: nobody was told that it was taken."""
         while not self.stopping.wait(EPOCH_S):
-            self.live.send(numbers(self.seed, self.sent + 1))
-            self.live.advance_to(self.sent + 2)
+            batch = numbers(self.seed, self.sent + 1)
+            self._until_taken(lambda batch=batch: self.live.send(batch))
+            self._until_taken(lambda: self.live.advance_to(self.sent + 2))
             self.sent += 1
-        self.live.close()
+        self._until_taken(self.live.close)
         result = self.job.wait()
         self.totals.update((at.epoch, key, value) for at, (key, value) in result["totals"])
         self.over.set()
+
+    def _until_taken(self, call: Callable[[], Any]) -> None:
+        while True:
+            try:
+                return call()
+            except rd.SnapshotError:
+                if self.over.wait(0.2):
+                    raise
 
     def watch(self) -> None:
         """Watch epochs become complete at both probes."""
@@ -150,7 +161,7 @@ class Feeder:
                 with self.timed("wait_saved", SAVE_S):
                     try:
                         self.live.wait_saved(epoch, timeout_s=SAVE_S)
-                    except TimeoutError:
+                    except (TimeoutError, rd.SnapshotError):  # the latter: the keeper cannot write that somebody waits
                         continue
                 self.saved = epoch
 
@@ -195,12 +206,11 @@ def stop() -> None:
     KEPT["feeder"].stopping.set()
 
 
-def give_up() -> None:
-    """The job is of no more use: its threads may end, and what ends it is no error."""
-    feeder = KEPT["feeder"]
-    feeder.over.set()
-    feeder.stopping.set()
-    _within(20, feeder.job.cancel)
+def end_detached() -> None:
+    """Kill all coordinators and keepers on the cluster for good, in a driver that has started none."""
+    for named in ray.util.list_named_actors(all_namespaces=True):
+        with suppress(ValueError):  # it has just ended
+            ray.kill(ray.get_actor(**named), no_restart=True)
 
 
 def totals() -> Rows:

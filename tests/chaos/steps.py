@@ -128,13 +128,16 @@ class Watched:
 
 # -- the other process ------------------------------------------------------------------------------------------------------------------
 def draw(folder: Path, root: str, rng: random.Random) -> Step | None:
-    """One of the steps that were seen in a root; None: it has not run yet. Each function is as likely as any other, so that a long loop
-    over files does not hide what is done once."""
+    """One of the steps that were seen in a root; None: it has not run yet. In a third of the cases between two calls of the root itself,
+    in a third in another function of its file, else anywhere; each function is as likely as any other, so that a long loop over files does
+    not hide what is done once."""
     try:
         seen = json.loads((folder / f"{root}.json").read_text())
     except (OSError, ValueError):
         return None
-    function = rng.choice(sorted(seen))
+    itself = [function for function in seen if function.rpartition(".")[2] == root]
+    beside = [function for function in seen if function.partition(":")[0] in {one.partition(":")[0] for one in itself}]
+    function = rng.choice(sorted(rng.choice([itself, beside, list(seen)])))
     return Step(root, function, rng.choice(seen[function]))
 
 

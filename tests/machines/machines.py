@@ -136,13 +136,18 @@ class Machines:
         assert self._driver is not None
         return self._driver.pid
 
+    def end_driver(self) -> None:
+        """Kill the driver, and with it what it owns; the next call starts another one."""
+        if self._driver is not None:
+            self._driver.kill()
+            self._driver.wait(10)
+            self._driver = None
+
     def driver_log(self) -> str:
         """The end of the driver's output."""
         return (self.folder / "driver.log").read_text(errors="replace")[-4000:]
 
     def close(self) -> None:
         """End and remove everything."""
-        if self._driver is not None:
-            self._driver.kill()
-            self._driver.wait(10)
+        self.end_driver()
         guard.let_go(self._guard)
