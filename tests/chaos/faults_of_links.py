@@ -73,7 +73,7 @@ def reset(site: Site) -> str:
     here, there = (site.one(name) for name in names)
     if here is None or there is None or here[1].pid == there[1].pid:
         return ""
-    found = [one for one in sockets.between(here[1].pid, there[1].pid) if is_plane == _is_plane(one) and (is_plane or _is_call(one))]
+    found = [one for one in sockets.between(here[1].pid, there[1].pid) if is_plane == _is_plane(one) and (is_plane or is_call(one))]
     if not found:
         return ""
     connection = site.rng.choice(found)
@@ -94,6 +94,6 @@ def _is_plane(connection: sockets.Connection) -> bool:
     return connection.here[1] not in RAYS_PORTS and connection.there[1] not in RAYS_PORTS
 
 
-def _is_call(connection: sockets.Connection) -> bool:
+def is_call(connection: sockets.Connection) -> bool:
     """Whether the process that has it calls the other one, which listens."""
     return connection.there[1] in RAYS_PORTS

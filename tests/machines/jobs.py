@@ -89,6 +89,11 @@ def snapshots(name: str) -> int:
     return taken.number if taken is not None else 0
 
 
+def given_up(name: str) -> int:
+    """How many attempts at a snapshot were given up."""
+    return sum(event.kind == "snapshot given up" for event in KEPT[name].journal())
+
+
 def explain_stuck(name: str) -> str:
     """What it waits for."""
     return KEPT[name].explain_stuck()
