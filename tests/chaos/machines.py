@@ -174,10 +174,9 @@ class Disturbance:
                 saved_s = took_s
             if took_s > BOUND_S or took_s - saved_s > FILES_S:
                 explained = self.machines.call(machine_job.explain)
-                raise Violation(
-                    f"after {what}: epoch {wanted} is not {late}, {took_s:.0f} s later, {took_s - saved_s:.0f} s after it was saved; "
-                    f"sent {told.sent}, complete {told.done}, saved {told.saved}:\n{explained}"
-                )
+                saved = f", {took_s - saved_s:.0f} s after it was saved" if told.saved >= wanted else ""
+                where = f"sent {told.sent}, complete {told.done}, saved {told.saved}"
+                raise Violation(f"after {what}: epoch {wanted} is not {late} {took_s:.0f} s later{saved}; {where}:\n{explained}")
             time.sleep(0.1 if told.saved < wanted else 0.5)
         self.waits.append((took_s, what))
         slow = {name: round(longest_s, 1) for name, longest_s in answers.items() if longest_s > ANSWER_S}
