@@ -227,6 +227,9 @@ def choose(store: SnapshotStore, resume: str | int | None, numbers: Sequence[int
         return manifest, refused
     number = int(resume)
     manifest = store.load(number)
+    why = store.why_not(number, numbers)
+    if why and number in numbers:
+        raise SnapshotError(f"snapshot {number} in {store.folder!r} cannot be resumed from: {why}")
     for file in sorted(manifest.files()):
         store.check_part(file)
     return manifest, []

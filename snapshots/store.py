@@ -351,42 +351,62 @@ class SnapshotStore:
     def newest_first(self, numbers: Sequence[int] | None = None) -> Iterator[tuple[int, Manifest | None, str]]:
         """Each snapshot's number, its manifest where that can be read, and why the snapshot cannot be used; "" when all of it is whole.
 
-        A run that resumes from an older snapshot makes those in between void: what they committed was rolled back. Each later
-        manifest lists them (``notes["void"]``). Those that a newer one has retired may be about to be deleted; those that an older run has
-        published behind the claim of a newer one are overtaken. Of all these no manifest is given.
         ``numbers``: as they have been listed; by default they are listed now. Raises StoreAwayError where one cannot be read at the moment:
         a snapshot that is passed over is void, so what may be whole is not passed over.
         """
-        void: dict[int, int] = {}
-        kept: list[tuple[int, frozenset[int]]] = []  # by the number of a manifest, the older ones that it keeps
-        claims: tuple[int, ...] = ()
-        for number in reversed(self.numbers() if numbers is None else numbers):
-            if number in void:
-                yield number, None, f"snapshot {void[number]} says that snapshot {number} is void"
-                continue
-            manifest = None
+        for number, manifest, why in self._standing(self.numbers() if numbers is None else numbers):
             try:
-                manifest = self.load(number)
-                retired = next((by for by, those in kept if number not in those), None)
-                if retired is not None and manifest.kind != "savepoint":
-                    yield number, None, f"snapshot {retired} has retired snapshot {number}"
-                    continue
-                run = max((claim for claim in claims if claim <= number), default=0)
-                if run and manifest.claims and manifest.claims[-1] < run:
-                    yield number, None, f"snapshot {number} is of run {manifest.claims[-1]}, which run {run} had superseded before"
-                    continue
-                claims = claims or manifest.claims
-                void.update(dict.fromkeys(manifest.notes.get("void", ()), number))
-                if "kept" in manifest.notes:
-                    kept.append((number, frozenset(manifest.notes["kept"])))
-                for file in sorted(manifest.files()):
+                for file in sorted(manifest.files()) if manifest is not None and not why else ():
                     self.check_part(file)
             except StoreAwayError:
                 raise
             except SnapshotError as error:
-                yield number, manifest, str(error)
+                why = str(error)
+            yield number, manifest, why
+
+    def why_not(self, number: int, numbers: Sequence[int]) -> str:
+        """Why a snapshot cannot be resumed from although it is there; "" where it can, as far as manifests tell."""
+        return next((why for one, _, why in self._standing([one for one in numbers if one >= number]) if one == number), "it is not there")
+
+    def _standing(self, numbers: Sequence[int]) -> Iterator[tuple[int, Manifest | None, str]]:
+        """The same from the newest down, by what the manifests say.
+
+        A run that resumes from an older snapshot makes those in between void: what they committed was rolled back. Each later
+        manifest lists them (``notes["void"]``). Those that a newer one has retired may be about to be deleted; those that an older run has
+        published behind the claim of a newer one are overtaken. Of all these no manifest is given.
+        """
+        void: dict[int, int] = {}
+        kept: list[tuple[int, frozenset[int]]] = []  # by the number of a manifest, the older ones that it keeps
+        claims: tuple[int, ...] = ()
+        for number in reversed(numbers):
+            if number in void:
+                yield number, None, f"snapshot {void[number]} says that snapshot {number} is void"
                 continue
+            try:
+                manifest = self.load(number)
+            except StoreAwayError:
+                raise
+            except SnapshotError as error:
+                yield number, None, str(error)
+                continue
+            retired = self._retired_by(number, manifest, kept)
+            run = max((claim for claim in claims if claim <= number), default=0)
+            if retired is not None:
+                yield number, None, f"snapshot {retired} has retired snapshot {number}"
+                continue
+            if run and manifest.claims and manifest.claims[-1] < run:
+                yield number, None, f"snapshot {number} is of run {manifest.claims[-1]}, which run {run} had superseded before"
+                continue
+            claims = claims or manifest.claims
+            void.update(dict.fromkeys(manifest.notes.get("void", ()), number))
+            if "kept" in manifest.notes:
+                kept.append((number, frozenset(manifest.notes["kept"])))
             yield number, manifest, ""
+
+    def _retired_by(self, number: int, manifest: Manifest, kept: Sequence[tuple[int, frozenset[int]]]) -> int | None:
+        if manifest.kind == "savepoint":
+            return None
+        return next((by for by, those in kept if number not in those), None)
 
     def latest(self, numbers: Sequence[int] | None = None) -> tuple[Manifest | None, list[str]]:
         """The newest snapshot of which manifest and all parts are as they were written (None: there is none), and why newer ones are not

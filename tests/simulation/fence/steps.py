@@ -16,6 +16,8 @@ from rayad.snapshots.port import Entry, Port
 
 T = TypeVar("T")
 STEPS_MAX = 20_000
+STOPS_INSIDE = 5
+"""So much more often a process stands still just before it changes something."""
 
 
 class Killed(BaseException):
@@ -46,7 +48,8 @@ class Process:
         self.is_over = False
         self.stopped_for = 0
         """Steps of others for which it stands still."""
-        self.steps = 0
+        self.is_about_to_change = False
+        """Whether its next call changes something."""
         self.fault = Fault.NONE
         self.error: BaseException | None = None
         self._scheduler = scheduler
@@ -70,16 +73,16 @@ class Process:
     def move(self, fault: Fault) -> None:
         """From the scheduler: go on until the next call."""
         self.fault = fault
-        self.steps += 1
         self._go.release()
         self._scheduler.paused.acquire()
 
     def step(self, what: str, call: Callable[[], T], *, changes: bool) -> T:
         """From the process: a call of a port. Only those that change something take effect without an answer."""
-        self._scheduler.told.append((self.name, what))
+        self.is_about_to_change = changes
         self._scheduler.paused.release()
         self._go.acquire()
         fault = self.fault
+        self._scheduler.told.append((self.name, what if fault is Fault.NONE else f"{what}: {fault.value}"))
         if fault is Fault.DIES:
             raise Killed
         if fault is Fault.FAILS:
@@ -140,8 +143,8 @@ class Scheduler:
         if self.rng.random() < chance:
             fault = self.rng.choice(list(Fault)[1:])
             self.faults[fault.value] += 1
-        elif self.rng.random() < chance:
-            process.stopped_for = self.rng.choice((3, 10, 40, 150))
+        elif self.rng.random() < (STOPS_INSIDE if process.is_about_to_change else 1) * chance:
+            process.stopped_for = self.rng.choice((3, 10, 40, 150, 400))
             self.faults["stops"] += 1
             return process
         process.move(fault)

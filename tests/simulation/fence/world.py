@@ -71,6 +71,7 @@ class World:
         self.coordinators: dict[Process, Coordinator] = {}
         self.figures: Counter[str] = Counter()
         self.chance = self.rng.choice((0.005, 0.02, 0.06))
+        self.chance_away = self.rng.choice((0.0, 0.001, 0.005))
         self.away_for = 0
         self.is_away = False
         self._runs: list[str] = []
@@ -78,7 +79,7 @@ class World:
         self._newest: Manifest | None = None  # as everybody must see it
         self._known: set[int] = set()
         self._floor = 0  # records that readers may not lose
-        self._shown = -1
+        self._shown = (-1, "")
         self._told_of_published: dict[int, str] = {}
 
     # -- who runs ------------------------------------------------------------------------------------
@@ -154,7 +155,7 @@ class World:
             self.away_for -= 1
             if self.away_for < 0:
                 self._come_back()
-        elif self._newest is not None and self.rng.random() < 0.001 and os.path.isdir(self.root):
+        elif self._newest is not None and self.rng.random() < self.chance_away and os.path.isdir(self.root):
             os.rename(self.root, self.away)
             if self.rng.random() < 0.7:
                 os.mkdir(self.root)  # the place where it was mounted
@@ -224,13 +225,13 @@ class World:
         port = Port(fs.LocalFileSystem(), self.output)
         output = OutputLog(port).read() if os.path.isdir(self.output) else None
         if output is None:
-            assert self._shown < 0, "the output is gone"
+            assert self._shown[0] < 0, "the output is gone"
             return
         for name in output.files:
             assert os.path.isfile(port.path(name)), f"manifest {output.number} has {name}, which is gone"
-        if output.number != self._shown:
-            assert output.number > self._shown, f"manifest {self._shown} of the output was the newest, and now {output.number} is"
-            self._shown = output.number
+        if (output.number, output.digest) != self._shown:
+            assert output.number >= self._shown[0], f"manifest {self._shown[0]} of the output was the newest, and now {output.number} is"
+            self._shown = (output.number, output.digest)
             assert output.rows >= self._floor, f"readers saw {self._floor} records, and now {output.rows}"
             self._floor = output.rows
             held = self._newest.notes.get("position", 0) if self._newest is not None else 0
