@@ -24,7 +24,7 @@ from rayad.actors.replica.source_reader import SourceReader
 from rayad.actors.replica.upstream import Gate
 from rayad.actors.replica.user_errors import describe, raise_located
 from rayad.dataflow.compiling.state_identity import of_class
-from rayad.dataflow.logical_graph import NodeKind
+from rayad.dataflow.logical_graph import NodeKind, PartitionKind
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.operators.stateless import Element
 from rayad.dataflow.plan import Plan, PlanEdge, Stage
@@ -51,6 +51,9 @@ class Settling(Protocol):
 
     @property
     def is_settled(self) -> bool: ...
+
+    @property
+    def awaits_state(self) -> bool: ...
 
 
 class ReplicaCore(VertexContext):
@@ -96,6 +99,9 @@ class ReplicaCore(VertexContext):
         self.batches_in = self.records_in = 0
         self.counted_before = (0, 0)  # the two counts above, in the run that it resumes from
         self.migration: Settling | None = None
+        self.has_groups = True
+        """Whether it has key-groups, or they are on their way to it. A newcomer has none at first, and hears nothing that is broadcast: all
+        of it is in the state that it is to take, or is passed on to it behind that."""
         """The step of a change of layout that is under way here, or the last one."""
         self.nested = 0
         """How many calls of the vertex's on_recv are now nested inside another of its callbacks."""
@@ -132,6 +138,7 @@ class ReplicaCore(VertexContext):
         ``is_newcomer``: it is admitted to a running job, and gets all its rights from its siblings.
         """
         stage = self.stage
+        self.has_groups = not is_newcomer
         if stage.kind is NodeKind.SOURCE:
             if resumed is None or resumed.rest["source"] is not None:
                 self.source = self.guard("open", partial(self._open_source, resumed.rest["source"] if resumed else None))
@@ -400,6 +407,11 @@ class ReplicaCore(VertexContext):
         """One activation: a batch has arrived. ``token`` comes back in ``done_tokens`` when it has been consumed."""
         vertex = self.vertex
         assert vertex is not None
+        if not self.has_groups and self._edges[edge_id].routing is PartitionKind.BROADCAST:
+            self.change(*self.counted(edge_id, time), -1)
+            if token is not None:
+                self.done_tokens.append(token)
+            return
         if self.gate is not None and edge_id in self.gate.edges:
             self._gate_in(edge_id, time, batch)
             if token is not None:
@@ -510,8 +522,9 @@ class ReplicaCore(VertexContext):
                 self._consume(edge_id, first, batch, None)
 
     def notify(self) -> bool:
-        """Run the notifications that are due; true if any ran."""
-        if self.view is None:
+        """Run the notifications that are due; true if any ran. While state is on its way here there are none: what it holds of a time, and
+        what was broadcast before, is part of what the vertex makes of the time."""
+        if self.view is None or (self.migration is not None and self.migration.awaits_state):
             return False
         ran = False
         vertex = self.vertex

@@ -111,6 +111,9 @@ class Migration:
             self.leaving.update({new: frozenset() for new in range(self.stays) if new not in self.leaving})
         else:
             self.arriving.update({old: frozenset() for old in retiring if old not in self.arriving})
+        self._awaited = {old for old, groups in self.arriving.items() if groups}
+        if self._awaited:
+            core.has_groups = True
         self._held: dict[int, deque[tuple[int, Timestamp, Any, Any]]] = {source: deque() for source in self.arriving}
         self._held_count = 0
         self._missing: set[Channel] = set()
@@ -130,6 +133,11 @@ class Migration:
     def is_settled(self) -> bool:
         """Whether nothing of this step is left to do here."""
         return not (self._missing or self.arriving or self.outgoing)
+
+    @property
+    def awaits_state(self) -> bool:
+        """Whether state is on its way here."""
+        return bool(self._awaited)
 
     def held_tokens(self) -> list[Any]:
         """Tokens of batches whose credit is granted when their held pieces are consumed."""
@@ -266,6 +274,7 @@ class Migration:
     def on_transfer(self, source: int, transfer: Transfer) -> None:
         """Take the next transfer from a sibling."""
         core = self.core
+        self._awaited.discard(source)  # there may be no state, but if there is, it comes first
         if transfer.kind == "state":
             if transfer.hold is not None:
                 core.take_hold(transfer.hold, transfer.latest)

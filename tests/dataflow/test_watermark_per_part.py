@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import rayad as rd
 from rayad.dataflow.operators.joins.asof import AsOfJoin
+from rayad.dataflow.operators.state.waiting import Waiting
 from rayad.dataflow.operators.windows.watermark_rules import Mark, WatermarkRule
 from rayad.dataflow.operators.windows.watermarks import Marks
 from rayad.dataflow.windows import AsOf
@@ -149,9 +150,22 @@ def test_a_new_replica_learns_what_was_broadcast_before_it_was_there() -> None:
     old.on_notify(Timestamp(0))
     for vertex in (old, new):
         vertex.on_recv(2, [25], Timestamp(1))
-    new.on_notify(Timestamp(1))
     new.take(old.give(frozenset(range(256))))
     new.on_notify(Timestamp(1))
     new.on_recv(3, [30], Timestamp(2))
     new.on_notify(Timestamp(2))
     assert new.marks.watermark.now == 25
+
+
+def test_a_part_that_a_replica_has_dropped_as_idle_does_not_come_back_with_state() -> None:
+    """The sibling has not handled the epoch in which the part had been silent for too long. Its next record begins anew."""
+    mine, theirs = (Marks((WatermarkRule(per_part=True, idle_epochs=1),), Waiting(Context())) for _ in range(2))  # type: ignore[arg-type]
+    for marks in (mine, theirs):
+        marks.see(0, [("a", 50), ("b", 90)], Timestamp(0))
+        marks.advance(Timestamp(0))
+    mine.see(0, [("b", 91)], Timestamp(3))
+    mine.advance(Timestamp(3))
+    mine.take(theirs.give(frozenset(range(256)), 256))
+    mine.see(0, [("a", 10), ("b", 92)], Timestamp(4))
+    mine.advance(Timestamp(4))
+    assert mine.marks == [{("a",): Mark(10, 4), ("b",): Mark(92, 4)}]

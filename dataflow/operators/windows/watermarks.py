@@ -93,19 +93,15 @@ class Marks(KeyedState):
         self.seen: list[dict[Timestamp, dict[Any, Any]]] = [{} for _ in delays]
         self.marks: list[dict[Any, Mark]] = [{} for _ in delays]
         self.watermark = Watermark()
-        self.began: tuple[int, ...] | None = None
-        """The first time of which this replica, or one whose state it has taken, was told. A new replica was not told of earlier ones, so
-        its marks are not those of the others before it has taken state of theirs."""
 
     # -- snapshots -----------------------------------------------------------------
     def checkpoint(self) -> Any:
         """What is known."""
-        return self.seen, self.marks, self.watermark, self.began
+        return self.seen, self.marks, self.watermark
 
     def restore(self, state: Any) -> None:
         """Take back what :meth:`checkpoint` gave; also in earlier versions, which knew no parts."""
-        seen, marks, self.watermark, *began = state
-        self.began = began[0] if began else ()  # of an earlier version: from the beginning
+        seen, marks, self.watermark, *_ = state  # of an earlier version with one thing more
         self.seen = [{time: one if isinstance(one, dict) else {WHOLE: one} for time, one in side.items()} for side in seen]
         parts = [mark if isinstance(mark, dict) else {} if mark is None else {WHOLE: (mark, 0)} for mark in marks]
         self.marks = [{part: Mark(*mark) for part, mark in side.items()} for side in parts]
@@ -128,24 +124,18 @@ class Marks(KeyedState):
     def give(self, groups: frozenset[int], key_groups: int) -> Any:
         """The watermark, and what all times that wait have brought: a new replica has not seen what was broadcast before."""
         seen = [{time: dict(of_time) for time, of_time in side.items()} for side in self.seen]
-        return seen, [dict(marks) for marks in self.marks], replace(self.watermark), self.began
+        return seen, [dict(marks) for marks in self.marks], replace(self.watermark)
 
     def take(self, state: Any) -> None:
-        """Know what :meth:`give` gave as well; each of the times waits here, too. The marks of the replica that knew more: that was told of
-        earlier times, or has handled one time more."""
-        mine, theirs = self.began, state[3]
+        """Know what :meth:`give` gave as well; each of the times waits here, too. The marks are those of the replica that has handled one
+        time more, as a whole: parts that one of them has dropped as idle do not come back. A new replica has handled none."""
         for side, waiting in enumerate(state[0]):
             for time, of_time in waiting.items():
                 for part, told in of_time.items():
                     self._put(side, time, part, told)
                 self._pending[time]
-        if theirs is not None and (mine is None or theirs < mine):
-            self.marks, self.began = [dict(marks) for marks in state[1]], theirs
-        elif theirs == mine:
-            for known, others in zip(self.marks, state[1], strict=True):
-                for part, mark in others.items():
-                    if part not in known or known[part].epoch < mark.epoch:
-                        known[part] = mark
+        if _last_epoch(self.marks) < _last_epoch(state[1]):
+            self.marks = [dict(marks) for marks in state[1]]
         self.watermark.take(state[2])
 
     # -- as a table ------------------------------------------------------------------
@@ -162,7 +152,6 @@ class Marks(KeyedState):
             self._put(side, time, part, of_part)
 
     def _put(self, side: int, time: Timestamp, part: Any, told: Any) -> None:
-        self.began = time.sort_key() if self.began is None else min(self.began, time.sort_key())
         of_time = self.seen[side].setdefault(time, {})
         of_time[part] = self.rules[side].seen(of_time.get(part), told)
 
@@ -185,3 +174,8 @@ class Marks(KeyedState):
             found.append(rule.watermark(marks, time.epoch))
         known = [mark for counts, mark in found if counts]
         return self.watermark.advance(time, None if not known or None in known else compared(*known)[0])
+
+
+def _last_epoch(sides: list[dict[Any, Mark]]) -> int:
+    """The last epoch that has made marks; -1: none has."""
+    return max((mark.epoch for side in sides for mark in side.values()), default=-1)
