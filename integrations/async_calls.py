@@ -14,7 +14,7 @@ import threading
 import time as clock
 import weakref
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -51,6 +51,8 @@ class AsyncCalls(PerRecord):
         cache: int = 0,
         cache_s: float | None = None,
         cache_by: Callable[[Any], Any] | None = None,
+        into: str | None = None,
+        combine: Callable[[Any, Any], Any] | None = None,
     ) -> None:
         self.function = _checked(function)
         self.concurrency = arguments.whole(concurrency, "map_async: concurrency, a number of calls,", least=1)
@@ -65,6 +67,18 @@ class AsyncCalls(PerRecord):
         if not self._room and (cache_s is not None or cache_by is not None):
             raise DataflowError("map_async: cache_s and cache_by are for a cache: say how many answers it keeps, such as cache=10_000")
         self._cache_by = None if cache_by is None else checked_function(cache_by, "map_async: cache_by", "record")
+        if into is not None and combine is not None:
+            raise DataflowError("map_async: into and combine both say what becomes of an answer: give one of them")
+        if not (into is None or (isinstance(into, str) and into)):
+            raise DataflowError(f"map_async: into is {show(into, 60)}: give the name of the field that the answer is put into")
+        if cache_by is not None and into is None and combine is None:
+            raise DataflowError(
+                "map_async: with cache_by records that differ share an answer, so the function is not to give the record back with it: let "
+                "it give the answer alone, and say what becomes of both: into='country' puts the answer into that field of each record, "
+                "combine=lambda record, answer: ... gives the result, which may be the answer alone"
+            )
+        self._into = into
+        self._combine = None if combine is None else checked_function(combine, "map_async: combine", "record", "answer")
         self._answers: Answers | None = None
         self._loop: _Loop | None = None
         self._culprit: Any = None
@@ -105,6 +119,8 @@ class AsyncCalls(PerRecord):
     def attempt(self, rows: list[Any]) -> tuple[list[Any], Failures]:
         assert self._loop is not None, "it runs in a replica"
         found = self._loop.run(self._all(self._loop.function, rows))
+        if self._into is not None or self._combine is not None:
+            found = [answer if answer[1] else self._combined(row, answer[0]) for row, answer in zip(rows, found, strict=True)]
         failed = [(at, one) for at, (one, is_error) in enumerate(found) if is_error]
         for _, error in failed:
             if isinstance(error, (DataflowError, MemoryError)) or not isinstance(error, Exception):
@@ -142,6 +158,20 @@ class AsyncCalls(PerRecord):
                 answers.put(key, answer[0], clock.monotonic())
         return [found[key] for key in keys]
 
+    def _combined(self, row: Any, answer: Any) -> tuple[Any, bool]:
+        """What a record and its answer make, or the error and True."""
+        if self._combine is not None:
+            try:
+                return self._combine(row, answer), False
+            except Exception as error:
+                return error, True
+        if not isinstance(row, Mapping):
+            raise DataflowError(
+                f"map_async(into={self._into!r}): the record {show(row, 60)} is a {type(row).__name__}, which has no fields: give "
+                "combine=, a function of record and answer"
+            )
+        return {**row, self._into: answer}, False
+
     def _key(self, row: Any) -> Any:
         key = row if self._cache_by is None else self._cache_by(row)
         try:
@@ -150,7 +180,7 @@ class AsyncCalls(PerRecord):
             what = "the record" if self._cache_by is None else "what cache_by gave"
             raise DataflowError(
                 f"map_async(cache=...): {what} is {show(key, 60)}, a {type(key).__name__}, which cannot be a key of a cache: give "
-                "cache_by=, a function from a record to what the answer depends on"
+                "cache_by=, a function from a record to what the answer depends on, and into= or combine="
             ) from error
         return key
 

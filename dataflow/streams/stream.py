@@ -384,6 +384,8 @@ class Stream(Advising):
         cache: int = 0,
         cache_s: float | None = None,
         cache_by: Callable[[Any], Any] | None = None,
+        into: str | None = None,
+        combine: Callable[[Any, Any], Any] | None = None,
         schema: pa.Schema | None = None,
         name: str | None = None,
         on_error: OnError = "raise",
@@ -400,15 +402,20 @@ class Stream(Advising):
         to ``retries`` times, after 0.1, 0.2, 0.4 ... at most 5 s. After a failure of the job calls are made again: results are in the
         stream once, calls are made at least once.
 
+        The result is the answer of the function. ``into="country"``: it is the record, a dict or a row of columns, with the answer in this
+        field, which is replaced if it is there. ``combine=f``: it is ``f(record, answer)``, which need not be async.
+
         ``cache``: each replica remembers so many answers, those used last, and asks once for records that are equal, or for which
         ``cache_by(record)`` is; each for ``cache_s`` seconds, None: as long as there is room. Errors are not remembered. Answers are
-        shared: do not change them in place.
+        shared: do not change them in place. ``cache_by`` needs ``into`` or ``combine``, since records that differ share an answer: a
+        function that gave ``{**order, "country": ...}`` would give the first order of a user for all. Where the answer alone is wanted,
+        say ``combine=lambda record, answer: answer``.
 
         The replica handles nothing else while a batch is under way, so give it replicas of its own where calls take long:
         ``stream.rebalance(name="ask").map_async(ask)``. ``schema``, ``on_error``, ``num_cpus=...`` and so on: see :meth:`map`.
         """
         bounds = {"concurrency": concurrency, "timeout_s": timeout_s, "retries": retries, "retry_on": retry_on}
-        remembers = {"cache": cache, "cache_s": cache_s, "cache_by": cache_by}
+        remembers = {"cache": cache, "cache_s": cache_s, "cache_by": cache_by, "into": into, "combine": combine}
         element = in_schema(hooks.call("map_async", function, **bounds, **remembers), schema)
         return self._of_user(element, name, on_error, max_errors, after_crashes, asked=asked)
 

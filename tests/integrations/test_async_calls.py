@@ -9,6 +9,7 @@ from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -130,12 +131,16 @@ class Session:
         self.closed = True
 
 
+def answered(record: Any, answer: Any) -> Any:
+    return answer
+
+
 @settings(max_examples=30)
 @given(st.lists(st.lists(st.integers(0, 9), max_size=8), max_size=8), st.integers(1, 4))
 def test_a_cache_asks_once_for_what_is_used_often(epochs: list[list[int]], room: int) -> None:
     """Against a cache in plain Python that forgets what was not used for the longest time; n and n + 5 have the same answer."""
     calls = Calls()
-    out = run(rd.Dataflow("cached").from_epochs(epochs).map_async(calls, cache=room, cache_by=lambda n: n % 5))
+    out = run(rd.Dataflow("cached").from_epochs(epochs).map_async(calls, cache=room, cache_by=lambda n: n % 5, combine=answered))
     asked: Counter[int] = Counter()
     kept: dict[int, int] = {}
     expected = []
@@ -154,8 +159,72 @@ def test_a_cache_asks_once_for_what_is_used_often(epochs: list[list[int]], room:
     assert (out, calls.called) == (expected, asked)
 
 
+ORDERS = [{"user": user, "item": item} for user, item in zip("aabaab", "uvwxyz", strict=True)]
+COUNTRIES = {"a": "NO", "b": "SE"}
+
+
+class Countries:
+    """Answers by user, and keeps count of its calls."""
+
+    def __init__(self) -> None:
+        self.called: Counter[str] = Counter()
+
+    async def __call__(self, order: dict[str, Any]) -> str:
+        self.called[order["user"]] += 1
+        return COUNTRIES[order["user"]]
+
+
+def user_of(order: dict[str, Any]) -> Any:
+    return order["user"]
+
+
+@pytest.mark.parametrize("cached", [True, False])
+@pytest.mark.parametrize("form", ["rows", "columns"])
+def test_an_answer_is_put_into_each_record_or_combined_with_it(form: str, cached: bool) -> None:
+    """Also one that comes from the cache, or from the call for another record: ann's orders a, b, c came out as a, a, a."""
+    table = pa.Table.from_pylist(ORDERS)
+    options: dict[str, Any] = {"cache": 9, "cache_by": user_of} if cached else {}
+
+    def orders() -> rd.Stream:
+        flow = rd.Dataflow("orders")
+        return flow.from_arrow(table, batch_rows=4) if form == "columns" else flow.from_epochs([ORDERS[:4], ORDERS[4:]])
+
+    countries = Countries()
+    assert run(orders().map_async(countries, into="country", **options)) == [{**o, "country": COUNTRIES[o["user"]]} for o in ORDERS]
+    assert countries.called == ({"a": 1, "b": 1} if cached else {"a": 4, "b": 2})
+    assert run(orders().map_async(Countries(), into="user", **options)) == [{**o, "user": COUNTRIES[o["user"]]} for o in ORDERS]
+    both = run(orders().map_async(Countries(), combine=lambda order, country: (order["item"], country), **options))
+    assert both == [(order["item"], COUNTRIES[order["user"]]) for order in ORDERS]
+
+
+def test_what_is_put_into_a_record_fits_the_schema_that_is_said() -> None:
+    schema = pa.schema([("user", pa.string()), ("item", pa.string()), ("country", pa.string())])
+    out = rd.Dataflow("typed").from_items(ORDERS).map_async(Countries(), cache=9, cache_by=user_of, into="country", schema=schema)
+    assert out.schema == schema
+    out.key_by("country").count().collect("counts")
+    assert sorted(record for _, record in out.flow.run(runtime="local")["counts"]) == [("NO", 4), ("SE", 2)]
+
+
+def test_a_record_that_cannot_be_combined_with_its_answer_fails_alone() -> None:
+    stream = rd.Dataflow("failing").from_items([1, 2, 0, 2]).map_async(
+        Calls(), cache=9, cache_by=lambda n: 0, combine=lambda n, answer: answer // n, on_error="skip"
+    )
+    stream.errors.map(lambda bad: (bad["record"], bad["error"].split(":")[0])).collect("errors")
+    stream.collect("out")
+    result = stream.flow.run(runtime="local")
+    assert [record for _, record in result["out"]] == [10, 5, 5]
+    assert [record for _, record in result["errors"]] == [(0, "ZeroDivisionError")]
+
+
+def test_a_record_without_fields_into_which_an_answer_is_to_be_put() -> None:
+    with pytest.raises(rd.DataflowError) as error:
+        run(rd.Dataflow("numbers").from_items([3]).map_async(Calls(), into="country"))
+    told = "map_async(into='country'): the record 3 is a int, which has no fields: give combine=, a function of record and answer"
+    assert told in str(error.value)
+
+
 def test_a_key_of_the_cache_that_cannot_be_one() -> None:
-    with pytest.raises(rd.DataflowError, match="which cannot be a key of a cache: give cache_by="):
+    with pytest.raises(rd.DataflowError, match=r"which cannot be a key of a cache: give cache_by=.* and into= or combine="):
         run(rd.Dataflow("keys").from_items([{"n": 1}]).map_async(Calls(), cache=3))
 
 
@@ -222,6 +291,16 @@ class Plain:
         (Calls(), {"retry_on": 503}, "map_async: retry_on is 503: give a class of exceptions, or a tuple of such"),
         (Calls(), {"tries": 1}, "map_async"),
         (Calls(), {"cache": -1}, "map_async: cache, a number of answers, is -1"),
+        (Calls(), {"into": "a", "combine": answered}, "map_async: into and combine both say what becomes of an answer: give one of them"),
+        (Calls(), {"into": 3}, "map_async: into is 3: give the name of the field that the answer is put into"),
+        (Calls(), {"combine": Plain}, "map_async: combine was given Plain() and calls it as Plain(record, answer)"),
+        (
+            Calls(),
+            {"cache": 9, "cache_by": user_of},
+            "map_async: with cache_by records that differ share an answer, so the function is not to give the record back with it: let it "
+            "give the answer alone, and say what becomes of both: into='country' puts the answer into that field of each record, "
+            "combine=lambda record, answer: ... gives the result, which may be the answer alone",
+        ),
         (Calls(), {"cache_s": 5.0}, "map_async: cache_s and cache_by are for a cache: say how many answers it keeps"),
     ],
 )
