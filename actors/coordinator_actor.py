@@ -45,6 +45,7 @@ class Coordinator:
         self._supervisor = Supervisor(running, rescaler)
         self._control = Control(running, rescaler)
         self._told = ToldOutcome()
+        self._has_begun = False
 
     def __repr__(self) -> str:
         return actor_title(self, *getattr(self, "_shown_as", ()))
@@ -59,8 +60,12 @@ class Coordinator:
         failures: int = 0,
         asked_s: float | None = None,
         delay_s: float = 0.0,
-    ) -> JobOutcome:
-        """See :meth:`Supervisor.run`, which begins after the delay, and when the coordinators of ``earlier`` runs have ended."""
+    ) -> JobOutcome | None:
+        """See :meth:`Supervisor.run`, which begins after the delay, and when the coordinators of ``earlier`` runs have ended. Called again,
+        by an owner who does not know whether the first call has come, it does nothing and gives None."""
+        if self._has_begun:
+            return None
+        self._has_begun = True
         stalls = Stalls(self._control.note_event, self._control.holds_up)
         watch = Watch(self._control.status, [JobMetrics(self._name, succeeds=bool(earlier)).show, stalls.see])
         lease = Lease(self._job, self._told, earlier)

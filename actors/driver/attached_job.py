@@ -149,11 +149,6 @@ def _keeper_of(name: str) -> KeeperLine | None:
     return None
 
 
-def _ask_outcome(coordinator: Any) -> Any:
-    """The reference to the outcome that the job's owner has now; this process' own, or the owner's, was lost with a connection."""
-    return ray_calls.get(ray_calls.call(coordinator.about), timeout=GLANCE_S).outcome
-
-
 class AttachedJob(RayJobHandle):
     """The handle of a job on Ray that :func:`attach` and ``submit(detached=True)`` give. It starts no coordinator, and ends one only by
     :meth:`cancel`.
@@ -177,8 +172,15 @@ class AttachedJob(RayJobHandle):
     def _line_to(self, found: _Found) -> CoordinatorLine:
         config = found.about.config
         timeouts = config.failures.heartbeat_timeout_s, config.start_timeout_s
-        asks_again = partial(_ask_outcome, found.actor) if found.actor is not None else None
+        asks_again = partial(self._ask_outcome, found.actor) if found.actor is not None else None
         return CoordinatorLine(found.actor, found.about.outcome, self.name, *timeouts, asks_again)
+
+    def _ask_outcome(self, coordinator: Any) -> Any:
+        """The reference to the outcome that the job's owner has now: this process' own, or the owner's, was lost with a connection."""
+        outcome = ray_calls.get(ray_calls.call(coordinator.about), timeout=GLANCE_S).outcome
+        if self._keeper is None:  # which tells it itself
+            self._tell_again(coordinator)
+        return outcome
 
     def _has_successor(self, line: CoordinatorLine, gone: Gone) -> bool:
         """Look for the next coordinator, which the job's owner starts under the same name, after the delay of restarts."""

@@ -98,13 +98,6 @@ def is_ending(actor: Any) -> bool | None:
     return True
 
 
-def _ask_outcome(actor: Any, runs: tuple[str, ...]) -> Any:
-    """Another reference to the outcome of a coordinator, for all who look for the job."""
-    outcome = ray_calls.call(actor.await_outcome)
-    ray_calls.call(actor.introduce, [outcome], runs)
-    return outcome
-
-
 _OWNED: weakref.WeakSet[RayJob] = weakref.WeakSet()
 
 
@@ -171,11 +164,12 @@ class RayJob(RayJobHandle):
         actor = self._claim_name(lambda options: ray_calls.create(coordinator, options, *arguments))
         self._runs.append(run)
         keeper = self._kept.files.id if self._kept is not None and self._kept.files is not None else None
-        begun = {"has_begun": self._has_begun, "keeper": keeper}
-        outcome = ray_calls.call(actor.run, run, earlier, **begun, failures=self._failures, asked_s=asked_s, delay_s=delay_s)
+        told = {"has_begun": self._has_begun, "keeper": keeper, "failures": self._failures, "asked_s": asked_s, "delay_s": delay_s}
+        begin = partial(ray_calls.call, actor.run, run, earlier, **told)
+        outcome = begin()
         ray_calls.call(actor.introduce, [outcome], (*earlier, run))
         patience_s, start_s = self._config.failures.heartbeat_timeout_s, self._config.start_timeout_s
-        asks_again = partial(_ask_outcome, actor, (*earlier, run))
+        asks_again = partial(self._ask_outcome, actor, begin, (*earlier, run))
         self._line = CoordinatorLine(actor, outcome, self.name, patience_s, start_s, asks_again)
         self._succession.on_start()
         if self._autoscaler is not None:
@@ -190,6 +184,15 @@ class RayJob(RayJobHandle):
             actor, token = names.claim(self.name, start, lambda _: True, self._tokens, patience_s=self._config.start_timeout_s)
         self._tokens.append(token)
         return actor
+
+    def _ask_outcome(self, actor: Any, begin: Callable[[], Any], runs: tuple[str, ...]) -> Any:
+        """Another reference to the outcome of a coordinator, for all who look for the job. What it was told without an answer may have been
+        lost with the connection, too: it is told again, and heeds that only once."""
+        begin()
+        outcome = ray_calls.call(actor.await_outcome)
+        ray_calls.call(actor.introduce, [outcome], runs)
+        self._tell_again(actor)
+        return outcome
 
     @property
     def _coordinator(self) -> Any:

@@ -98,6 +98,23 @@ def test_a_broken_connection_of_the_driver_does_not_replace_its_coordinator(noth
         assert result.statistics.failures == 0
 
 
+def test_a_job_begins_once_though_connections_break_while_it_starts(nothing_left: Check) -> None:
+    """Whether the long call has come, the driver cannot know."""
+    job: Any = counting("starting").submit(parallelism=2)
+    try:
+        (before,) = until(coordinators, "its process is there")
+        for _ in range(8):
+            connections.break_between(os.getpid(), before)
+            time.sleep(0.1)
+        words = job.input("words")
+        words.send(["a"])
+        words.close()
+        assert totals(job.wait(timeout_s=PATIENCE_S)) == {"a": 1}
+        assert [event.kind for event in job.journal()].count("running") == 1
+    finally:
+        job.cancel()
+
+
 def test_an_outcome_is_not_lost_with_the_connection_on_which_it_comes(nothing_left: Check) -> None:
     with running(counting("ending")) as (job, words):
         (before,) = coordinators()

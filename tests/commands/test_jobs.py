@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 import rayad as rd
 from rayad.actors.cluster.joining import NoCluster
 from rayad.actors.driver.attached_job import NoSuchJob
+from rayad.actors.job import JobProgress, JobState
 from rayad.actors.status.snapshots_late import SnapshotsLate
 from rayad.cli import main
 from rayad.commands import on_cluster
@@ -60,6 +61,14 @@ def test_status_says_that_snapshots_fail(handle: Handle) -> None:
     told = f"{fails}; the newest snapshot, 4, is 95.2 s old"
     assert call("status", "wordcount").output.splitlines()[1] == told
     assert json.loads(call("status", "wordcount", "--json").output)["snapshots_late"]["given_up"] == 3
+
+
+def test_status_of_a_job_that_starts_or_whose_coordinator_is_replaced_says_what_it_waits_for(
+    handle: Handle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handle, "progress", lambda: JobProgress(JobState.STARTING, (), 0))
+    shown = call("status", "wordcount").output.splitlines()
+    assert (shown[0], shown[-1]) == ("job 'wordcount': starting, 0 failures survived; no snapshot in this run", "counts[1] is slow")
 
 
 def test_status_in_json_has_all_of_it(handle: Handle) -> None:
