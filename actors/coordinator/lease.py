@@ -2,9 +2,9 @@
 
 A side thread looks there, once per heartbeat interval, because calls of a store may hang and the supervising thread may hang in one. When
 another run has claimed the store, the job of this coordinator ends, as failed. Where the supervising thread does not get to that, the owner
-is told (:attr:`Beat.is_deposed`), so that it starts no successor, and then the process ends, and Ray ends its actors with it. So a
-coordinator that lives on behind a cut, with or without its owner, is gone soon after its successor's claim, provided its store answers. A
-store that is away, or has nothing readable, proves nothing.
+is told (:attr:`Beat.is_deposed`), so that it starts no successor. Then the process ends, unless its owner has ended it before, and Ray ends
+its actors with it. So a coordinator that lives on behind a cut, with or without its owner, is gone soon after its successor's claim,
+provided its store answers. A store that is away, or has nothing readable, proves nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rayad.actors.coordinator.running_job import RunningJob
 from rayad.actors.coordinator.told_outcome import ToldOutcome
 from rayad.actors.job import JobState, JobStatistics
 from rayad.actors.lead.failure import failure_of
-from rayad.actors.lead.taking_over import look_every_s
+from rayad.actors.lead.taking_over import HEARD_S, look_every_s
 from rayad.actors.process.ending import end_at_once
 from rayad.progress import SnapshotError
 from rayad.snapshots.store import Superseded
@@ -34,15 +34,23 @@ class Lease:
         told: who is told how the job ended, when its own thread does not tell.
         earlier: runs of the coordinators before it: what these may still have written is not a later claim.
         end: ends this process.
+        heard_s: how long the owner may take to hear of the end of a deposed coordinator.
     """
 
     def __init__(
-        self, job: RunningJob, told: ToldOutcome, earlier: Collection[str] = (), end: Callable[[int], object] = end_at_once
+        self,
+        job: RunningJob,
+        told: ToldOutcome,
+        earlier: Collection[str] = (),
+        end: Callable[[int], object] = end_at_once,
+        heard_s: float = HEARD_S,
     ) -> None:
         self._job = job
         self._told = told
         self._earlier = earlier
         self._end = end
+        self._heard_s = heard_s
+        self._never = threading.Event()
         self._every_s = look_every_s(job.config.failures.heartbeat_timeout_s)
         self._seen = 0
         self._over = threading.Event()
@@ -82,16 +90,15 @@ class Lease:
                 return
 
     def _depose(self, why: str) -> None:
-        """End the job; by force where its own thread does not."""
+        """End the job, and then this process; in the middle of what it is doing, where the job's own thread does not end."""
         job = self._job
+        _log.warning("job %r: %s: this coordinator ends", job.name, why)
         job.superseded = why
-        if self._over.wait(self._every_s):
-            return
-        _log.warning("job %r: %s: this coordinator ends, in the middle of what it is doing", job.name, why)
-        self._told.tell(JobOutcome(JobState.FAILED, {}, JobStatistics(), failure_of("coordinator", Superseded(why))))
-        job.is_deposed = True
-        if not self._over.wait(self._every_s):  # in which the owner hears of it
-            self._end(1)
+        if not self._over.wait(self._every_s):
+            self._told.tell(JobOutcome(JobState.FAILED, {}, JobStatistics(), failure_of("coordinator", Superseded(why))))
+            job.is_deposed = True
+        self._never.wait(self._heard_s)  # the owner, if it is there, ends this process
+        self._end(1)
 
 
 __all__ = ["Lease"]

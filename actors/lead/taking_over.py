@@ -13,8 +13,10 @@ from dataclasses import dataclass
 
 from rayad.actors.lead.heartbeats import Heartbeats
 
-LEASE_LOOKS = 4
-"""A lease, in looks at the store: until the claim is seen, to end in order, to tell the owner, and one to spare."""
+LEASE_LOOKS = 3
+"""A lease, in looks at the store: until the claim is seen, to end in order, and one to spare."""
+HEARD_S = 5.0
+"""How long a deposed coordinator stays after that, so that its owner hears how its job has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ def look_every_s(heartbeat_timeout_s: float) -> float:
 
 def lease_s(heartbeat_timeout_s: float) -> float:
     """How long after another run's claim a coordinator whose store answers may still live."""
-    return LEASE_LOOKS * look_every_s(heartbeat_timeout_s)
+    return LEASE_LOOKS * look_every_s(heartbeat_timeout_s) + HEARD_S
 
 
 class TakingOver:

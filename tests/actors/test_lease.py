@@ -40,7 +40,7 @@ def job(tmp_path: Path) -> Job:
 
 
 def lease(job: Any, ended: list[int] | None = None, *earlier: str) -> Lease:
-    return Lease(job, ToldOutcome(), earlier, end=(ended if ended is not None else []).append)
+    return Lease(job, ToldOutcome(), earlier, end=(ended if ended is not None else []).append, heard_s=0.01)
 
 
 def test_it_lasts_through_snapshots_of_its_own_and_of_those_before_it(job: Job) -> None:
@@ -70,17 +70,17 @@ def test_what_cannot_be_read_proves_nothing(job: Job, tmp_path: Path) -> None:
     assert mine.look() == ""
 
 
-def test_where_the_jobs_thread_ends_in_order_nothing_is_ended_by_force(job: Job) -> None:
+def test_where_the_jobs_thread_ends_in_order_it_tells_the_outcome_and_then_the_process_ends(job: Job) -> None:
     ended: list[int] = []
     mine = lease(job, ended)
     job.publish(2, "theirs")
     mine.stop()
     mine._depose(mine.look())
     assert job.superseded == f"another run of job 'j' has claimed {job.store.folder!r} (snapshot 2)"
-    assert (ended, job.is_deposed) == ([], False)
+    assert (ended, job.is_deposed) == ([1], False)
 
 
-def test_where_it_hangs_the_owner_is_told_and_then_the_process_ends(job: Job) -> None:
+def test_where_it_hangs_the_owner_is_told_by_the_heartbeat_and_then_the_process_ends(job: Job) -> None:
     ended: list[int] = []
     mine = lease(job, ended)
     job.publish(2, "theirs")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import itertools
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import ray
 
 import rayad as rd
+from rayad.actors.driver import ray_job
 from rayad.actors.plane.plane import Address
 from rayad.actors.plane.protocol import replica_name
 from tests.cluster.recovering import Paced
@@ -25,6 +27,17 @@ def alive() -> list[str]:
 
 
 # -- a keyed count ---------------------------------------------------------------------------------------------------------------------
+
+
+def submit_counting_from(address: str, *arguments: Any, **config: Any) -> None:
+    """As :func:`submit_counting`, with the first coordinator on the machine of this address; later ones are anywhere."""
+    anywhere = ray_job.remote_class
+    there = functools.partial(anywhere, resources={f"node:{address}": 0.001})
+    ray_job.remote_class = there
+    try:
+        submit_counting(*arguments, **config)
+    finally:
+        ray_job.remote_class = anywhere
 
 
 def _numbers(epochs: int) -> list[list[int]]:

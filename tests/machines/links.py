@@ -82,6 +82,15 @@ def processes(namespace: str) -> list[int]:
     return [int(word) for word in call("ip", "netns", "pids", namespace, check=False).split()]
 
 
+def titles(namespace: str) -> list[str]:
+    """The titles of the processes in a namespace, as Ray sets them."""
+    found = []
+    for pid in processes(namespace):
+        with contextlib.suppress(psutil.Error):
+            found.append(" ".join(psutil.Process(pid).cmdline()))
+    return found
+
+
 def end_processes(namespace: str) -> None:
     """Kill all processes in a namespace, also new ones, until there are none."""
     deadline_s = time.monotonic() + END_S

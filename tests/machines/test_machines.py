@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 import rayad as rd
+from rayad.actors.lead.taking_over import lease_s
+from rayad.snapshots.store import SnapshotStore
 from tests.cluster.until import until
 from tests.integrations.object_store import serving
-from tests.machines import jobs
+from tests.machines import jobs, links
 from tests.machines.machines import Machines
 from tests.patience import PATIENCE_S
 
@@ -101,3 +103,39 @@ def test_a_machine_joins_and_is_used_and_dies_and_the_job_resumes_from_its_snaps
         counts, failures = machines.call(jobs.finish, "three", PATIENCE_S)
         assert failures >= 1
         assert counts == jobs.committed(out) == jobs.counted(400)
+
+
+def test_a_coordinator_behind_a_cut_ends_by_itself_when_its_successor_has_claimed_the_store(machines: Machines) -> None:
+    """Its owner and Ray cannot reach it; its store can. It ends by its lease, long before its raylet gives up, and before its successor has
+    written anything."""
+    heartbeat_s, network, enough = 8.0, machines.network, machines.folder / "enough by now"
+    out, folder = str(machines.folder / "deposed-out"), machines.folder / "jobs" / "deposed" / "snapshots"
+    machines.start(3)
+    until(lambda: network.address(3) in machines.call(jobs.alive), "the third machine is there")
+    config = surviving(str(machines.folder / "jobs"), heartbeat_timeout_s=heartbeat_s)
+    machines.call(_submit_from, network.address(3), ("deposed", 200, out, 2, str(enough)), config)
+    until(lambda: machines.call(jobs.snapshots, "deposed") > 1, "a snapshot")
+
+    def coordinators() -> int:
+        return sum(title.startswith("ray::Coordinator") for title in links.titles(network.name(3)))
+
+    assert coordinators() == 1
+    store = SnapshotStore(str(folder))
+    first = store.load(store.numbers()[-1]).run
+    network.cut(3)
+    try:
+        until(lambda: store.load(store.numbers()[-1]).run != first, "the successor has claimed the store")
+        claimed, claimed_s = store.numbers()[-1], time.monotonic()
+        until(lambda: coordinators() == 0, "it has ended", lease_s(heartbeat_s) + 20.0)
+        assert any("/raylet/raylet" in title for title in links.titles(network.name(3))), "it ended by itself"
+        until(lambda: store.numbers()[-1] > claimed, "the successor works")
+        assert time.monotonic() - claimed_s > lease_s(heartbeat_s)
+    finally:
+        network.kill(3)
+        enough.touch()
+    counts, _ = machines.call(jobs.finish, "deposed", PATIENCE_S)
+    assert counts == jobs.committed(out) == jobs.counted(200)
+
+
+def _submit_from(address: str, arguments: tuple[Any, ...], config: dict[str, Any]) -> None:
+    jobs.submit_counting_from(address, *arguments, **config)
