@@ -60,7 +60,7 @@ class Control:
 
         The three belong together: an incarnation may be over by the time its addresses are used, and then nobody listens there.
         """
-        self._job.running.wait(timeout_s)
+        self._job.await_running(timeout_s)
         return self._job.found.get(name)
 
     def saved_inputs(self) -> dict[str, int]:
@@ -260,7 +260,7 @@ class Control:
     def frontier(self, node: int) -> tuple[Timestamp, ...] | None:
         """The frontier at a probe; empty when the job is over, None when nobody can tell now."""
         job = self._job
-        if not job.running.wait(job.config.start_timeout_s):
+        if not job.await_running(job.config.start_timeout_s):
             return None
         if job.state is not JobState.RUNNING:
             return ()

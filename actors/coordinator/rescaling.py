@@ -125,7 +125,7 @@ class Rescaler:
         job = self._job
         config = configured(job.config, changes)
         with self._one_at_a_time:
-            job.running.wait(job.config.start_timeout_s)
+            job.await_running(job.config.start_timeout_s)
             self._is_idle.clear()
             try:
                 if job.state is not JobState.RUNNING:

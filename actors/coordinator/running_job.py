@@ -17,6 +17,7 @@ from rayad.actors.coordinator.snapshots import CoordinatorSnapshots
 from rayad.actors.coordinator.store_thread import StoreThread
 from rayad.actors.job import JobState
 from rayad.actors.lead import layouts
+from rayad.actors.lead.taking_over import taking_over_s
 from rayad.actors.plane.plane import Address
 from rayad.actors.plane.protocol import PROGRESS, replica_name
 from rayad.actors.status.journal import Journal
@@ -76,6 +77,8 @@ class RunningJob:
         """The reference of the long call, once the owner has told it."""
         self.waits_for = ""
         """What this coordinator waits for before it begins, in words."""
+        self.begun = threading.Event()
+        """It waits for coordinators before it no more."""
         self.lease_s = 0.0
         """After it has claimed the store it waits so long before anything is written: a coordinator before it may still live."""
         self.superseded = ""
@@ -94,6 +97,12 @@ class RunningJob:
             return "the progress actor"
         stage, replica = name[1:].split(".")
         return self.plan.title(int(stage), int(replica))
+
+    def await_running(self, timeout_s: float) -> bool:
+        """Whether all actors run; waits for that for so long, not counting the time until this coordinator begins. From any thread."""
+        if timeout_s:
+            self.begun.wait(taking_over_s(self.config))
+        return self.running.wait(timeout_s)
 
     def run(self, names: list[str]) -> None:
         """Begin the long calls; keeps for each one's first result its name and second result. Any thread."""

@@ -106,6 +106,7 @@ class Supervisor:
         self._stored.run, self._stored.earlier = run, tuple(earlier)
         self._stored.has_begun, self._stored.keeper = has_begun, keeper
         self._job.failures = len(earlier)
+        self._job.begun.set()
         try:
             self._tell(lead.Cancel() if self._job.cancelled.is_set() else recovery.Begin(bool(earlier), failures))
             while self._outcome is None:

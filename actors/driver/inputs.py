@@ -11,6 +11,7 @@ from typing import Any
 
 from rayad.actors.driver.coordinator_line import ANSWER_S, NoAnswer
 from rayad.actors.job import JobInput, SavedEpochs, no_snapshots, not_saved, took_nothing
+from rayad.actors.lead.taking_over import taking_over_s
 from rayad.actors.plane.batch_codec import encode_batch, payload_bytes
 from rayad.actors.plane.credits import SendWindow
 from rayad.actors.plane.plane import Address, ConnectFailed, Plane
@@ -330,8 +331,9 @@ class InputPlane:
     def _where(self, peer: str) -> tuple[Address, int, dict[str, Any]]:
         """Where an input's replica is, its incarnation, and the notes of the snapshot from which it resumed, once the job runs."""
         timeout_s = self._job.config.start_timeout_s
+        most_s = timeout_s + ANSWER_S + taking_over_s(self._job.config)
         found: tuple[Address, int, dict[str, Any]] | None
-        found = self._job.ask_again("where", peer, timeout_s, timeout_s=timeout_s + ANSWER_S)
+        found = self._job.ask_again("where", peer, timeout_s, timeout_s=most_s)
         if found is None:
             self._job.raise_outcome()
             raise RayadError(f"job {self._job.name!r} did not start its inputs within {timeout_s} s")

@@ -40,6 +40,7 @@ from rayad.actors.job import (
 from rayad.actors.lead.diagnosis import sentences
 from rayad.actors.lead.failure import Failure
 from rayad.actors.lead.layouts import RescaleReport, replicas_wanted
+from rayad.actors.lead.taking_over import taking_over_s
 from rayad.autoscale import ScalingProgress
 from rayad.dataflow import hooks
 from rayad.dataflow.config import RunConfig, check_timeout, configured
@@ -91,7 +92,7 @@ class RayJobHandle(Job):
         self._opening = threading.Lock()
         self._probed = ProbedJob(
             self.name,
-            patience_s=lambda: self._config.start_timeout_s + ANSWER_S,
+            patience_s=lambda: self._config.start_timeout_s + ANSWER_S + taking_over_s(self._config),
             ask_again=self._ask_again,
             is_over=self._is_over,
             raise_outcome=lambda: self.wait(END_S),

@@ -12,6 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from rayad.actors.lead.heartbeats import Heartbeats
+from rayad.dataflow.config import RunConfig
 
 LEASE_LOOKS = 3
 """A lease, in looks at the store: until the claim is seen, to end in order, and one to spare."""
@@ -45,6 +46,13 @@ def look_every_s(heartbeat_timeout_s: float) -> float:
 def lease_s(heartbeat_timeout_s: float) -> float:
     """How long after another run's claim a coordinator whose store answers may still live."""
     return LEASE_LOOKS * look_every_s(heartbeat_timeout_s) + HEARD_S
+
+
+def taking_over_s(config: RunConfig) -> float:
+    """How long a successor may take before it begins to start actors; 0 for a job that has none."""
+    failures = config.failures
+    most_s = failures.delay_max_s + failures.heartbeat_timeout_s + lease_s(failures.heartbeat_timeout_s)
+    return most_s if config.failures_survived else 0.0
 
 
 class TakingOver:
@@ -94,4 +102,4 @@ def _all(left: Collection[Left]) -> str:
     return ", ".join(map(str, left))
 
 
-__all__ = ["Left", "TakingOver", "lease_s", "look_every_s"]
+__all__ = ["HEARD_S", "Left", "TakingOver", "lease_s", "look_every_s", "taking_over_s"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rayad.actors.lead.taking_over import HEARD_S, Left, TakingOver, lease_s, look_every_s
+import rayad as rd
+from rayad.actors.lead.taking_over import HEARD_S, Left, TakingOver, lease_s, look_every_s, taking_over_s
 
 LIVES = Left("job:j:1", "10.0.0.1", is_dead=False)
 ENDING = Left("job:j:1", "10.0.0.1")
@@ -50,4 +51,7 @@ def test_the_delay_after_failures_in_a_row_comes_on_top_of_nothing() -> None:
 def test_a_lease_is_longer_than_a_deposed_coordinator_takes_to_end() -> None:
     for patience_s in (0.5, 8.0, 60.0):
         assert lease_s(patience_s) > 2 * look_every_s(patience_s) + HEARD_S
+    patient = rd.FailureConfig(heartbeat_timeout_s=8.0, delay_max_s=3.0)
+    assert taking_over_s(rd.RunConfig(storage_path="/jobs", failures=patient)) == 3.0 + 8.0 + lease_s(8.0)
+    assert taking_over_s(rd.RunConfig(failures=patient)) == 0.0, "it has no successor"
     assert (look_every_s(8.0), lease_s(8.0), lease_s(60.0)) == (2.0, 11.0, 20.0)
