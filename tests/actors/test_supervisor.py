@@ -96,7 +96,7 @@ class Stage:
 class Snapshots:
     """Publishes a snapshot at each look, the last one when all have ended, ``looks`` later."""
 
-    call: Callable[[], None] | None = None
+    call: Callable[[], object] | None = None
     """Posted at the first look, as a commit is."""
     log: list[str]
     found: dict[str, Any] = {}  # noqa: RUF012
@@ -154,7 +154,7 @@ def made(
     monkeypatch: pytest.MonkeyPatch,
     folder: Path,
     dies: dict[int, str],
-    call: Callable[[], None] | None = None,
+    call: Callable[[], object] | None = None,
     *,
     superseded: str = "",
     is_cancelled: bool = False,
@@ -330,3 +330,14 @@ def test_failures_are_counted_over_coordinators_of_a_job_and_not_over_jobs(monke
     assert count(made_notes[-1], "c", ("a", "b")) == 5
     assert count(made_notes[-1], "d", ()) == 1, "another job, resumed by hand"
     assert count(made_notes[-1], "e", ("x",)) == 2
+
+
+def test_a_job_that_fails_while_a_commit_hangs_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    may_end = threading.Event()
+    monkeypatch.setattr(stored_job, "END_S", 0.05)
+    try:
+        outcome, stage = supervised(monkeypatch, tmp_path, {1: "v0.0"}, call=lambda: may_end.wait(PATIENCE_S), max_failures=0)
+    finally:
+        may_end.set()
+    assert (outcome.state, outcome.failure.who) == (JobState.FAILED, "'numbers'[0]")
+    assert stage.log[-1] == "end"
