@@ -3,17 +3,18 @@
 Below the job's folder, on any file system that a store may be on::
 
     keeper-<number>-<token>/record-<n>                           what has been asked of the job
-    keeper-<number>-<token>/outcome-<life>                       how it ended, with its results, pickled; never read before its digest holds
-    keeper-<number>-<token>/inputs/<input>/<frame>-<life>        one frame that was sent to a live input, numbered as in `InputLog`
-    keeper-<number>-<token>/inputs/<input>/from-<life>           with which frame this life has begun
+    keeper-<number>-<token>/outcome-<life>                       how it ended, with results, pickled; read once its digest holds
+    keeper-<number>-<token>/inputs/<input>/<frame>-<life>        a frame that was sent to a live input, numbered as in `InputLog`
+    keeper-<number>-<token>/inputs/<input>/from-<life>           which frames this life has found
 
-Each file has a digest (or an HMAC, where the job has a secret) before its content. A frame is written before its sender is told that it
-was taken, so it survives the keeper.
+Each file appears whole, with a digest (or an HMAC, where the job has a secret) before its content. A frame is written before its sender
+is told that it was taken, so it survives the keeper; it is not synced to the disk, so the last ones may not survive the loss of the
+machine.
 
 **Two processes of one keeper** may live at once: one on a node that was taken for dead, and the one that Ray has started instead. Records
 are numbered, and each number is taken once; the number of its first record is a process' *life*. One whose number is taken, or that finds a
-higher record after it has written a frame, is over: it tells the sender nothing, and the frame does not count where a later life has
-begun before it.
+higher record after it has written a frame, is over: it tells the sender nothing, and the frame does not count unless a later life has
+found it.
 
 **Two keepers of one job**, on two clusters: a keeper has a number above all that it finds, of keepers and in the newest manifest, and the
 manifests of its coordinators have it, too (``notes["keeper"]``). No coordinator claims the store behind one of a later keeper. So when one
@@ -166,6 +167,8 @@ class KeeperFiles:
         numbers = self._numbers(_RECORD) if self._has_begun() else []
         if not numbers:
             return KeeperRecord()
+        if self._life and numbers[-1] > self._newest:
+            raise self._over()
         self._newest = numbers[-1]
         plain = json.loads(self._read(f"{self._folder}/record-{numbers[-1]:012d}"))
         plain.pop("nonce")
@@ -223,18 +226,16 @@ class KeeperFiles:
         """The frames of an input that are kept, in order. From now on those of earlier lives that come later do not count."""
         folder = self._of_input(name)
         files = [entry.name.rpartition("/")[2] for entry in self._entries(folder)]
-        begun = {int(match[1]): int(self._read(f"{folder}/{file}")) for file in files if (match := _FROM.fullmatch(file)) is not None}
-        found: dict[int, int] = {}  # by frame, the life that counts
-        for file in files:
-            match = _FRAME.fullmatch(file)
-            if match is not None:
-                number, life = int(match[1]), int(match[2])
-                if not any(life < later and number >= first for later, first in begun.items()):
-                    found[number] = max(life, found.get(number, 0))
+        there = {(int(match[1]), int(match[2])) for file in files if (match := _FRAME.fullmatch(file)) is not None}
+        begun = max((int(match[1]) for file in files if (match := _FROM.fullmatch(file)) is not None), default=0)
+        seen: list[list[int]] = json.loads(self._read(f"{folder}/from-{begun:012d}")) if begun else []
+        # What the last life that has begun here has found, and has added; all else came from processes that were over.
+        counts = {(number, life) for number, life in seen} | {(number, life) for number, life in there if life == begun or not begun}
+        found = dict(sorted(there & counts))  # by frame, the life that counts
         now_s = clock.monotonic()
         self._written[name] = {number: (f"{number:012d}-{life:012d}", now_s) for number, life in found.items()}
-        if self._life not in begun:
-            self._write(folder, f"from-{self._life:012d}", [str(max(found, default=-1) + 1).encode()])
+        if self._life != begun:
+            self._write(folder, f"from-{self._life:012d}", [json.dumps(list(found.items())).encode()])
             self._check_life()
         for number in sorted(found):
             line, _, rest = self._read(f"{folder}/{number:012d}-{found[number]:012d}").partition(b"\n")
@@ -314,7 +315,7 @@ class KeeperFiles:
         """Write a file that this process alone writes, once."""
         self._make_folder(folder)
         try:
-            self.port.write(f"{folder}/{name}", [self._digest(data), *data])
+            self.port.put(f"{folder}/{name}", [self._digest(data), *data])
         except OSError as error:
             raise SnapshotError(f"cannot write {self.port.path(f'{folder}/{name}')!r}: {error}") from error
 

@@ -1,6 +1,6 @@
 """``python -m tests.simulation.fence``: thousands of runs of several coordinators at once, with faults inside each step.
 
-``--seeds 1000 --first 0`` runs so many; ``--seed 17`` runs one again and prints its steps.
+``--seeds 1000 --first 0`` runs so many; ``--seed 17`` runs one again and prints its steps. ``--keepers``: of keepers and their processes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 
-from tests.simulation.fence.world import Outcome, run
+from tests.simulation.fence import keepers, world
+from tests.simulation.fence.world import Outcome
 
 SEEDS = 20_000
 SHOWN = 20
@@ -26,7 +27,9 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seed", type=int, help="run this one alone, and print its steps")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--keepers", action="store_true", help="runs of keepers, not of coordinators")
     given = parser.parse_args()
+    run = keepers.run if given.keepers else world.run
     if given.seed is not None:
         outcome = run(given.seed)
         for who, what in outcome.told:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from rayad.actors.store import keeper_files
 from rayad.actors.store.job_store import JobStore
+from rayad.actors.store.keeper_files import Frame, KeeperFiles
 from rayad.integrations.file_output.manifests import FORMAT, Delta, Head, Output, OutputLog, manifest_name
 from rayad.integrations.file_output.sink import FileSink
 from rayad.progress import SnapshotError
@@ -218,6 +221,45 @@ def void_snapshots_are_committed() -> Any:
     return patch.object(FileSink, "roll_back", lambda sink, last, first_new: None)
 
 
+def frames_are_taken_by_any_process() -> Any:
+    """A process that was taken for dead tells senders that frames are taken which the next one does not have."""
+    return patch.object(KeeperFiles, "_check_life", lambda files: None)
+
+
+def others_are_deleted_at_the_beginning() -> Any:
+    """As it was: a keeper deleted what others had been sent before anything was checked."""
+    real = KeeperFiles.begin
+
+    def begin(files: KeeperFiles) -> None:
+        real(files)
+        for keeper, folder in files._keepers().items():
+            if keeper != files.id:
+                files.port.delete_folder(folder)
+
+    return patch.object(KeeperFiles, "begin", begin)
+
+
+def keepers_claim_in_any_order() -> Any:
+    """A keeper claims behind a later one, which has deleted its files, or does so now."""
+    return patch.object(SnapshotStore, "newest_keeper", lambda store: None)
+
+
+def frames_appear_in_parts() -> Any:
+    """Found by the simulation: a frame that was half written ended every restart of its keeper."""
+    return patch.object(Port, "put", lambda port, name, pieces: port.write(name, pieces))
+
+
+def lives_begin_anywhere() -> Any:
+    """A frame of a process that was over when it was written counts beside those of the next one."""
+
+    def load(files: KeeperFiles, name: str) -> Iterator[Frame]:
+        with patch.object(keeper_files, "_FROM", re.compile("nothing")):
+            yield from list(_LOAD(files, name))
+
+    return patch.object(KeeperFiles, "load", load)
+
+
+_LOAD = KeeperFiles.load
 _CREATE, _MAKE_FOLDER = Port.create, Port.make_folder
 
 
@@ -257,4 +299,12 @@ DEFECTS: dict[str, Planting] = {
     "void snapshots are committed": void_snapshots_are_committed,
 }
 
-__all__ = ["DEFECTS"]
+DEFECTS_OF_KEEPERS: dict[str, Planting] = {
+    "frames are taken by any process": frames_are_taken_by_any_process,
+    "others are deleted at the beginning": others_are_deleted_at_the_beginning,
+    "keepers claim in any order": keepers_claim_in_any_order,
+    "frames appear in parts": frames_appear_in_parts,
+    "lives begin anywhere": lives_begin_anywhere,
+}
+
+__all__ = ["DEFECTS", "DEFECTS_OF_KEEPERS"]
