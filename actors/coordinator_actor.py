@@ -31,7 +31,7 @@ from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan
 from rayad.progress import Timestamp
 from rayad.snapshots.attempts import SnapshotStatistics
-from rayad.snapshots.store import KeeperId
+from rayad.snapshots.manifest import KeeperId
 
 
 class Coordinator:

@@ -17,7 +17,7 @@ from typing import Any
 from rayad.progress import ProtocolError, SnapshotError
 from rayad.snapshots.barrier import Barrier
 from rayad.snapshots.interval import IntervalBounds, IntervalEstimator
-from rayad.snapshots.store import Manifest, ReplicaPart, StagedPart
+from rayad.snapshots.manifest import Manifest, ReplicaPart, StagedPart
 
 ReplicaName = tuple[str, int]
 """A vertex' name and which of its replicas."""

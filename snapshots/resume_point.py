@@ -9,7 +9,8 @@ from typing import Any
 
 from rayad.progress import SnapshotError
 from rayad.snapshots.identity import fits, spell
-from rayad.snapshots.store import KeeperId, Manifest, SnapshotStore, StoreAwayError, Superseded
+from rayad.snapshots.manifest import KeeperId, Manifest
+from rayad.snapshots.store import SnapshotStore, StoreAwayError, Superseded
 
 CLAIMS_MAX = 10
 """How often a claim is tried against another run that publishes at the same time."""

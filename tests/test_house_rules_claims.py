@@ -31,7 +31,7 @@ from rayad.cli import main
 from rayad.dataflow.config import FailureConfig, RunConfig, ScalingConfig, SnapshotConfig
 from rayad.snapshots.failure_rate import FailureRate
 from rayad.snapshots.interval import IntervalEstimator
-from rayad.snapshots.store import Manifest
+from rayad.snapshots.manifest import Manifest
 from tests.checkout import PACKAGES, ROOT, Breach, parse, python_files, refuse, text_files
 from tests.test_house_rules_documents import PAGES, code_in
 

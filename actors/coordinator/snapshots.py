@@ -33,7 +33,8 @@ from rayad.dataflow.plan import Plan
 from rayad.progress import ProtocolError, SnapshotError
 from rayad.snapshots.attempts import ReplicaName, SnapshotAttempts, SnapshotStatistics
 from rayad.snapshots.barrier import Barrier
-from rayad.snapshots.store import Manifest, Superseded
+from rayad.snapshots.manifest import Manifest
+from rayad.snapshots.store import Superseded
 
 JOURNAL_S = 1.0
 """How long the end of a job waits for its journal to be written."""

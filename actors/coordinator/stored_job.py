@@ -24,7 +24,8 @@ from rayad.actors.lead.snapshot_leader import ALL_OR_NONE
 from rayad.actors.plane.protocol import PROGRESS
 from rayad.actors.store.job_store import JobStore
 from rayad.progress import RayadError
-from rayad.snapshots.store import KeeperId, Manifest, StoreAwayError
+from rayad.snapshots.manifest import KeeperId, Manifest
+from rayad.snapshots.store import StoreAwayError
 
 END_S = 30.0
 """How long a job that has failed waits for a commit that is under way; else it ends as if its process had died in it."""

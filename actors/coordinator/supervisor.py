@@ -38,7 +38,8 @@ from rayad.actors.replica.user_errors import restarts_of
 from rayad.actors.store.job_store import NothingWhole
 from rayad.dataflow.resources import told_resources
 from rayad.progress import DataflowError, RayadError, say
-from rayad.snapshots.store import KeeperId, Manifest, Superseded
+from rayad.snapshots.manifest import KeeperId, Manifest
+from rayad.snapshots.store import Superseded
 
 CALL_S = 30.0
 """For an answer that is there: only its transfer can take long."""

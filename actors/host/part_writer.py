@@ -32,7 +32,8 @@ from rayad.actors.replica.part_files import dumped, write_rest, write_staged, wr
 from rayad.actors.replica.participant import Capture
 from rayad.dataflow.plan import Stage
 from rayad.progress import SnapshotError, say
-from rayad.snapshots.store import PartFile, SnapshotStore, StagedPart
+from rayad.snapshots.manifest import PartFile, StagedPart
+from rayad.snapshots.store import SnapshotStore
 
 FORK_BYTES_MIN = 1 << 18
 """State of at least this size is pickled in a forked copy; below, pickling at once takes less than the fork."""

@@ -25,7 +25,8 @@ from rayad.actors.replica.source_parts import Resumable
 from rayad.dataflow.logical_graph import NodeKind
 from rayad.snapshots.attempts import PartReport
 from rayad.snapshots.barrier import Barrier
-from rayad.snapshots.store import ReplicaPart, SnapshotStore
+from rayad.snapshots.manifest import ReplicaPart
+from rayad.snapshots.store import SnapshotStore
 
 
 class HostSnapshots:

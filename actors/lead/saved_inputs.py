@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rayad.snapshots.store import Manifest
+from rayad.snapshots.manifest import Manifest
 
 
 @dataclass(frozen=True, slots=True)

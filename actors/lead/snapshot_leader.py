@@ -22,7 +22,7 @@ from rayad.actors.lead.saved_inputs import SavedEpochs, SavedInputs
 from rayad.dataflow.config import SnapshotConfig
 from rayad.snapshots.attempts import TAKEN_MAX, PartReport, ReplicaName, SnapshotAttempts, SnapshotStatistics
 from rayad.snapshots.barrier import Barrier
-from rayad.snapshots.store import Manifest, StagedPart
+from rayad.snapshots.manifest import Manifest, StagedPart
 
 WANTED_AGAIN_S = 1.0
 """When an attempt was given up, so long after its beginning the next one begins for who waits for a snapshot."""

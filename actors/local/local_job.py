@@ -53,7 +53,8 @@ from rayad.progress import (
     say,
     show,
 )
-from rayad.snapshots.store import Manifest, StoreAwayError, Superseded
+from rayad.snapshots.manifest import Manifest
+from rayad.snapshots.store import StoreAwayError, Superseded
 
 LOOKS_EVERY_STEPS = 16
 """How often the clock is looked at for snapshots."""

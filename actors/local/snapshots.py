@@ -28,7 +28,8 @@ from rayad.dataflow.plan import Plan
 from rayad.progress import SnapshotError
 from rayad.snapshots.attempts import PartReport, SnapshotAttempts, SnapshotStatistics
 from rayad.snapshots.barrier import Barrier
-from rayad.snapshots.store import Manifest, ReplicaPart, StagedPart, Superseded
+from rayad.snapshots.manifest import Manifest, ReplicaPart, StagedPart
+from rayad.snapshots.store import Superseded
 
 Pieces = list[bytes | memoryview]
 

@@ -21,7 +21,8 @@ from rayad.dataflow.plan import Stage
 from rayad.dataflow.vertex import Vertex
 from rayad.progress import DataflowError, SnapshotError, say
 from rayad.snapshots.barrier import Barrier
-from rayad.snapshots.store import PartFile, ReplicaPart, SnapshotStore, StagedPart
+from rayad.snapshots.manifest import PartFile, ReplicaPart, StagedPart
+from rayad.snapshots.store import SnapshotStore
 
 CHAIN_MAX = 16
 """After so many increments the whole state is written again: a restore must read every increment."""

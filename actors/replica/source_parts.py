@@ -14,7 +14,7 @@ from rayad.actors.replica.rest import ResumedPart
 from rayad.actors.replica.source_reader import Position
 from rayad.dataflow.logical_graph import NodeKind
 from rayad.dataflow.plan import Plan
-from rayad.snapshots.store import Manifest, ReplicaPart
+from rayad.snapshots.manifest import Manifest, ReplicaPart
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,8 @@ from rayad.dataflow.plan import Plan, Stage
 from rayad.dataflow.records.calling import did_you_mean
 from rayad.progress import DataflowError, SnapshotError, show
 from rayad.snapshots.identity import fits
+from rayad.snapshots.manifest import Manifest, ReplicaPart, StagedPart
 from rayad.snapshots.resume_point import NEVER, choose, claim_of, misfits, what_would_do
-from rayad.snapshots.store import Manifest, ReplicaPart, StagedPart
 
 SINK = "sink:"
 """Before the name of a sink in ``map_state``."""

@@ -18,7 +18,8 @@ from rayad.dataflow.plan import Plan
 from rayad.dataflow.vertex import Vertex, VertexContext, begin
 from rayad.progress import DataflowError, InternalError, SnapshotError, Timestamp, arguments, say
 from rayad.snapshots.identity import fits, spell
-from rayad.snapshots.store import MANIFEST, Manifest, ReplicaPart, SnapshotStore
+from rayad.snapshots.manifest import Manifest, ReplicaPart
+from rayad.snapshots.store import MANIFEST, SnapshotStore
 
 _NUMBER = re.compile(r"\d{12}")
 WHERE = "give <storage_path>/<job name>, its folder snapshots, or a path that job.savepoint() gave"

@@ -14,7 +14,7 @@ from rayad.dataflow.operators.state.vertex_tables import chosen_table, tables_in
 from rayad.dataflow.plan import Plan
 from rayad.progress import DataflowError, SnapshotError, arguments
 from rayad.snapshots.identity import spell
-from rayad.snapshots.store import Manifest
+from rayad.snapshots.manifest import Manifest
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,8 @@ from rayad.dataflow.operators.state.vertex_tables import chosen_table, put_table
 from rayad.dataflow.plan import Plan, Stage
 from rayad.dataflow.vertex import EndVertex
 from rayad.progress import DataflowError, SnapshotError, Timestamp, arguments, show
-from rayad.snapshots.store import Manifest, ReplicaPart, SnapshotStore
+from rayad.snapshots.manifest import Manifest, ReplicaPart
+from rayad.snapshots.store import SnapshotStore
 
 
 def write_state(flow: Any, tables: Mapping[str, Any], run: RunConfig | None = None, *, parallelism: Any = None, epoch: int = 0) -> str:

@@ -22,8 +22,9 @@ from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan
 from rayad.progress import SnapshotError
 from rayad.snapshots.attempts import SnapshotAttempts, SnapshotStatistics
+from rayad.snapshots.manifest import KeeperId, Manifest
 from rayad.snapshots.resume_point import NEVER, begin_run, claim_of
-from rayad.snapshots.store import MANIFEST, KeeperId, Manifest, SnapshotStore, StoreAwayError, Superseded, below
+from rayad.snapshots.store import MANIFEST, SnapshotStore, StoreAwayError, Superseded, below
 
 _log = logging.getLogger(__name__)
 DEFAULT_FOLDER = os.path.join("~", ".rayad")

@@ -37,8 +37,9 @@ from typing import Any, NamedTuple
 from rayad.actors.store.job_store import open_store
 from rayad.dataflow.config import RunConfig
 from rayad.progress import SnapshotError
+from rayad.snapshots.manifest import KeeperId
 from rayad.snapshots.port import Entry, Port
-from rayad.snapshots.store import KeeperId, Superseded
+from rayad.snapshots.store import Superseded
 
 _log = logging.getLogger(__name__)
 _KEEPER = re.compile(r"keeper-(?:(\d{12})-)?([^/]+)")

@@ -36,7 +36,8 @@ class ParquetSink(FileSink):
     ``spark_log``: also write ``_spark_metadata/``, so that ``spark.readStream.schema(..).parquet(path)`` and ``spark.read.parquet(path)``
     see the committed files, each once, and nothing else; columns are written in types that Spark has. Spark then ignores the files of other
     programs in the directory. Entries of the log hold whole URIs. Where the URI does not follow from the file system, give it as text, such
-    as ``"hdfs://host:9000/out"``. A directory that has such a log keeps it, even if its next writer does not ask for one.
+    as ``"abfss://files@account.dfs.core.windows.net/out"``. A directory that has such a log keeps it, even if its next writer does not ask
+    for one.
     """
 
     where: ClassVar[str] = "write_parquet"
@@ -88,7 +89,7 @@ class ParquetSink(FileSink):
         if spark_log and uri is None:
             raise ConfigError(
                 f"write_parquet: spark_log=True, but Spark's URI of {self.path!r} on the {self.filesystem.type_name!r} file system is not "
-                "known; give it, as spark_log='hdfs://host:9000/folder'"
+                "known; give it, as spark_log='s3a://bucket/folder'"
             )
         return uri
 

@@ -21,7 +21,7 @@ from rayad.actors.store.job_store import JobStore
 from rayad.progress import SnapshotError
 from rayad.snapshots.attempts import PartReport
 from rayad.snapshots.barrier import Barrier
-from rayad.snapshots.store import Manifest, ReplicaPart
+from rayad.snapshots.manifest import Manifest, ReplicaPart
 from tests.actors.planes import SECRET, new_plane, pump
 from tests.patience import PATIENCE_S
 

@@ -13,8 +13,9 @@ from rayad.actors.coordinator.lease import Lease
 from rayad.actors.coordinator.told_outcome import ToldOutcome
 from rayad.actors.job import JobState
 from rayad.progress import SnapshotError
+from rayad.snapshots.manifest import Manifest
 from rayad.snapshots.resume_point import begin_run
-from rayad.snapshots.store import Manifest, SnapshotStore
+from rayad.snapshots.store import SnapshotStore
 
 GRAPH: dict[str, Any] = {"vertices": {}, "edges": [], "sinks": {}}
 

@@ -25,7 +25,8 @@ from rayad.actors.replica.rest import PartRest
 from rayad.dataflow.operators.windows import watermarks
 from rayad.progress import SnapshotError
 from rayad.snapshots.barrier import Barrier
-from rayad.snapshots.store import PartFile, ReplicaPart, SnapshotStore
+from rayad.snapshots.manifest import PartFile, ReplicaPart
+from rayad.snapshots.store import SnapshotStore
 
 WRITTEN = threading.Event()
 

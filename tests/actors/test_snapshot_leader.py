@@ -34,7 +34,7 @@ from rayad.actors.lead.snapshot_leader import (
     Tick,
 )
 from rayad.snapshots.attempts import PartReport
-from rayad.snapshots.store import Manifest, ReplicaPart
+from rayad.snapshots.manifest import Manifest, ReplicaPart
 
 REPLICAS = (("numbers", 0), ("sum", 0), ("sum", 1))
 STARTS = REPLICAS[:1]

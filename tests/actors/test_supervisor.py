@@ -20,7 +20,7 @@ from rayad.actors.coordinator.supervisor import Supervisor
 from rayad.actors.job import JobState
 from rayad.actors.plane.protocol import PROGRESS
 from rayad.actors.replica.report import ReplicaReport
-from rayad.snapshots.store import Manifest
+from rayad.snapshots.manifest import Manifest
 from tests.actors.leading import plan_of
 from tests.patience import PATIENCE_S
 

@@ -12,7 +12,8 @@ from pyarrow import fs
 import rayad as rd
 from rayad.actors.local.local_job import LocalJob
 from rayad.progress import SnapshotError
-from rayad.snapshots.store import MANIFEST, Manifest, ReplicaPart, SnapshotStore
+from rayad.snapshots.manifest import Manifest, ReplicaPart
+from rayad.snapshots.store import MANIFEST, SnapshotStore
 from tests.integrations.object_store import ObjectStore, serving
 
 EPOCHS = [[(n * 7 + epoch) % 11 for n in range(20)] for epoch in range(30)]

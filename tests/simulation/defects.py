@@ -19,7 +19,8 @@ from rayad.actors.store.job_store import JobStore
 from rayad.dataflow.items import _ItemsPart
 from rayad.snapshots.alignment import Alignment
 from rayad.snapshots.attempts import SnapshotAttempts
-from rayad.snapshots.store import Manifest, SnapshotStore
+from rayad.snapshots.manifest import Manifest
+from rayad.snapshots.store import SnapshotStore
 from tests.programs.program import Program
 from tests.simulation.harness import Outcome, program_of, run, undisturbed
 

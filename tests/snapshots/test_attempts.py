@@ -15,7 +15,8 @@ from rayad.actors.replica.part_files import StagedValues, merge_staged, write_st
 from rayad.progress import ProtocolError, SnapshotError
 from rayad.snapshots.attempts import MERGE_AT, Ack, PartReport, SnapshotAttempts, merge_from
 from rayad.snapshots.barrier import Barrier
-from rayad.snapshots.store import PartFile, ReplicaPart, SnapshotStore, StagedPart
+from rayad.snapshots.manifest import PartFile, ReplicaPart, StagedPart
+from rayad.snapshots.store import SnapshotStore
 
 REPLICAS = [("count", 0), ("count", 1), ("lines", 0)]
 

@@ -16,8 +16,8 @@ from rayad.actors.replica.graph_shape import graph_shape
 from rayad.dataflow.streams.keyed_stream import KeyedStream
 from rayad.dataflow.streams.windowed_stream import WindowedStream
 from rayad.progress import SnapshotError
+from rayad.snapshots.manifest import Manifest
 from rayad.snapshots.resume_point import misfits
-from rayad.snapshots.store import Manifest
 
 Build = Callable[[rd.Stream], Any]
 

@@ -11,7 +11,8 @@ import pytest
 from pyarrow import fs
 
 from rayad.progress import SnapshotError
-from rayad.snapshots.store import MANIFEST, Manifest, PartFile, ReplicaPart, SnapshotStore, StoreAwayError
+from rayad.snapshots.manifest import Manifest, PartFile, ReplicaPart
+from rayad.snapshots.store import MANIFEST, SnapshotStore, StoreAwayError
 
 
 def manifest(number: int, *files: PartFile) -> Manifest:

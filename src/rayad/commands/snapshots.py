@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from rayad.progress import SnapshotError
-from rayad.snapshots.store import Manifest, SnapshotStore
+from rayad.snapshots.manifest import Manifest
+from rayad.snapshots.store import SnapshotStore
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,9 @@ from rayad.integrations.file_output.manifests import FORMAT, Delta, Head, Output
 from rayad.integrations.file_output.sink import FileSink
 from rayad.progress import SnapshotError
 from rayad.snapshots import resume_point
+from rayad.snapshots.manifest import Manifest
 from rayad.snapshots.port import Port
-from rayad.snapshots.store import Manifest, SnapshotStore, StoreAwayError
+from rayad.snapshots.store import SnapshotStore, StoreAwayError
 
 Planting = Callable[[], Any]
 

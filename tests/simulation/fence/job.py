@@ -15,7 +15,8 @@ from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan
 from rayad.progress import DataflowError, SnapshotError, Timestamp
 from rayad.snapshots.attempts import PartReport, SnapshotAttempts
-from rayad.snapshots.store import KeeperId, Manifest, PartFile, ReplicaPart, SnapshotStore, Superseded
+from rayad.snapshots.manifest import KeeperId, Manifest, PartFile, ReplicaPart
+from rayad.snapshots.store import SnapshotStore, Superseded
 from tests.simulation.fence.steps import Process, SteppingPort
 
 VERTEX = "numbers"

@@ -19,8 +19,9 @@ from pyarrow import fs
 import rayad as rd
 from rayad.integrations.file_output import compacting
 from rayad.integrations.file_output.manifests import OutputLog
+from rayad.snapshots.manifest import Manifest
 from rayad.snapshots.port import Port
-from rayad.snapshots.store import Manifest, SnapshotStore
+from rayad.snapshots.store import SnapshotStore
 from tests.simulation.fence.job import Coordinator
 from tests.simulation.fence.steps import Process, Scheduler
 
