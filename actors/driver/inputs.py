@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time as clock
 from collections.abc import Callable
@@ -27,6 +28,8 @@ CONNECT_S = 5.0
 """How long one attempt to connect may take before the replica's address is asked for again: its machine may be gone."""
 HOLD_S = 2.0
 """How long the coordinator keeps a question that waits for a snapshot, before it is asked again."""
+LAST_ANSWER_S = 1.0
+"""How long after its timeout a call waits for an answer that is under way."""
 WATCH_EVERY_S = 0.2
 """How often the connections are looked at while nobody sends."""
 
@@ -125,10 +128,7 @@ class InputPlane:
                 return
             frame = [bytes(part) for part in payload]
             self._make_room(peer, sum(map(len, frame)))
-            log = self._logs[peer]
-            if self._job.files is not None:
-                self._job.files.append(self._names[peer], Frame(log.first + len(log), kind, frame, credit, mark))
-            log.append((kind, frame, credit), sum(map(len, frame)))
+            self._keep(peer, kind, frame, credit=credit, mark=mark)
             self._pump()
             self._begin_to_watch()
 
@@ -148,22 +148,54 @@ class InputPlane:
         """Ask for a snapshot behind all that was sent to an input, and wait until one holds an epoch of it."""
         if not self._resumes:
             raise no_snapshots(name, self._job.name)
-        deadline_s = None if timeout_s is None else clock.monotonic() + timeout_s
-        if peer not in self._closed_inputs:
-            self.send(peer, Kind.INPUT_SAVE, [epoch.to_bytes(8, "little")], credit=False)
+        deadline_s = math.inf if timeout_s is None else clock.monotonic() + timeout_s
+        if peer not in self._closed_inputs and not self._ask_to_save(peer, epoch, deadline_s):
+            assert timeout_s is not None
+            raise not_saved(name, self._job.name, epoch, timeout_s)
         while True:
-            hold_s = HOLD_S if deadline_s is None else max(0.0, min(HOLD_S, deadline_s - clock.monotonic()))
+            left_s = deadline_s - clock.monotonic()
+            hold_s = max(0.0, min(HOLD_S, left_s))
+            waits = {"timeout_s": min(hold_s + ANSWER_S, max(0.0, left_s) + LAST_ANSWER_S), "successor_s": left_s}
             with suppress(NoAnswer):
-                if self._job.ask_again("wait_saved", name, epoch, hold_s, timeout_s=hold_s + ANSWER_S):
+                if self._job.ask_again("wait_saved", name, epoch, hold_s, **waits):
                     return
             if self._ended():
                 self._job.raise_outcome()
                 if peer in self._closed_inputs:
                     return  # it is complete, and so is its last snapshot
                 raise DataflowError(f"job {self._job.name!r} was stopped before a snapshot held epoch {epoch} of its input {name!r}")
-            if deadline_s is not None and clock.monotonic() > deadline_s:
+            if clock.monotonic() > deadline_s:
                 assert timeout_s is not None
                 raise not_saved(name, self._job.name, epoch, timeout_s)
+
+    def _ask_to_save(self, peer: str, epoch: int, deadline_s: float) -> bool:
+        """Ask for a snapshot behind all that was sent; false when it could not be asked in time, since another call has the planes. What is
+        kept may be sent later: a connection that is gone, or a job that recovers, is not waited for."""
+        if not self._lock.acquire(timeout=-1 if math.isinf(deadline_s) else max(0.0, deadline_s - clock.monotonic())):
+            return False
+        try:
+            payload = [epoch.to_bytes(8, "little")]
+            if not self._keeps:
+                self.send(peer, Kind.INPUT_SAVE, payload, credit=False)
+                return True
+            self._check_open()
+            self._keep(peer, Kind.INPUT_SAVE, payload, credit=False, mark="")
+            if peer in self._planes:
+                try:
+                    self._pump_some(peer)
+                except (_Lost, ConnectFailed):
+                    self._reset(peer)
+            self._begin_to_watch()
+            return True
+        finally:
+            self._lock.release()
+
+    def _keep(self, peer: str, kind: Kind, frame: list[bytes], *, credit: bool, mark: str) -> None:
+        """Keep a frame until a snapshot holds it."""
+        log = self._logs[peer]
+        if self._job.files is not None:
+            self._job.files.append(self._names[peer], Frame(log.first + len(log), kind, frame, credit, mark))
+        log.append((kind, frame, credit), sum(map(len, frame)))
 
     def _await_room(self, peer: str, deadline_s: float, timeout_s: float) -> None:
         """Wait until a batch could be sent at once."""

@@ -6,6 +6,7 @@ import math
 import secrets
 import threading
 import time as clock
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,7 +76,11 @@ class KeptInput(JobInput):
 
     def _wait_saved(self, epoch: int, timeout_s: float | None) -> None:
         deadline_s = math.inf if timeout_s is None else clock.monotonic() + timeout_s
-        while not self._ask("wait_saved", self.name, epoch, max(0.0, min(TURN_S, deadline_s - clock.monotonic()))):
+        while True:
+            left_s = deadline_s - clock.monotonic()
+            with suppress(NoAnswer):
+                if self._ask("wait_saved", self.name, epoch, max(0.0, min(TURN_S, left_s)), timeout_s=max(0.0, left_s) + LOST_S):
+                    return
             if timeout_s is not None and clock.monotonic() > deadline_s:
                 raise not_saved(self.name, self._keeper.entry.job, epoch, timeout_s)
 

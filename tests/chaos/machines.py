@@ -227,11 +227,15 @@ class Disturbance:
             raise Violation(f"the end: {'; '.join(differ)}")
 
 
-def keep(folder: Path, seed: int) -> Path:
+def keep(machines: Machines, seed: int) -> Path:
     """Copy logs and output before the guard removes them."""
     kept = Path(tempfile.mkdtemp(prefix=f"rayad-chaos-machines-{seed}-"))
     with contextlib.suppress(shutil.Error):  # files that the job removes meanwhile; the others are copied
-        shutil.copytree(folder, kept, dirs_exist_ok=True)
+        shutil.copytree(machines.folder, kept, dirs_exist_ok=True)
+    for machine in machines.machines:
+        with contextlib.suppress(OSError):  # it is off
+            words = machines.network.inside(machine, "cp", "-r", "/tmp/ray/session_latest/logs", str(kept / f"logs-{machine}"))
+            links.call(*words, check=False)
     return kept
 
 
@@ -274,7 +278,7 @@ def main(options: argparse.Namespace) -> int:
                 disturbance.disturb(options.faults, tell)
             except (Violation, CallFailed) as found:
                 violated(str(found))
-                print(f"kept: {keep(machines.folder, options.seed)}", flush=True)
+                print(f"kept: {keep(machines, options.seed)}", flush=True)
                 ended += 1
                 if not options.keep_going:
                     break

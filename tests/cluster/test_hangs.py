@@ -302,3 +302,32 @@ def test_a_function_that_never_returns_ends_its_replica_where_asked_for(nothing_
         job.wait(timeout_s=PATIENCE_S)
     assert "RunConfig.activation_timeout_s is 2" in str(caught.value)
     assert "time.sleep(1e6)" in "".join(caught.value.__notes__)
+
+
+@pytest.mark.parametrize("detached", [False, True], ids=["of the driver", "detached"])
+def test_waiting_until_an_epoch_is_saved_ends_in_time_while_the_job_is_away_and_others_send(
+    nothing_left: Check, tmp_path: Path, detached: bool
+) -> None:
+    """Regression: it waited until another thread's send had the job again, and for the successor of a coordinator, however long."""
+    config = surviving(tmp_path, failures=3, heartbeat_timeout_s=60.0)
+    job: Any = held_by(tmp_path / "none", f"saved-{detached}").submit(config, detached=detached)
+    sending, other = job.input("in"), job.input("in")
+    sending.send([1])
+    sending.advance_to(1)
+    assert job.probe("seen").wait(0, timeout_s=PATIENCE_S)
+    coordinator = actors("Coordinator")[-1]
+    coordinator.suspend()
+    for replica in actors("VertexActor"):
+        replica.kill()
+    sender = threading.Thread(target=lambda: [other.send([2]) for _ in range(10)], daemon=True)
+    sender.start()
+    sender.join(2.0)
+    began_s = time.monotonic()
+    with pytest.raises(TimeoutError, match=rf"epoch 0 of input 'in' of job 'saved-{detached}' is in no complete snapshot after 3 s; "):
+        sending.wait_saved(0, timeout_s=3.0)
+    assert time.monotonic() - began_s < 3.0 + GLANCE_S
+    coordinator.resume()
+    sending.wait_saved(0, timeout_s=PATIENCE_S)
+    sender.join(PATIENCE_S)
+    sending.close()
+    assert dict(record for _, record in job.wait(timeout_s=PATIENCE_S)["out"]) == {0: 10, 1: 1}
