@@ -318,14 +318,15 @@ class InputPlane:
             self._end()
 
     def _look_where(self, plane: Plane, peer: str) -> None:
-        """Raise _Lost when the replica runs in a later incarnation, perhaps elsewhere: a machine that is gone closes no connection."""
+        """Raise _Lost when the replica runs in a later incarnation, or under another coordinator, whose incarnations begin anew, perhaps
+        elsewhere: a machine that is gone, or that stands still, closes no connection."""
         if self._keeps and clock.monotonic() - self._looked_s > TRIM_EVERY_S:
             self._looked_s = clock.monotonic()
             try:
                 found = self._job.ask_again("where", peer, 0.0, timeout_s=ANSWER_S)
             except NoAnswer:
                 return  # later
-            if found is not None and found[1] > plane.incarnation:
+            if found is not None and (found[1] > plane.incarnation or plane.job != self._job.identity()[0]):
                 raise _Lost
 
     def _ended(self) -> bool:
