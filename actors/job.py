@@ -234,7 +234,8 @@ class JobInput(ABC):
         keeps no snapshots, DataflowError while the input is still in ``epoch``, TimeoutError after ``timeout_s`` (the job goes on).
         """
         epoch = arguments.whole(epoch, f"wait_saved(epoch) of input {self.name!r}")
-        self._look()
+        if not self.closed and epoch >= self.epoch:
+            self._look()  # others may have advanced it; else not, since that waits for the calls of other senders
         if not self.closed and epoch >= self.epoch:
             raise DataflowError(
                 f"wait_saved({epoch}) of input {self.name!r}: it is in epoch {self.epoch}, of which more may come; "

@@ -311,7 +311,7 @@ def test_waiting_until_an_epoch_is_saved_ends_in_time_while_the_job_is_away_and_
     """Regression: it waited until another thread's send had the job again, and for the successor of a coordinator, however long."""
     config = surviving(tmp_path, failures=3, heartbeat_timeout_s=60.0)
     job: Any = held_by(tmp_path / "none", f"saved-{detached}").submit(config, detached=detached)
-    sending, other = job.input("in"), job.input("in")
+    sending = job.input("in")
     sending.send([1])
     sending.advance_to(1)
     assert job.probe("seen").wait(0, timeout_s=PATIENCE_S)
@@ -319,7 +319,7 @@ def test_waiting_until_an_epoch_is_saved_ends_in_time_while_the_job_is_away_and_
     coordinator.suspend()
     for replica in actors("VertexActor"):
         replica.kill()
-    sender = threading.Thread(target=lambda: [other.send([2]) for _ in range(10)], daemon=True)
+    sender = threading.Thread(target=lambda: [sending.send([2]) for _ in range(10)], daemon=True)
     sender.start()
     sender.join(2.0)
     began_s = time.monotonic()
