@@ -139,8 +139,9 @@ class Machines:
     def end_driver(self) -> None:
         """Kill the driver, and with it what it owns; the next call starts another one."""
         if self._driver is not None:
-            self._driver.kill()
-            self._driver.wait(10)
+            with self._driver:  # closes its pipes
+                self._driver.kill()
+                self._driver.wait(10)
             self._driver = None
 
     def driver_log(self) -> str:
