@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import rayad as rd
-from rayad.actors.local.rescaling import LocalRescale
+from tests.late_transfers import late_transfers
 
 STAYS = 1
 """A key whose group stays where it is when one replica becomes four."""
@@ -25,18 +25,6 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "windows": lambda a, b: a.union(b).key_by("k").window(rd.windows.tumbling(2)).count(name="joined"),
     "sessions": lambda a, b: a.union(b).key_by("k").window(rd.windows.session(1)).count(name="joined"),
 }
-
-
-@pytest.fixture
-def slow_transfers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """State is on its way as long as anything else can happen."""
-    perform = LocalRescale.perform
-
-    def late(self: LocalRescale, kind: str, at: Any) -> None:
-        if kind != "transfer" or all(event[0] == kind for event in self.network.ready.items):
-            perform(self, kind, at)
-
-    monkeypatch.setattr(LocalRescale, "perform", late)
 
 
 def built(kind: str, idle: int | None) -> rd.Dataflow:
@@ -87,7 +75,6 @@ def run(kind: str, idle: int | None, calls: Sequence[Call], how: str, folder: Pa
     return {name: Counter(map(repr, result[name])) for name in ("out", "late")}
 
 
-@pytest.mark.usefixtures("slow_transfers")
 @pytest.mark.parametrize(("how", "idle"), [("resumed", 3), ("resumed", None), ("rescaled", 3), ("rescaled in steps", 3)])
 @pytest.mark.parametrize("kind", OPERATORS)
 def test_a_late_record_is_late_after_a_change_from_one_to_four_replicas(kind: str, how: str, idle: int | None, tmp_path: Path) -> None:
@@ -95,4 +82,5 @@ def test_a_late_record_is_late_after_a_change_from_one_to_four_replicas(kind: st
     calls = [("b", 0, 8), ("a", 2, 9), ("a", 2, -6), ("b", 3, -5), ("a", 8, 12), ("b", 9, 13), ("a", 10, -4)]
     expected = run(kind, idle, calls, "left alone", tmp_path / "left alone")
     assert sum(expected["late"].values()) == 7
-    assert run(kind, idle, calls, how, tmp_path / "changed") == expected
+    with late_transfers(1):
+        assert run(kind, idle, calls, how, tmp_path / "changed") == expected

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 import rayad as rd
 from tests.programs import model as m
-from tests.programs.relations import AsOfRule
+from tests.programs.relations import AsOfRule, after_epochs, joined_as_of, joined_within
 from tests.programs.windowed import event_windows, sessions
 
 MODULUS = 97
@@ -311,7 +311,11 @@ def _in_time(made: Step, streams: Sequence[rd.Stream]) -> list[Any]:
 
 def _build_interval_join(made: Step, streams: Sequence[rd.Stream]) -> rd.Stream:
     left, right = _in_time(made, streams)
-    return left.join(right, within=rd.between(-made.number, 2 * made.number)).map(flat)  # type: ignore[no-any-return]
+    return left.join(right, within=_within(made)).map(flat)  # type: ignore[no-any-return]
+
+
+def _within(made: Step) -> Any:
+    return rd.between(-made.number, 2 * made.number)
 
 
 def _mean_interval_join(made: Step, streams: Sequence[m.Timed]) -> m.Timed:
@@ -322,9 +326,13 @@ def _mean_interval_join(made: Step, streams: Sequence[m.Timed]) -> m.Timed:
 DIRECTIONS = ("backward", "forward", "nearest")
 
 
+def _direction(made: Step) -> dict[str, Any]:
+    return {"direction": DIRECTIONS[made.number % 3]}
+
+
 def _build_asof_join(made: Step, streams: Sequence[rd.Stream]) -> rd.Stream:
     left, right = _in_time(made, streams)
-    options = {"direction": DIRECTIONS[made.number % 3], "allow_exact_matches": made.number < 4}
+    options = {**_direction(made), "allow_exact_matches": made.number < 4}
     return left.join_asof(right, how="inner", tolerance=3 * made.number, **options).map(flat)  # type: ignore[no-any-return]
 
 
@@ -339,6 +347,81 @@ def _mean_asof_join(made: Step, streams: Sequence[m.Timed]) -> m.Timed:
         if best is not None:
             out.append((rd.Timestamp(end_of(streams)), flat((key(left), (left, best["t"])))))
     return out
+
+
+def _delays(made: Step) -> tuple[int, int]:
+    return 8 * made.number, 4 * made.number
+
+
+def _idle(made: Step) -> int:
+    return 1 + made.number % 3
+
+
+def _build_idle(join: Callable[[Step, Any, Any], Any]) -> Build:
+    """An operator with two sides that may be silent, with what is late."""
+
+    def build(made: Step, streams: Sequence[rd.Stream]) -> rd.Stream:
+        each = zip(streams, _delays(made), strict=True)
+        out = join(made, *(s.assign_timestamps(lambda record: record, max_delay=delay, idle_epochs=_idle(made)) for s, delay in each))
+        return out.map(flat).union(out.late.map(flat)).filter(lambda record: record % 3 == 0)  # type: ignore[no-any-return]
+
+    return build
+
+
+def _mean_idle(results: Callable[..., tuple[m.Timed, m.Timed]]) -> Mean:
+    """``results`` makes ``(results, late)`` of the step, the epochs of both sides, and what :class:`InTime` takes besides."""
+
+    def mean(made: Step, streams: Sequence[m.Timed]) -> m.Timed:
+        key, last = _key(made), end_of(streams)
+        sides: list[list[list[Any]]] = [[[] for _ in range(last + 1)] for _ in streams]
+        for side, stream in zip(sides, streams, strict=True):
+            for time, record in stream:
+                side[time.epoch].append({"k": key(record), "t": record})
+        found, late = results(made, *sides, idle=_idle(made), last=last)
+        return m.filtered(m.mapped(found + late, lambda record: flat(_without_keys(record))), lambda record: record % 3 == 0)
+
+    return mean
+
+
+def _without_keys(value: Any) -> Any:
+    """Records as numbers again."""
+    if isinstance(value, dict):
+        return value["t"]
+    return tuple(map(_without_keys, value)) if type(value) is tuple else value
+
+
+def _idle_intervals(made: Step, left: Any, right: Any, **ends: Any) -> tuple[m.Timed, m.Timed]:
+    return joined_within(left, right, ("k", "k"), (-made.number, 2 * made.number), _delays(made), "full", **ends)
+
+
+def _idle_asof(made: Step, left: Any, right: Any, **ends: Any) -> tuple[m.Timed, m.Timed]:
+    rule = AsOfRule("left", 3 * made.number, direction=DIRECTIONS[made.number % 3])
+    return joined_as_of(left, right, ("k", "k"), _delays(made), rule, **ends)
+
+
+def _idle_window_join(made: Step, left: Any, right: Any, idle: int, last: int) -> tuple[m.Timed, m.Timed]:
+    windows, assign = _windows(made)
+    sides = [[[(r["k"], r["t"], (at, r["t"])) for r in records] for records in side] for at, side in enumerate((left, right))]
+    marks = after_epochs([[[time for _, time, _ in records] for records in side] for side in sides], _delays(made), idle)
+    together = [[*a, *b] for a, b in zip(*sides, strict=True)]
+    found, late = event_windows(together, windows, list, 0, assign, last, marks=marks)
+    pairs = [
+        (time, (key, window, (a, b)))
+        for time, (key, window, some) in found
+        if key is not None
+        for a in [value for at, value in some if at == 0]
+        for b in [value for at, value in some if at == 1]
+    ]
+    keyed = [(time, key, window, *value) for time, (key, window, (_, _, value)) in late if key is not None]
+    return pairs, [(time, (key, window, (value, None) if at == 0 else (None, value))) for time, key, window, at, value in keyed]
+
+
+def _idle_windows(made: Step, left: Any, right: Any, idle: int, last: int) -> tuple[m.Timed, m.Timed]:
+    windows, assign = _windows(made)
+    times = [[[r["t"] for r in records] for records in side] for side in (left, right)]
+    together = [[(r["k"], r["t"], r["t"]) for r in (*a, *b)] for a, b in zip(left, right, strict=True)]
+    found, late = event_windows(together, windows, sum, 0, assign, last, marks=after_epochs(times, _delays(made), idle))
+    return found, [(time, (key, window, value)) for time, (key, window, (_, _, value)) in late]
 
 
 def _build_several(made: Step, streams: Sequence[rd.Stream]) -> rd.Stream:
@@ -458,6 +541,22 @@ OPERATORS: dict[str, tuple[Build, Mean]] = {
     ),
     "interval join": (_build_interval_join, _mean_interval_join),
     "as-of join": (_build_asof_join, _mean_asof_join),
+    "idle interval join": (
+        _build_idle(lambda made, a, b: a.key_by(_key(made)).join(b.key_by(_key(made)), within=_within(made), how="full")),
+        _mean_idle(_idle_intervals),
+    ),
+    "idle as-of join": (
+        _build_idle(lambda made, a, b: a.key_by(_key(made)).join_asof(b.key_by(_key(made)), tolerance=3 * made.number, **_direction(made))),
+        _mean_idle(_idle_asof),
+    ),
+    "idle window join": (
+        _build_idle(lambda made, a, b: a.key_by(_key(made)).window(_windows(made)[0]).join(b.key_by(_key(made)))),
+        _mean_idle(_idle_window_join),
+    ),
+    "idle windows": (
+        _build_idle(lambda made, a, b: a.union(b).key_by(_key(made)).window(_windows(made)[0]).sum(lambda record: record)),
+        _mean_idle(_idle_windows),
+    ),
     "count": _updates("count", ("int",), len),
     "sum": _updates("sum", SUMMED, sum),
     "min": _updates("min", ORDERED, min),
@@ -509,7 +608,8 @@ OPERATORS: dict[str, tuple[Build, Mean]] = {
     "reentrant": (_build_reentrant, lambda made, s: m.flat_mapped(s[0], _halved)),
     "loop": (_build_loop, _mean_loop),
 }
-JOINS_OUTSIDE_LOOPS = ("window join", "interval join", "as-of join", "broadcast join")
+WITH_SILENT_SIDES = ("idle interval join", "idle as-of join", "idle window join", "idle windows")
+JOINS_OUTSIDE_LOOPS = ("window join", "interval join", "as-of join", "broadcast join", *WITH_SILENT_SIDES)
 OUTSIDE_LOOPS = ("windows", "windows max_by", "windows min_by", "sessions", "updating windows", "table", "tables", *JOINS_OUTSIDE_LOOPS)
 TWO_INPUTS = ("union", "join", *JOINS_OUTSIDE_LOOPS)
 
@@ -590,7 +690,7 @@ def draw_program(draw: random.Random) -> tuple[Program, dict[str, m.Timed]]:
         sources = []
         for _ in range(2):
             kind = draw.choice(("rows", "rows", "columns", "items", "live"))
-            most = 1 if kind == "items" else 4
+            most = 1 if kind == "items" else draw.choice((4, 4, 10))  # epochs in which a side may be silent
             epochs = tuple(tuple(draw.randrange(MODULUS) for _ in range(draw.randint(0, 5))) for _ in range(draw.randint(1, most)))
             sources.append((kind, epochs))
         steps: list[Step] = []
@@ -601,3 +701,17 @@ def draw_program(draw: random.Random) -> tuple[Program, dict[str, m.Timed]]:
             return program, evaluate(program)
         except TooLarge:
             continue
+
+
+def draw_silent_sides(draw: random.Random) -> Program:
+    """Two live inputs with few records, so that a side is silent for some epochs, and one operator over both."""
+    while True:
+        lengths = [[draw.choice((0, 0, 1, 1)) for _ in range(draw.randint(3, 10))] for _ in range(2)]
+        sides = [tuple(tuple(draw.randrange(MODULUS) for _ in range(length)) for length in side) for side in lengths]
+        made = Step(draw.choice(WITH_SILENT_SIDES), (0, 1), draw.randint(1, 5), draw.choice(list(TYPES)))
+        program = Program(tuple(("live", side) for side in sides), (made,))
+        try:
+            evaluate(program)
+        except TooLarge:
+            continue
+        return program

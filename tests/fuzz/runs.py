@@ -12,20 +12,25 @@ from typing import Any
 import rayad as rd
 from rayad.actors.replica.migration import may_move
 from rayad.dataflow.logical_graph import NodeKind
-from tests.fuzz.grammar import Program, Step, build, draw_program, evaluate
+from tests.fuzz.grammar import Program, Step, build, draw_program, draw_silent_sides, evaluate
+from tests.late_transfers import late_transfers
 from tests.programs import model as m
 
 EVENTS = ("savepoint", "crash", "rescale", "resume")
+SILENT_SHARE = 0.25
+"""Of the programs: two sides that may be silent, while replicas change and state is long on its way."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A program, the seed of its interleaving, its replicas, and events, each with the number of steps before it."""
+    """A program, the seed of its interleaving, its replicas, and events, each with the number of steps before it. ``late``: the share of
+    chances that state on its way to another replica lets pass."""
 
     seed: int
     program: Program
     parallelism: int
     events: tuple[tuple[int, str], ...]
+    late: float = 0.0
 
 
 @dataclass
@@ -43,10 +48,13 @@ class Outcome:
 def case_of(seed: int) -> Case:
     """The case that a seed draws."""
     draw = random.Random(seed)
+    if draw.random() < SILENT_SHARE:
+        events = tuple((draw.choice((0, 5, 20, 60)), draw.choice(("resume", "rescale"))) for _ in range(draw.randint(1, 3)))
+        return Case(seed, draw_silent_sides(draw), draw.randint(1, 2), events, draw.choice((0.9, 0.99, 1.0)))
     program, _ = draw_program(draw)
     allowed = draw.choice([(), ("savepoint", "crash"), ("rescale",), ("resume",), EVENTS, EVENTS])
     events = tuple((draw.choice([0, 1, *range(60)]), draw.choice(allowed)) for _ in range(draw.randint(1, 5))) if allowed else ()
-    return Case(seed, program, draw.randint(1, 3), events)
+    return Case(seed, program, draw.randint(1, 3), events, draw.choice((0.0, 0.0, 0.9, 0.99, 1.0)))
 
 
 def run_seed(seed: int) -> Outcome:
@@ -59,7 +67,8 @@ def run(case: Case) -> Outcome:
     outcome = Outcome(case.seed, kinds=frozenset(kinds_of(case.program.steps)))
     with tempfile.TemporaryDirectory(prefix="rayad-fuzz-") as folder:
         try:
-            result = _run(case, outcome, folder)
+            with late_transfers(case.late, case.seed):
+                result = _run(case, outcome, folder)
             for name, stream in evaluate(case.program).items():
                 m.require_same(result[name], stream, f"stream {name}")
         except Exception as error:
@@ -92,6 +101,8 @@ def _run(case: Case, outcome: Outcome, folder: str) -> rd.Result:
             scaling = rd.ScalingConfig(parallelism=_other_replicas(job, draw))
             job = build(case.program).submit(replace(config, resume="latest"), scaling, runtime="local", seed=case.seed + steps)
             outcome.resumes += 1
+        while case.late and job.rescaling is not None and not job.rescaling.transfers and job.step():
+            pass  # what comes next comes while state is on its way
     for name, calls in live.items():
         _feed(job, name, calls)
         job.input(name).close()
@@ -182,6 +193,8 @@ def _smaller(case: Case) -> Iterator[Case]:
         yield replace(case, events=case.events[:i] + case.events[i + 1 :])
     if case.parallelism > 1:
         yield replace(case, parallelism=1)
+    if case.late:
+        yield replace(case, late=0.0)
     program = case.program
     if program.exchange:
         yield replace(case, program=replace(program, exchange=False))

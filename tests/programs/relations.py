@@ -150,22 +150,49 @@ def as_of_join_expected(*, direction: Any, how: str) -> Expected:
     return {"results": results, "late": late}
 
 
+def after_epochs(sides: list[list[list[Any]]], delays: tuple[Any, Any], idle: int | None = None) -> list[Any]:
+    """The watermark of two sides after each epoch, from the event times in it: the lesser of their largest ones less the delay. A side that
+    has brought nothing in the last ``idle`` epochs does not count; one that has brought nothing at all is waited for from the first epoch
+    on that has brought something. Epochs without anything change nothing."""
+    out: list[Any] = []
+    now: Any = None
+    largest: list[Any] = [None, None]
+    heard: list[Any] = [None, None]
+    for epoch in range(max(map(len, sides))):
+        brought = [side[epoch] if epoch < len(side) else [] for side in sides]
+        for at, times in enumerate(brought) if any(brought) else ():
+            if times:
+                largest[at] = max([max(times) - delays[at], *([] if largest[at] is None else [largest[at]])])
+            if times or heard[at] is None:
+                heard[at] = epoch
+        if any(brought):
+            known = [mark for mark, at in zip(largest, heard, strict=True) if idle is None or epoch - at <= idle]
+            if None not in known and (now is None or min(known) > now):
+                now = min(known)
+        out.append(now)
+    return out
+
+
 class InTime:
     """Of two sides (``t`` is the event time) the records that are not behind the watermark before their epoch, and those that are late.
-    Records with a null key are kept of the sides that say so."""
+    Records with a null key are kept of the sides that say so. ``idle``: as of :func:`after_epochs`; ``last``: the epoch in which the input
+    ends, None: the last in which there is something."""
 
     def __init__(
-        self, left: list[list[Any]], right: list[list[Any]], keys: tuple[str, str], delays: tuple[Any, Any], keeps: tuple[bool, bool]
+        self,
+        left: list[list[Any]],
+        right: list[list[Any]],
+        keys: tuple[str, str],
+        delays: tuple[Any, Any],
+        keeps: tuple[bool, bool],
+        idle: int | None = None,
+        last: int | None = None,
     ) -> None:
         epochs = max(len(left), len(right))
         sides = [[*side, *([[]] * (epochs - len(side)))] for side in (left, right)]
-        self.after: list[Any] = []
-        seen: list[list[Any]] = [[], []]
-        for epoch in range(epochs):
-            for times, side, delay in zip(seen, sides, delays, strict=True):
-                times += [record["t"] - delay for record in side[epoch]]
-            self.after.append(min(map(max, seen)) if all(seen) else None)
-        self.last = max((epoch for epoch in range(epochs) if sides[0][epoch] or sides[1][epoch]), default=0)
+        self.after = after_epochs([[[record["t"] for record in records] for records in side] for side in sides], delays, idle)
+        some = max((epoch for epoch in range(epochs) if sides[0][epoch] or sides[1][epoch]), default=0)
+        self.last = some if last is None else last
         self.late: m.Timed = []
         self.kept: list[list[tuple[int, Any]]] = [[], []]
         for epoch in range(epochs):
@@ -186,11 +213,18 @@ class InTime:
 
 
 def joined_within(
-    left: list[list[Any]], right: list[list[Any]], keys: tuple[str, str], bounds: tuple[Any, Any], delays: tuple[Any, Any], how: str
+    left: list[list[Any]],
+    right: list[list[Any]],
+    keys: tuple[str, str],
+    bounds: tuple[Any, Any],
+    delays: tuple[Any, Any],
+    how: str,
+    **ends: int | None,
 ) -> tuple[m.Timed, m.Timed]:
-    """``(results, late)`` of an interval join: SQL's join of all records that are in time. A null key equals nothing."""
+    """``(results, late)`` of an interval join: SQL's join of all records that are in time. A null key equals nothing. ``ends``: as of
+    :class:`InTime`."""
     keeps = (how in ("left", "full", "anti"), how in ("right", "full"))  # records with a null key
-    found = InTime(left, right, keys, delays, keeps)
+    found = InTime(left, right, keys, delays, keeps, **ends)
 
     def meet(a: Any, b: Any) -> bool:
         return a[keys[0]] is not None and a[keys[0]] == b[keys[1]] and bounds[0] <= b["t"] - a["t"] <= bounds[1]
@@ -242,10 +276,11 @@ class AsOfRule:
 
 
 def joined_as_of(
-    left: list[list[Any]], right: list[list[Any]], keys: tuple[str, str], delays: tuple[Any, Any], rule: AsOfRule
+    left: list[list[Any]], right: list[list[Any]], keys: tuple[str, str], delays: tuple[Any, Any], rule: AsOfRule, **ends: int | None
 ) -> tuple[m.Timed, m.Timed]:
-    """``(results, late)`` of an as-of join: each left record with one right one of its key, of all that are in time."""
-    found = InTime(left, right, keys, delays, (rule.how == "left", False))
+    """``(results, late)`` of an as-of join: each left record with one right one of its key, of all that are in time. ``ends``: as of
+    :class:`InTime`."""
+    found = InTime(left, right, keys, delays, (rule.how == "left", False), **ends)
     out: m.Timed = []
     for came, a in found.kept[0]:
         others = [(then, b) for then, b in found.kept[1] if a[keys[0]] is not None and a[keys[0]] == b[keys[1]]]

@@ -81,9 +81,11 @@ def event_windows(
     lateness: Any = None,
     early: bool = False,
     ahead: int | None = None,
+    marks: list[Any] | None = None,
 ) -> tuple[m.Timed, m.Timed]:
     """The model: ``(results, late)``. Records are ``(key, time, value)``, and so are those that are late. What is open at the end comes in
-    the epoch ``end`` of the input, by default the last of these that has records."""
+    the epoch ``end`` of the input, by default the last of these that has records. ``marks``: the watermark after each epoch, of a stream
+    that is several."""
     kept: dict[Any, list[Any]] = {}
     mark: Any = None
     out: m.Timed = []
@@ -110,7 +112,9 @@ def event_windows(
                     touched.add((key, window))
         times = [time for _, time, _ in events]
         before = mark
-        if bounded is None:
+        if marks is not None:
+            mark = marks[epoch]
+        elif bounded is None:
             mark = max(times) - delay if mark is None else max(mark, max(times) - delay)
         else:
             bounded.epoch(times)
