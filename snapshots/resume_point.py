@@ -290,8 +290,7 @@ def begin_run(
         newest = numbers[-1] if numbers else 0
         if has_begun and not numbers:
             raise StoreAwayError(f"{store.folder!r} has no snapshot, although job {job!r} has run: it has gone away, or is another folder")
-        claims = store.claims()
-        newest_keeper = store.newest_keeper()
+        claims, newest_keeper = store.history()
         if keeper is not None and newest_keeper is not None and newest_keeper > keeper:
             raise Superseded(f"job {job!r} was submitted again, and has claimed {store.folder!r}: this submission of it is over")
         try:

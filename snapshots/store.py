@@ -26,7 +26,7 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyarrow import fs
 
@@ -45,6 +45,13 @@ class StoreAwayError(SnapshotError):
 
 class Superseded(SnapshotError):
     """Another run of the same job has claimed the store: this one must end, publish nothing and delete nothing."""
+
+
+class History(NamedTuple):
+    """The run numbers of a job so far, ascending, and the latest keeper of which a coordinator has claimed the store; None: none has."""
+
+    claims: list[int]
+    keeper: KeeperId | None
 
 
 class SnapshotStore:
@@ -180,29 +187,20 @@ class SnapshotStore:
             raise StoreAwayError(f"the snapshots in {self.folder!r} cannot be listed: {error}") from error
         return [int(name) for name, file in zip(names, found, strict=True) if file is not None]
 
-    def claims(self) -> list[int]:
-        """The run numbers that manifests in the store know of, ascending, without those that concern no snapshot that is there."""
-        there = self._readable()
-        claims = sorted({claim for manifest in there for claim in manifest.claims})
-        while len(claims) > 1 and claims[1] <= there[0].number:
-            del claims[0]
-        return claims
-
-    def newest_keeper(self) -> KeeperId | None:
-        """The latest keeper that manifests in the store know of."""
-        return max((manifest.keeper for manifest in self._readable() if manifest.keeper is not None), default=None)
-
-    def _readable(self) -> list[Manifest]:
-        """All manifests that can be read, ascending. What one knew that is damaged, those beside it know, too."""
-        found: list[Manifest] = []
+    def history(self) -> History:
+        """What all manifests that can be read know of earlier runs. What one knew that is damaged, those beside it know, too."""
+        there: list[Manifest] = []
         for number in self.numbers():
             try:
-                found.append(self.load(number))
+                there.append(self.load(number))
             except StoreAwayError:
                 raise
             except SnapshotError:
                 continue
-        return found
+        claims = sorted({claim for manifest in there for claim in manifest.claims})
+        while len(claims) > 1 and claims[1] <= there[0].number:
+            del claims[0]  # it concerns no snapshot that is there
+        return History(claims, max((one.keeper for one in there if one.keeper is not None), default=None))
 
     def load(self, number: int) -> Manifest:
         """A published snapshot's manifest. Raises SnapshotError, naming it, when it is missing or not as it was written."""
@@ -395,4 +393,4 @@ def _safe(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_]", lambda match: f"%{ord(match[0]):x}", name)
 
 
-__all__ = ["MANIFEST", "SnapshotStore", "StoreAwayError", "Superseded", "below"]
+__all__ = ["MANIFEST", "History", "SnapshotStore", "StoreAwayError", "Superseded", "below"]

@@ -72,7 +72,7 @@ def write_state(flow: Any, tables: Mapping[str, Any], run: RunConfig | None = No
     notes = {
         "layout": layout_notes(plan, asked_of(plan)),
         "input_states": {name: [0, epoch] for name in plan.inputs},
-        "claims": [*store.claims(), number],
+        "claims": [*store.history().claims, number],
         **keeper.check_sinks(),
     }
     store.publish(Manifest(number, keeper.job, keeper.graph, plan.key_groups, tuple(parts), kind="savepoint", notes=notes), after=newest)

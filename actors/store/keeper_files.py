@@ -128,7 +128,7 @@ class KeeperFiles:
         try:
             self.port.make_folder()
             before = [keeper.number for keeper in self._keepers()]
-            before += [keeper.number for keeper in [self._store.newest_keeper()] if keeper is not None]
+            before += [keeper.number for keeper in [self._store.history().keeper] if keeper is not None]
         except OSError as error:
             raise SnapshotError(f"cannot list {self.port.folder!r}: {error}") from error
         self._own = KeeperId(max(before, default=0) + 1, self._token)

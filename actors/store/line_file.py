@@ -44,7 +44,7 @@ class LineFile:
         self._is_local = isinstance(filesystem, fs.LocalFileSystem)
         self._lines: deque[str] = deque(maxlen=LINES_MOST)
         self._waiting: queue.Queue[str | None] = queue.Queue(QUEUED_MOST)
-        self._has_warned = False
+        self._has_warned = self._is_made = False
         self._thread = threading.Thread(target=self._run, name="rayad-lines", daemon=True)
         self._thread.start()
 
@@ -89,7 +89,9 @@ class LineFile:
     def _write(self, lines: list[str]) -> None:
         if not lines:
             return
-        self._fs.create_dir(self._path.rpartition("/")[0], recursive=True)
+        if not self._is_made:  # later it is not made again: where it has gone away, stores must not find an empty one
+            self._fs.create_dir(self._path.rpartition("/")[0], recursive=True)
+            self._is_made = True
         self._lines.extend(lines)
         if self._is_local:
             with self._fs.open_append_stream(self._path, compression=None) as stream:

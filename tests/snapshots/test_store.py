@@ -189,7 +189,7 @@ def test_what_an_old_run_publishes_under_a_number_that_is_free_again_does_not_co
     found = list(store.newest_first())
     assert [number for number, *_ in found] == [4, 3, 2, 1]
     assert found[2][1:] == (None, "snapshot 2 is of run 1, which run 2 had superseded before")
-    assert store.claims() == [1, 2]
+    assert store.history().claims == [1, 2]
 
 
 @pytest.mark.parametrize("how", ["gone", "another", "emptied"])

@@ -242,7 +242,8 @@ def others_are_deleted_at_the_beginning() -> Any:
 
 def keepers_claim_in_any_order() -> Any:
     """A keeper claims behind a later one, which has deleted its files, or does so now."""
-    return patch.object(SnapshotStore, "newest_keeper", lambda store: None)
+    real = SnapshotStore.history
+    return patch.object(SnapshotStore, "history", lambda store: real(store)._replace(keeper=None))
 
 
 def frames_appear_in_parts() -> Any:
