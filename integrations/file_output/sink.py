@@ -154,22 +154,32 @@ class FileSink(Sink):
     def check(self) -> None:
         """Refuse a directory that may not be written to, and note what is there before the job: only by the note it can be detected later
         that the job's own output has been removed. Repeatable."""
+        before = self._check_place()
+        self.port.make_folder(STAGING)
+        if self._read_note() is None:
+            declared = self._declared()
+            schema = base64.b64encode(declared.serialize()).decode() if declared is not None else None
+            note = json.dumps({"before": before.digest if before is not None else "", "schema": schema})
+            self.port.create(self._note(), note.encode())
+
+    def _check_place(self) -> Output | None:
+        """Refuse a directory that may not be written to; gives what its newest manifest says."""
         last = self._log.last()
         before = self._manifests.read()
         self._check_free(before)
         self._check_kind(before)
         self._check_log(last, before)
-        if self._read_note() is None:
-            declared = self._declared()
-            schema = base64.b64encode(declared.serialize()).decode() if declared is not None else None
-            note = json.dumps({"before": before.digest if before is not None else "", "schema": schema})
-            self.port.make_folder(STAGING)
-            self.port.create(self._note(), note.encode())
+        return before
+
+    def make_staging(self, name: str) -> None:
+        """Make the directory of a writer. In a job that keeps snapshots that of all staged files is there: an output that has gone away
+        must not come back empty, with staged files that a snapshot then names."""
+        self.port.make_folder(name, parents=not self.run)
 
     def open(self, replica: int, parallelism: int) -> SinkWriter:
         """The writer of one replica."""
         if not self._has_history:
-            self.check()
+            self._check_place()
             return FileWriter(self, replica)
         before = self._manifests.read()
         known = before.head.schema if before is not None and before.head.job == self.job else None
@@ -327,6 +337,7 @@ class FileSink(Sink):
                 return None
         if not is_settled:
             self._manifests.mark()
+            self.port.make_folder(STAGING)
         self._tell_spark(before, change if change.size else None, is_settled=is_settled)
         for name in [*change.removed, *(name for name in present if self._is_leftover(name, before))]:
             self.port.delete(name)

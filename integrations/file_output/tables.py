@@ -150,6 +150,10 @@ class TableSink(Sink):
         """The directory of the files."""
         return Port(self.filesystem, self.path)
 
+    def make_staging(self, name: str) -> None:
+        """Make the directory of a writer."""
+        self.port.make_folder(name)
+
     def open(self, replica: int, parallelism: int) -> SinkWriter:
         """The writer of one replica."""
         table = self.table() if self.schema is None else None

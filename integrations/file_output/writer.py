@@ -58,6 +58,8 @@ class FileTarget(Protocol):
 
     def stored(self, table: pa.Table) -> pa.Table: ...
 
+    def make_staging(self, name: str) -> None: ...
+
 
 class _OpenFile:
     """A file being written: batches are collected until they fill a chunk (of Parquet a row group), and only then the file is made. Before
@@ -108,7 +110,7 @@ class _OpenFile:
                 self._sink.format.check_schema(table.schema, self._sink.where)
             table = self._sink.format.prepared(table, self._sink.where)
             if self._writer is None:
-                self._sink.port.make_folder(self._own.rpartition("/")[0])
+                self._sink.make_staging(self._own.rpartition("/")[0])
                 self._stream = self._sink.port.open_new(self._own)
                 self._writer = self._sink.format.writer(self._stream, table.schema)
             self._writer.write_table(table)

@@ -296,6 +296,32 @@ def test_two_jobs_that_append_in_turn_keep_each_others_files(tmp_path: Path) -> 
     assert committed(job.path) == [0, 100]
 
 
+@pytest.mark.parametrize("comes_back_empty", [False, True])
+def test_nothing_is_staged_where_the_output_is_not(tmp_path: Path, comes_back_empty: bool) -> None:
+    """Regression: a folder that had gone away was made again; what was staged there, and named by a snapshot, was gone when it came back."""
+    job = Coordinator(tmp_path / "out", 1)
+    job.write(0, 0, 1)
+    job.snapshot()
+    for new_run in (False, True):
+        if new_run:
+            job.go_on(job.last, new_run=True)
+        (tmp_path / "out").rename(tmp_path / "away")
+        if comes_back_empty:
+            (tmp_path / "out").mkdir()
+        writer = job.current.open(0, 1)
+        writer.write(Timestamp(0), [{"a": 7}])
+        with pytest.raises(OSError, match="_staging"):
+            writer.stage()
+        assert names(tmp_path / "out") == []
+        if comes_back_empty:
+            (tmp_path / "out").rmdir()
+        (tmp_path / "away").rename(tmp_path / "out")
+        job.go_on(job.last, new_run=False)
+        job.write(0, 0, 1)
+        job.snapshot()
+        job.check_committed()
+
+
 def test_columns_may_not_change_from_snapshot_to_snapshot(tmp_path: Path) -> None:
     sink = ParquetSink(tmp_path / "out")
     sink.check()

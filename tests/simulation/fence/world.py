@@ -142,12 +142,11 @@ class World:
         return self.rng.random() < (0.2 if any(process.stopped_for > 0 for process in living) else 0.002)
 
     def _resume(self) -> str | int:
-        """The newest snapshot, or now and then one that a user names."""
-        if self.rng.random() < 0.1 and not self.is_away and self._newest is not None:
-            usable = [number for number, _, why in self._store().newest_first() if not why]
-            if usable:
-                self.figures["older snapshots asked for"] += usable[0] != (chosen := self.rng.choice(usable))
-                return chosen
+        """The newest snapshot, or now and then one that a user names, whether it may be resumed from or not."""
+        if self.rng.random() < 0.15 and not self.is_away and self._newest is not None:
+            numbers = self._store().numbers()
+            self.figures["older snapshots asked for"] += numbers[-1] != (chosen := self.rng.choice(numbers))
+            return chosen
         return "latest"
 
     # -- a folder that goes away ---------------------------------------------------------------------
