@@ -127,20 +127,21 @@ class Disturbance:
 
     def _draw(self) -> str:
         if self._first:
-            return self._first.pop()
+            return self._first[-1]
         return self.rng.choices(self.kinds, [KINDS[kind][1] for kind in self.kinds])[0]
 
     def _note(self, kind: str, seen: str) -> None:
+        self._tries[kind] = 0 if seen else self._tries[kind] + 1
         if seen:
             self.seen[seen] += 1
-            self._tries[kind] = 0
-            return
-        self._tries[kind] += 1
-        if self._tries[kind] >= TRIES:
+        elif self._tries[kind] >= TRIES:
             self.kinds.remove(kind)
+        if self._first[-1:] == [kind] and (seen or kind not in self.kinds):
+            self._first.pop()
 
     def drop(self) -> None:
         """The job has broken a guarantee: end it, so that another one can begin."""
+        del self._first[-1:]  # that kind has come
         self.machines.end_driver()
         self.site.switch_on()
         self.machines.call(machine_job.end_detached)
