@@ -283,8 +283,6 @@ def begin_run(
     Raises SnapshotError when the graph does not fit, or the snapshot asked for is missing or damaged; Superseded when a later keeper of the
     job has claimed the store.
     """
-    if not has_begun:
-        store.prepare()
     for _ in range(CLAIMS_MAX):
         numbers = store.numbers()
         newest = numbers[-1] if numbers else 0
@@ -318,6 +316,8 @@ def begin_run(
             if begun.kind == "start":
                 begun = dataclasses.replace(begun, notes={**begun.notes, **start(manifest)})
         begun = dataclasses.replace(begun, notes={**begun.notes, "keeper": keeper or newest_keeper})
+        if not has_begun:
+            store.prepare()
         try:
             store.publish(begun, after=newest)
         except StoreAwayError:

@@ -32,7 +32,7 @@ class Job:
         self.snapshots: Any = SimpleNamespace(store=SimpleNamespace(store=self.store, run="mine"), manifest=begun)
 
     def publish(self, number: int, run: str) -> None:
-        self.store.publish(Manifest(number, "j", GRAPH, 8, (), run=run))
+        self.store.publish(Manifest(number, "j", GRAPH, 8, (), run=run), after=self.store.numbers()[-1])
 
 
 @pytest.fixture

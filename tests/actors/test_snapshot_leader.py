@@ -320,5 +320,5 @@ def test_of_a_savepoint_that_is_late_it_is_known_what_holds_it_up() -> None:
     led.parts()
     failed = "1 in a row were given up before, the last because disk full"
     assert led.leader.why_late() == f"all parts are written, and the store has not confirmed the snapshot; {failed}"
-    led.tell(Published(led.manifest()))
+    led.tell(Published(led.attempt(), led.manifest()))
     assert led.leader.why_late() == "the sinks commit snapshot 1"

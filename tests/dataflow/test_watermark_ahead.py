@@ -140,7 +140,6 @@ def test_a_new_replica_takes_what_its_sibling_doubts() -> None:
     old.advance(rd.Timestamp(0))
     for marks in (old, new):
         marks.see(0, [(2, 2)], rd.Timestamp(1))
-    new.advance(rd.Timestamp(1))
     new.take(old.give(frozenset(range(256)), 256))
     new.advance(rd.Timestamp(1))
     old.advance(rd.Timestamp(1))

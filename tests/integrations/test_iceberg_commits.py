@@ -16,6 +16,7 @@ import rayad as rd
 from rayad.integrations import IcebergSink
 from rayad.integrations.file_output import tables
 from rayad.progress import ConfigError, DataflowError
+from rayad.snapshots.port import Port
 
 pytest.importorskip("pyiceberg")
 from pyiceberg.catalog.sql import SqlCatalog
@@ -91,7 +92,7 @@ def dies_after(owner: Any, name: str, *, static: bool = False) -> Callable[[pyte
 
 STEPS = {
     "before files are moved": dies_before(tables.TableSink, "_moved"),
-    "when files are moved and not yet safe": dies_before(tables, "sync"),
+    "when files are moved and not yet safe": dies_before(Port, "sync"),
     "before the transaction": dies_before(IcebergSink, "transact"),
     "before footers are read": dies_before(IcebergSink, "_data_file"),
     "when the manifests are written": dies_before(SqlCatalog, "commit_table"),

@@ -41,15 +41,16 @@ def test_snapshots_come_and_go(objects: ObjectStore) -> None:
     store = SnapshotStore(objects.uri("plain"), secret=b"secret")
     assert store.numbers() == []
     for number in (1, 2, 3):
-        store.publish(manifest_of(number, store.write_part(number, "count", 0, [b"state ", str(number).encode()])))
+        part = store.write_part(number, "count", 0, [b"state ", str(number).encode()])
+        store.publish(manifest_of(number, part), after=number - 1)
     assert store.numbers() == [1, 2, 3]
     with pytest.raises(SnapshotError, match="snapshot 2 is there already"):
-        store.publish(manifest_of(2, store.write_part(2, "count", 0, [b"other"], attempt="9")))
+        store.publish(manifest_of(2, store.write_part(2, "count", 0, [b"other"], attempt="9")), after=1)
     found, refused = store.latest()
     assert found is not None
     assert (found.number, refused) == (3, [])
     assert store.read_part(found.parts[0].files[0]) == b"state 3"
-    assert store.retain(1) == [1, 2]
+    assert store.retain(3, []) == [1, 2]
     assert [key for key in objects.paths() if key.endswith((MANIFEST, ".part"))] == [
         f"plain/{3:012d}/count-0-0.part",
         f"plain/{3:012d}/{MANIFEST}",
@@ -59,7 +60,7 @@ def test_snapshots_come_and_go(objects: ObjectStore) -> None:
 def test_a_changed_object_is_refused(objects: ObjectStore) -> None:
     store = SnapshotStore(objects.uri("changed"))
     part = store.write_part(1, "count", 0, [b"state"])
-    store.publish(manifest_of(1, part))
+    store.publish(manifest_of(1, part), after=0)
     with store.filesystem.open_output_stream(f"{store.folder}/{part.path}", compression=None) as stream:
         stream.write(b"stale")
     found, refused = store.latest()

@@ -298,7 +298,7 @@ def test_two_jobs_that_append_in_turn_keep_each_others_files(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("comes_back_empty", [False, True])
 def test_nothing_is_staged_where_the_output_is_not(tmp_path: Path, comes_back_empty: bool) -> None:
-    """Regression: a folder that had gone away was made again; what was staged there, and named by a snapshot, was gone when it came back."""
+    """Regression: a folder that had gone away was made again; a snapshot named what was staged there, which was gone later."""
     job = Coordinator(tmp_path / "out", 1)
     job.write(0, 0, 1)
     job.snapshot()
