@@ -51,6 +51,8 @@ class Replicas:
         self.owner = dict.fromkeys(range(KEY_GROUPS), 0)
         self.moved: set[int] | None = None  # while a change is under way
         self.moves = 0
+        self.told = {0}
+        """The replicas that have, or have had, key-groups: a newcomer passes over what is broadcast before its first ones."""
         self.to_be_whole: set[int] = set()
         """The replicas whose next snapshot has to be written in full."""
         self.complete: list[Timestamp] = []
@@ -82,6 +84,7 @@ class Replicas:
                 continue
             given = self.replicas[old].vertex.give(frozenset(some))
             self.to_be_whole.add(old)
+            self.told.add(new)
             if given is not None:
                 self.replicas[new].vertex.take(pickle.loads(pickle.dumps(given)))
                 self.to_be_whole.add(new)
@@ -112,8 +115,8 @@ class Replicas:
         if kind == "recv":
             edge, batch, time = rest
             if edge in self.broadcast:
-                for replica in self.replicas:
-                    replica.step(("recv", edge, batch, time))
+                for at in sorted(self.told):
+                    self.replicas[at].step(("recv", edge, batch, time))
             else:
                 for group, part in split(batch).items():
                     self.replicas[self.owner[group]].step(("recv", edge, part, time))

@@ -12,6 +12,7 @@ from pyarrow import fs
 
 from rayad.progress import SnapshotError
 from rayad.snapshots.manifest import Manifest, PartFile, ReplicaPart
+from rayad.snapshots.resume_point import choose
 from rayad.snapshots.store import MANIFEST, SnapshotStore, StoreAwayError
 
 
@@ -171,6 +172,9 @@ def test_what_a_newer_snapshot_has_retired_is_not_resumed_from(tmp_path: Path) -
     store.publish(dataclasses.replace(manifest(3, file), notes={"kept": [2]}), after=2)
     (tmp_path / file.path).unlink()
     assert [(number, why) for number, _, why in store.newest_first()][1:] == [(2, ""), (1, "snapshot 3 has retired snapshot 1")]
+    with pytest.raises(SnapshotError, match="snapshot 1 in .* cannot be resumed from: snapshot 3 has retired snapshot 1"):
+        choose(store, 1, store.numbers())
+    assert choose(store, 2, store.numbers())[0] == store.load(2)
 
 
 def test_what_an_old_run_publishes_under_a_number_that_is_free_again_does_not_count(tmp_path: Path) -> None:

@@ -106,11 +106,6 @@ def retention_keeps_what_it_knows() -> Any:
     return patch.object(SnapshotStore, "retain", retain)
 
 
-def what_is_retired_is_resumed_from() -> Any:
-    """A snapshot counts that its run may be deleting."""
-    return patch.object(SnapshotStore, "_retired_by", lambda store, number, manifest, kept: None)
-
-
 def a_folder_is_made_again() -> Any:
     """As it was: a folder that has gone away comes back empty, and is published into."""
 
@@ -288,7 +283,6 @@ DEFECTS: dict[str, Planting] = {
     "both are told published": both_are_told_published,
     "who is too late cleans up": who_is_too_late_cleans_up,
     "retention keeps what it knows": retention_keeps_what_it_knows,
-    "what is retired is resumed from": what_is_retired_is_resumed_from,
     "a folder is made again": a_folder_is_made_again,
     "a job begins anew where its folder is away": a_job_begins_anew_where_its_folder_is_away,
     "folders are deleted as they were listed": folders_are_deleted_as_they_were_listed,

@@ -15,7 +15,6 @@ SEEDS = {
     "both are told published": 0,
     "who is too late cleans up": 0,
     "retention keeps what it knows": 184,
-    "what is retired is resumed from": 176,
     "a folder is made again": 0,
     "a job begins anew where its folder is away": 55,
     "folders are deleted as they were listed": 15,
