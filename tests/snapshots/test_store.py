@@ -172,7 +172,7 @@ def test_what_a_newer_snapshot_has_retired_is_not_resumed_from(tmp_path: Path) -
     store.publish(dataclasses.replace(manifest(3, file), notes={"kept": [2]}), after=2)
     (tmp_path / file.path).unlink()
     assert [(number, why) for number, _, why in store.newest_first()][1:] == [(2, ""), (1, "snapshot 3 has retired snapshot 1")]
-    with pytest.raises(SnapshotError, match="snapshot 1 in .* cannot be resumed from: snapshot 3 has retired snapshot 1"):
+    with pytest.raises(SnapshotError, match=r"snapshot 1 in .* cannot be resumed from: snapshot 3 has retired snapshot 1"):
         choose(store, 1, store.numbers())
     assert choose(store, 2, store.numbers())[0] == store.load(2)
 

@@ -10,29 +10,29 @@ from tests.simulation.fence import keepers, world
 from tests.simulation.fence.defects import DEFECTS, DEFECTS_OF_KEEPERS
 
 SEEDS = {
-    "one manifest is replaced": 31,
-    "sweeps delete what any run has made": 51,
-    "both are told published": 0,
-    "who is too late cleans up": 0,
-    "retention keeps what it knows": 184,
-    "a folder is made again": 0,
-    "a job begins anew where its folder is away": 55,
-    "folders are deleted as they were listed": 15,
-    "numbers are taken from the list": 1,
-    "what cannot be read now is passed over": 22,
-    "a choice is made from another list": 138,
-    "moved files are missed": 113,
+    "one manifest is replaced": 2,
+    "sweeps delete what any run has made": 68,
+    "both are told published": 2,
+    "who is too late cleans up": 2,
+    "retention keeps what it knows": 210,
+    "a folder is made again": 20,
+    "a job begins anew where its folder is away": 46,
+    "folders are deleted as they were listed": 4,
+    "numbers are taken from the list": 8,
+    "what cannot be read now is passed over": 158,
+    "a choice is made from another list": 3,
+    "moved files are missed": 50,
     "files are deleted before the manifest": 3,
     "a chain is deleted too early": 0,
-    "void snapshots are committed": 176,
+    "void snapshots are committed": 3,
 }
 """Found by a search from seed 0 on; a change of what the simulation draws makes another search necessary, which ``make soak`` does."""
 SEEDS_OF_KEEPERS = {
     "frames are taken by any process": 11,
-    "others are deleted at the beginning": 38,
-    "keepers claim in any order": 0,
-    "frames appear in parts": 5,
-    "lives begin anywhere": 57,
+    "others are deleted at the beginning": 11,
+    "keepers claim in any order": 87,
+    "frames appear in parts": 6,
+    "lives begin anywhere": 78,
 }
 NEAR, RUNS_OF_ALL = 40, 600
 """A defect is looked for with so many seeds from its own on; in ``make soak`` with all of these."""
