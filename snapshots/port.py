@@ -144,6 +144,20 @@ class Port:
         if self._has_folders:
             self.filesystem.create_dir(self.path(name), recursive=parents)
 
+    def make_root(self) -> list[str]:
+        """Make the folder of the port, with those above it; gives the paths of those that were not there, for :meth:`delete_root`."""
+        made: list[str] = []
+        path = self.folder
+        while self._has_folders and path and self.filesystem.get_file_info(path).type is fs.FileType.NotFound:
+            made.append(path)
+            path = path.rpartition("/")[0]
+        Port.make_folder(self)
+        return made
+
+    def has_root(self) -> bool:
+        """Whether the folder of the port is there. In buckets there are no folders, and nothing that could be missing."""
+        return not self._has_folders or self.filesystem.get_file_info(self.folder).type is fs.FileType.Directory
+
     def sync(self, name: str = "") -> None:
         """Make a local file, or the names in a local folder, survive a power cut; other file systems do so by themselves."""
         if self._is_local:
@@ -161,11 +175,20 @@ class Port:
 
     def delete_empty(self, name: str) -> None:
         """Delete a folder if nothing is in it. In one step: what was not there when somebody looked may be there now."""
+        self._delete_empty(self.path(name))
+
+    def delete_root(self, made: Iterable[str]) -> None:
+        """Delete those of the folders that :meth:`make_root` has made in which nothing is."""
+        for path in made:
+            self._delete_empty(path)
+
+    def _delete_empty(self, path: str) -> None:
         if isinstance(self.filesystem, fs.LocalFileSystem):
             with suppress(OSError):
-                os.rmdir(self.path(name))
-        elif self._has_folders and not self.filesystem.get_file_info(fs.FileSelector(self.path(name), allow_not_found=True)):
-            self.delete_folder(name)
+                os.rmdir(path)
+        elif self._has_folders and not self.filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True)):
+            with suppress(FileNotFoundError):
+                self.filesystem.delete_dir(path)
 
     def delete_folder(self, name: str = "") -> None:
         """Delete a folder and all that is in it, if it is there."""

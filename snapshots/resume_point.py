@@ -267,6 +267,7 @@ def begin_run(
     reopens: Collection[str] = (),
     keeper: KeeperId | None = None,
     has_begun: bool = False,
+    is_first: bool = True,
 ) -> tuple[Manifest, list[str]]:
     """Choose the snapshot to resume from and claim the store for this run; gives the manifest of its beginning, and remarks.
 
@@ -278,7 +279,8 @@ def begin_run(
     died before its first snapshot starts once more, perhaps as another program. A run that resumes takes over the notes of the snapshot,
     and notes for which one its claim stands. ``reopens``: live inputs that go on although the job was complete, see :func:`claim_of`.
     ``keeper``: to which the run belongs, if to one. ``has_begun``: whether the job is known to have run: then a store without snapshots has
-    gone away, and is not begun anew.
+    gone away, and is not begun anew. ``is_first``: whether no coordinator was there before; it alone makes the folder of the store, so that
+    one who finds none knows that others may have begun where it is not.
 
     Raises SnapshotError when the graph does not fit, or the snapshot asked for is missing or damaged; Superseded when a later keeper of the
     job has claimed the store.
@@ -286,8 +288,8 @@ def begin_run(
     for _ in range(CLAIMS_MAX):
         numbers = store.numbers()
         newest = numbers[-1] if numbers else 0
-        if has_begun and not numbers:
-            raise StoreAwayError(f"{store.folder!r} has no snapshot, although job {job!r} has run: it has gone away, or is another folder")
+        if not numbers:
+            _refuse_if_away(store, job, has_begun=has_begun, is_first=is_first)
         claims, newest_keeper = store.history()
         if keeper is not None and newest_keeper is not None and newest_keeper > keeper:
             raise Superseded(f"job {job!r} was submitted again, and has claimed {store.folder!r}: this submission of it is over")
@@ -308,16 +310,23 @@ def begin_run(
                     + _by_call(manifest, graph, resume if resume is not None else "latest")
                     + ". Run the dataflow that the snapshot was taken of, or begin afresh with resume='never'"
                 )
+        made: list[str] = []
+        if not numbers and is_first:
+            made = store.prepare()
+        else:
+            store.check()
         if manifest is None:
-            notes = {**start(None), "claims": [*claims, newest + 1]}
+            try:
+                notes = {**start(None), "claims": [*claims, newest + 1]}
+            except Exception:
+                store.abandon(made)
+                raise
             begun = Manifest(newest + 1, job, graph, key_groups, (), kind="start", run=run, notes=notes)
         else:
             begun = claim_of(manifest, numbers, claims, graph=graph, run=run, reopens=reopens)
             if begun.kind == "start":
                 begun = dataclasses.replace(begun, notes={**begun.notes, **start(manifest)})
         begun = dataclasses.replace(begun, notes={**begun.notes, "keeper": keeper or newest_keeper})
-        if not has_begun:
-            store.prepare()
         try:
             store.publish(begun, after=newest)
         except StoreAwayError:
@@ -331,6 +340,17 @@ def begin_run(
     raise SnapshotError(
         f"another run of {job!r} keeps publishing snapshots to {store.folder!r}: stop it first, or give the runs different names"
     )
+
+
+def _refuse_if_away(store: SnapshotStore, job: str, *, has_begun: bool, is_first: bool) -> None:
+    """A coordinator finds no snapshot: raise StoreAwayError where those of others may be in a folder that is not there."""
+    if has_begun:
+        raise StoreAwayError(f"{store.folder!r} has no snapshot, although job {job!r} has run: it has gone away, or is another folder")
+    if not is_first and not store.is_there():
+        raise StoreAwayError(
+            f"{store.folder!r} is not there, and a coordinator of job {job!r} that has died may have begun there: the folder is away, "
+            "or that one died before it had made it. Bring the folder back; where there never was one, submit the job again"
+        )
 
 
 def claim_of(

@@ -94,13 +94,31 @@ class SnapshotStore:
             raise SnapshotError(f"cannot write part {name} of snapshot {number} to {self.folder!r}: {error}") from error
         return PartFile(name, size, digest.hexdigest())
 
-    def prepare(self) -> None:
-        """Make the folder of the store. Done when a job begins, never later: a folder that has gone away must not come back empty."""
+    def check(self) -> None:
+        """Raise ConfigError when snapshots cannot be fenced on this file system."""
         check_can_create(self.filesystem, f"the snapshot store {self.folder!r}")
+
+    def prepare(self) -> list[str]:
+        """Make the folder of the store; gives what was made, for :meth:`abandon`.
+
+        Only the first coordinator of a job does: a folder that has gone away must not come back empty.
+        """
+        self.check()
         try:
-            self.port.make_folder()
+            return self.port.make_root()
         except OSError as error:
             raise SnapshotError(f"cannot make the snapshot store {self.folder!r}: {error}") from error
+
+    def abandon(self, made: Iterable[str]) -> None:
+        """The job does not begin: delete the folders that :meth:`prepare` has made, where nothing is in them."""
+        self.port.delete_root(made)
+
+    def is_there(self) -> bool:
+        """Whether the folder of the store is there, whatever is in it. Raises StoreAwayError when that cannot be told."""
+        try:
+            return self.port.has_root()
+        except OSError as error:
+            raise StoreAwayError(f"it cannot be told whether {self.folder!r} is there: {error}") from error
 
     def _make_folder(self, number: int) -> None:
         """Of a snapshot; the store's own folder has to be there."""
@@ -148,13 +166,16 @@ class SnapshotStore:
     def publish(self, manifest: Manifest, *, after: int) -> None:
         """Make a snapshot of its parts, in one step. ``after``: the newest snapshot that its run knows, 0: none.
 
-        Raises StoreAwayError when that one is not there: the folder has gone away, or is another one; then nothing is published, since what
-        the manifest builds on is not there. Raises SnapshotError when there is a newer one than the run knows, or, after the creation, one
+        Raises StoreAwayError when that one is not there, or is of another run: the folder has gone away, or is another one; then nothing is
+        published, since what the manifest builds on is not there. Where somebody has deleted it, and the one before it is there, a snapshot
+        that builds on nothing is published. Raises SnapshotError when there is a newer one than the run knows, or, after the creation, one
         that is newer than the manifest: then the run is over, and its manifest stays where it is (who has published the newer one knows
         whether it counts). Or when it cannot be written.
         """
         number = manifest.number
-        self._refuse_unless_newest(number, after, after + 1)
+        if after and manifest.claims and manifest.claims[-1] != number:
+            after = self._newest_of_run(manifest, after)
+        self._refuse_unless_newest(number, after, number)
         body = json.dumps(manifest.to_json(), sort_keys=True)
         data = json.dumps({"manifest": body, "digest": self._digest_of(body.encode())}).encode()
         try:
@@ -177,6 +198,32 @@ class SnapshotStore:
                 f"snapshot {after}, the newest, is not in {self.folder!r} any more: the folder has gone away, is another one, or was "
                 "emptied; nothing is published there until it is back"
             )
+
+    def _newest_of_run(self, manifest: Manifest, after: int) -> int:
+        """The newest snapshot of its run that is there: ``after``, or the one before it, where that was deleted and is not built on.
+
+        The snapshots of a run are behind each other: raises StoreAwayError where the one before this is of another run.
+        """
+        try:
+            if self.port.file(f"{after:012d}/{MANIFEST}") is None:
+                numbers = self.numbers()
+                is_whole = None not in self.port.files(file.path for file in manifest.files())
+                if not is_whole or not numbers or numbers[-1] > after:
+                    return after  # which is refused
+                after = numbers[-1]
+            found = self.load(after)
+        except OSError as error:
+            raise StoreAwayError(f"what is in {self.folder!r} cannot be told: {error}") from error
+        except StoreAwayError:
+            raise
+        except SnapshotError:
+            return after  # it is damaged, which a recovery tells
+        if found.run != manifest.run:
+            raise StoreAwayError(
+                f"snapshot {after} in {self.folder!r} is of run {found.run!r}, and the newest was of this one, {manifest.run!r}: the "
+                "folder is another one; nothing is published there until its own is back"
+            )
+        return after
 
     def numbers(self) -> list[int]:
         """The snapshots that have been published, ascending. Raises StoreAwayError when the folder cannot be listed."""

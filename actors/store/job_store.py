@@ -109,6 +109,7 @@ class JobStore:
             start=self._start,
             keeper=self._keeper,
             has_begun=self._has_begun,
+            is_first=not self._earlier,
             reopens=[name for name, stage in self.plan.inputs.items() if self.plan.stage(stage).op.reopens],
         )
         self._claimed()

@@ -190,7 +190,7 @@ def test_a_snapshot_that_was_published_without_an_answer_uses_up_its_number(tmp_
     told: list[tuple[Any, ...]] = []
     job = start(tmp_path, Recorded("out", told))
     store = store_of(job)
-    monkeypatch.setattr(store, "port", Away(store.port, after=4))
+    monkeypatch.setattr(store, "port", Away(store.port, after=5))
     with pytest.raises(SnapshotError, match=r"the savepoint was not taken: .*cannot be listed"):
         job.savepoint()
     monkeypatch.undo()

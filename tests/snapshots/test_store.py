@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -217,6 +218,42 @@ def test_nothing_is_published_where_the_newest_snapshot_is_not(tmp_path: Path, h
         assert not folder.exists()
     with pytest.raises(StoreAwayError, match=r"snapshot 2 is not in .*: nothing is deleted there until it is back"):
         store.retain(2, [])
+
+
+def of_run(number: int, run: str, *files: PartFile) -> Manifest:
+    return dataclasses.replace(manifest(number, *files), run=run, notes={"claims": [1]})
+
+
+def test_a_snapshot_that_builds_on_nothing_follows_one_that_was_deleted(tmp_path: Path) -> None:
+    """Somebody deletes a savepoint while it is the newest snapshot: snapshots were late until the job was submitted again."""
+    store = SnapshotStore(str(tmp_path))
+    store.prepare()
+    first = store.write_part(1, "count", 0, [b"first"])
+    store.publish(of_run(1, "mine", first), after=0)
+    base = store.write_part(2, "count", 0, [b"base"])
+    store.publish(of_run(2, "mine", base), after=1)
+    shutil.rmtree(tmp_path / f"{2:012d}")
+    more = store.write_part(3, "count", 0, [b"more"], attempt="1")
+    with pytest.raises(StoreAwayError, match="snapshot 2, the newest, is not in"):
+        store.publish(of_run(3, "mine", base, more), after=2)  # an increment
+    whole = store.write_part(3, "count", 0, [b"whole"], attempt="2")
+    store.publish(of_run(3, "mine", whole), after=2)
+    assert store.numbers() == [1, 3]
+
+
+def test_nothing_is_published_behind_a_snapshot_of_another_run(tmp_path: Path) -> None:
+    """Another folder has come in the place of the store, and its numbers are the same by chance."""
+    ours, theirs = SnapshotStore(str(tmp_path / "ours")), SnapshotStore(str(tmp_path / "theirs"))
+    for store, run in ((ours, "mine"), (theirs, "other")):
+        store.prepare()
+        store.publish(of_run(1, run), after=0)
+        store.publish(of_run(2, run), after=1)
+    os.rename(tmp_path / "ours", tmp_path / "away")
+    os.rename(tmp_path / "theirs", tmp_path / "ours")
+    for after in (2, 3):  # the second: there are fewer, and nothing is built on
+        with pytest.raises(StoreAwayError, match=r"snapshot 2 in .* is of run 'other', and the newest was of this one, 'mine'"):
+            ours.publish(of_run(after + 1, "mine"), after=after)
+    assert ours.numbers() == [1, 2]
 
 
 def test_retention_does_not_count_what_cannot_be_read(tmp_path: Path) -> None:

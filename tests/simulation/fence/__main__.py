@@ -14,6 +14,7 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 
 from tests.simulation.fence import keepers, world
+from tests.simulation.fence.steps import stay_on_one_processor
 from tests.simulation.fence.world import Outcome
 
 SEEDS = 20_000
@@ -37,7 +38,8 @@ def main() -> int:
         print(outcome.sink, dict(outcome.figures), outcome.violation or "no violation")
         return bool(outcome.violation)
     began_s, figures, wrong, steps, done = time.monotonic(), Counter[str](), list[Outcome](), 0, 0
-    with ProcessPoolExecutor(given.processes, multiprocessing.get_context("spawn")) as pool:
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(given.processes, spawn, stay_on_one_processor, (spawn.Value("i", 0),)) as pool:
         for outcome in pool.map(run, range(given.first, given.first + given.seeds), chunksize=16):
             figures += outcome.figures
             steps += outcome.steps

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from rayad.actors.store import keeper_files
+from rayad.actors.store import job_store, keeper_files
 from rayad.actors.store.job_store import JobStore
 from rayad.actors.store.keeper_files import Frame, KeeperFiles
 from rayad.integrations.file_output.manifests import FORMAT, Delta, Head, Output, OutputLog, manifest_name
@@ -122,12 +122,12 @@ def a_folder_is_made_again() -> Any:
 
 def a_job_begins_anew_where_its_folder_is_away() -> Any:
     """It is not known that the job has begun."""
-    real = JobStore.__init__
+    return _patched_begin(has_begun=False, is_first=True)
 
-    def init(store: JobStore, *args: Any, has_begun: bool = False, **kwargs: Any) -> None:
-        real(store, *args, has_begun=False, **kwargs)
 
-    return patch.object(JobStore, "__init__", init)
+def who_is_not_the_first_makes_the_folder() -> Any:
+    """Found by the simulation: a coordinator started before the job was known to have begun did so anew where its folder was away."""
+    return _all(_patched_begin(is_first=True), _any_may_be_before())
 
 
 def folders_are_deleted_as_they_were_listed() -> Any:
@@ -148,7 +148,7 @@ def numbers_are_taken_from_the_list() -> Any:
         store._newest = max([store._newest, *numbers])
         return store._newest
 
-    return patch.object(JobStore, "newest", property(newest))
+    return _all(patch.object(JobStore, "newest", property(newest)), _any_may_be_before())
 
 
 def what_cannot_be_read_now_is_passed_over() -> Any:
@@ -265,6 +265,18 @@ def _patched_create(create: Callable[[Port, str, bytes], bool]) -> Any:
     return patch.object(Port, "create", create)
 
 
+def _patched_begin(**always: bool) -> Any:
+    def begin_run(*args: Any, **kwargs: Any) -> Any:
+        return resume_point.begin_run(*args, **{**kwargs, **always})
+
+    return patch.object(job_store, "begin_run", begin_run)
+
+
+def _any_may_be_before() -> Any:
+    """A snapshot follows on that of any run, if the number is right."""
+    return patch.object(SnapshotStore, "_newest_of_run", lambda store, manifest, after: after)
+
+
 def _patched_make_folder(make_folder: Callable[..., None]) -> Any:
     return patch.object(Port, "make_folder", make_folder)
 
@@ -285,6 +297,7 @@ DEFECTS: dict[str, Planting] = {
     "retention keeps what it knows": retention_keeps_what_it_knows,
     "a folder is made again": a_folder_is_made_again,
     "a job begins anew where its folder is away": a_job_begins_anew_where_its_folder_is_away,
+    "who is not the first makes the folder": who_is_not_the_first_makes_the_folder,
     "folders are deleted as they were listed": folders_are_deleted_as_they_were_listed,
     "numbers are taken from the list": numbers_are_taken_from_the_list,
     "what cannot be read now is passed over": what_cannot_be_read_now_is_passed_over,

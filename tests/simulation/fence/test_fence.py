@@ -10,21 +10,22 @@ from tests.simulation.fence import keepers, world
 from tests.simulation.fence.defects import DEFECTS, DEFECTS_OF_KEEPERS
 
 SEEDS = {
-    "one manifest is replaced": 2,
-    "sweeps delete what any run has made": 68,
-    "both are told published": 2,
-    "who is too late cleans up": 2,
-    "retention keeps what it knows": 210,
-    "a folder is made again": 20,
-    "a job begins anew where its folder is away": 46,
-    "folders are deleted as they were listed": 4,
-    "numbers are taken from the list": 8,
-    "what cannot be read now is passed over": 158,
-    "a choice is made from another list": 3,
-    "moved files are missed": 50,
+    "one manifest is replaced": 25,
+    "sweeps delete what any run has made": 69,
+    "both are told published": 0,
+    "who is too late cleans up": 0,
+    "retention keeps what it knows": 4,
+    "a folder is made again": 4,
+    "a job begins anew where its folder is away": 26,
+    "who is not the first makes the folder": 206,
+    "folders are deleted as they were listed": 36,
+    "numbers are taken from the list": 13,
+    "what cannot be read now is passed over": 40,
+    "a choice is made from another list": 78,
+    "moved files are missed": 41,
     "files are deleted before the manifest": 3,
     "a chain is deleted too early": 0,
-    "void snapshots are committed": 3,
+    "void snapshots are committed": 8,
 }
 """Found by a search from seed 0 on; a change of what the simulation draws makes another search necessary, which ``make soak`` does."""
 SEEDS_OF_KEEPERS = {
