@@ -13,6 +13,7 @@ import json
 import os
 import time as clock
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar, Literal
 from urllib.parse import unquote
 
@@ -110,17 +111,23 @@ class DeltaSink(TableSink):
     def table(self) -> Any:
         """The table as it is now; None: there is none."""
         library = _library(self.where)
-        try:
+        with self._reading():
             if self._handle is None:
                 if not library.DeltaTable.is_deltatable(self._uri, self._options):
                     return None
                 self._handle = library.DeltaTable(self._uri, storage_options=self._options)
             else:
                 self._handle.update_incremental()
-        except (library.exceptions.DeltaError, OSError) as error:
+        return self._handle
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Whoever cannot read the table begins anew with it the next time: it may have been away, or another one."""
+        try:
+            yield
+        except (_library(self.where).exceptions.DeltaError, OSError) as error:
             self._handle = None
             raise DataflowError(f"{self.where}: the table at {self.path!r} cannot be read: {error}") from error
-        return self._handle
 
     def kinds(self, schema: pa.Schema) -> pa.Schema:
         """The columns of a table for records of ``schema``. Raises DataflowError where Delta has no type."""
@@ -152,15 +159,17 @@ class DeltaSink(TableSink):
     # -- what the log says -------------------------------------------------------------------------------
     def knows(self, table: Any) -> bool:
         """By the application transaction."""
-        return table.transaction_version(self._app) is not None
+        with self._reading():
+            return table.transaction_version(self._app) is not None
 
     def told_by(self, table: Any) -> Told:
         """By the metadata of the job's last commit."""
-        for entry in _newest_first(table):
-            told = _of_job(entry, self.job)
-            if told is not None:
-                return told
-        return Told(table.transaction_version(self._app), ())  # that part of the log has been cleaned up
+        with self._reading():
+            for entry in _newest_first(table):
+                told = _of_job(entry, self.job)
+                if told is not None:
+                    return told
+            return Told(table.transaction_version(self._app), ())  # that part of the log has been cleaned up
 
     def files_of(self, table: Any, void: tuple[int, int], earlier: Sequence[tuple[int, int]]) -> list[str]:
         """By their names; refused where the log has an operation that rewrites files."""

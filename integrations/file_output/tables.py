@@ -151,8 +151,8 @@ class TableSink(Sink):
         return Port(self.filesystem, self.path)
 
     def make_staging(self, name: str) -> None:
-        """Make the directory of a writer."""
-        self.port.make_folder(name)
+        """Make the directory of a writer; see :meth:`rayad.integrations.file_output.sink.FileSink.make_staging`."""
+        self.port.make_folder(name, parents=not self.run)
 
     def open(self, replica: int, parallelism: int) -> SinkWriter:
         """The writer of one replica."""
@@ -171,8 +171,9 @@ class TableSink(Sink):
 
     # -- before writing --------------------------------------------------------------------------------
     def check(self) -> None:
-        """Refuse a table that is there, unless it is to be written to."""
+        """Refuse a table that is there, unless it is to be written to; else make the directory of staged files."""
         self._check_mode(self.table())
+        self.port.make_folder(STAGING)
 
     def _check_mode(self, table: Any) -> None:
         if table is not None and self.mode == "error" and not self.knows(table):
@@ -228,6 +229,7 @@ class TableSink(Sink):
                 f"the table at the same moments: {last}"
             ) from last
         self._void = None
+        self.port.make_folder(STAGING, parents=not self.run)  # where the job was over, and goes on, it is gone
         table = self.table()
         return TableReceipt(self.name, self.version_of(table) if table is not None else -1, self.job, self.run)
 
@@ -305,7 +307,7 @@ class TableSink(Sink):
 
     def _write_note(self, told: Told) -> None:
         """The next note, of which each number is taken once. Raises Overtaken when another coordinator has taken it."""
-        self.port.make_folder(STAGING)
+        self.port.make_folder(STAGING, parents=not self.run)
         number = max(self._notes(), default=0) + 1
         text = json.dumps(told.void).encode()
         if not self.port.create(f"{STAGING}/{self.job}-void-{number:06d}.json", text):

@@ -289,3 +289,27 @@ def test_records_that_do_not_fit_the_table_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataflowError, match=r"column 'a' cannot hold 1.5, a float, as int64"):
         write(tmp_path / "t", [[{"a": 1.5}]], mode="append")
     assert numbers(tmp_path / "t") == [1]
+
+
+def test_nothing_is_staged_where_the_table_is_not(tmp_path: Path) -> None:
+    """A folder that had gone away was made again by writers; a snapshot named what was staged there, which was gone later."""
+    table, away = tmp_path / "t", tmp_path / "away"
+    sink = DeltaSink(str(table))
+    sink.run = 1
+    sink.check()
+    sink.commit(2, staged_by(sink, 1, 2))
+    table.rename(away)
+    with pytest.raises(OSError, match="_staging"):
+        staged_by(sink, 3)
+    with pytest.raises((OSError, DataflowError)):
+        sink.commit(3, [])
+    assert not table.exists()
+    away.rename(table)
+    sink.result(sink.commit(3, staged_by(sink, 3)))
+    again = DeltaSink(str(table))  # the job was over, and goes on
+    again.adopt(sink.identity())
+    again.run = 4
+    again.roll_back(3, 4)
+    again.commit(3, [])
+    again.commit(5, staged_by(again, 4))
+    assert numbers(table) == [1, 2, 3, 4]

@@ -6,14 +6,15 @@ import dataclasses
 import json
 import os
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
 from pyarrow import fs
 
-from rayad.progress import SnapshotError
+from rayad.progress import ConfigError, SnapshotError
 from rayad.snapshots.manifest import Manifest, PartFile, ReplicaPart
-from rayad.snapshots.resume_point import choose
+from rayad.snapshots.resume_point import begin_run, choose
 from rayad.snapshots.store import MANIFEST, SnapshotStore, StoreAwayError
 
 
@@ -254,6 +255,24 @@ def test_nothing_is_published_behind_a_snapshot_of_another_run(tmp_path: Path) -
         with pytest.raises(StoreAwayError, match=r"snapshot 2 in .* is of run 'other', and the newest was of this one, 'mine'"):
             ours.publish(of_run(after + 1, "mine"), after=after)
     assert ours.numbers() == [1, 2]
+
+
+def test_only_the_first_coordinator_makes_the_folder(tmp_path: Path) -> None:
+    """Regression: one that was started before the job was known to have begun found its folder away, and began anew beside it."""
+    store = SnapshotStore(str(tmp_path / "store" / "job"))
+    begin = partial(begin_run, store, "latest", job="wc", graph={"vertices": {}}, key_groups=8)
+    with pytest.raises(StoreAwayError, match="is not there, and a coordinator of job 'wc' that has died may have begun there"):
+        begin(run="second", is_first=False)
+
+    def refuses(earlier: Manifest | None) -> dict[str, object]:
+        raise ConfigError("the output is refused")
+
+    with pytest.raises(ConfigError, match="the output is refused"):
+        begin(run="first", start=refuses)
+    assert list(tmp_path.iterdir()) == []
+    begin(run="first")
+    (tmp_path / "store" / "job" / f"{1:012d}" / MANIFEST).unlink()  # it died just before
+    assert begin(run="second", is_first=False)[0].number == 1
 
 
 def test_retention_does_not_count_what_cannot_be_read(tmp_path: Path) -> None:

@@ -78,8 +78,8 @@ class World:
         self._runs: list[str] = []
         self._has_begun = False
         self._newest: Manifest | None = None  # as everybody must see it
-        self._known: set[int] = set()
-        self._behind: set[int] = set()
+        self._known: set[int] = set()  # manifests, by id
+        self._behind: set[int] = set()  # those of them that were published behind a newer one
         self._savepoints: set[int] = set()
         self._read: dict[bytes, Manifest] = {}
         self._marks: frozenset[tuple[str, int, int, int]] = frozenset()
@@ -229,13 +229,14 @@ class World:
             return
         if self._newest is not None:
             assert numbers[-1] >= self._newest.number, f"the newest snapshot, {self._newest.number}, is gone; there are {numbers}"
-        fresh = [number for number in numbers if number not in self._known]
-        self._known.update(fresh)
-        for number in fresh:
-            made = self._load(number)
+        found = {number: self._load(number) for number in numbers}
+        for number, made in found.items():
+            if id(made) in self._known:
+                continue
+            self._known.add(id(made))
             if number < numbers[-1]:
                 self.figures["behind a newer one"] += 1
-                self._behind.add(number)
+                self._behind.add(id(made))
                 continue
             is_claim = made.kind in ("start", "resume") or made.run not in {self._newest.run if self._newest is not None else ""}
             if self._newest is not None and not is_claim:
@@ -252,9 +253,8 @@ class World:
         assert again.run == self._newest.run, f"snapshot {again.number} of run {self._newest.run} was replaced by one of run {again.run}"
         for file in sorted(again.files()):
             assert os.path.isfile(f"{self.folder}/{file.path}"), f"part {file.path} of the newest snapshot, {again.number}, is gone"
-        for number in numbers:
-            made = self._load(number)
-            if made.kind == "savepoint" and number not in {*again.notes.get("void", ()), *self._behind}:
+        for number, made in found.items():
+            if made.kind == "savepoint" and number not in again.notes.get("void", ()) and id(made) not in self._behind:
                 for file in sorted(made.files()):
                     assert os.path.isfile(f"{self.folder}/{file.path}"), f"part {file.path} of savepoint {number} is gone"
                 self.figures["savepoints looked at"] += 1
