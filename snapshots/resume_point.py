@@ -285,9 +285,11 @@ def begin_run(
     Raises SnapshotError when the graph does not fit, or the snapshot asked for is missing or damaged; Superseded when a later keeper of the
     job has claimed the store.
     """
+    made: list[str] = []
     for _ in range(CLAIMS_MAX):
         numbers = store.numbers()
         newest = numbers[-1] if numbers else 0
+        has_begun = has_begun or bool(numbers)
         if not numbers:
             _refuse_if_away(store, job, has_begun=has_begun, is_first=is_first)
         claims, newest_keeper = store.history()
@@ -310,9 +312,8 @@ def begin_run(
                     + _by_call(manifest, graph, resume if resume is not None else "latest")
                     + ". Run the dataflow that the snapshot was taken of, or begin afresh with resume='never'"
                 )
-        made: list[str] = []
         if not numbers and is_first:
-            made = store.prepare()
+            made, is_first = store.prepare(), False  # where it is gone later it has gone away
         else:
             store.check()
         if manifest is None:

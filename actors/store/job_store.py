@@ -94,7 +94,8 @@ class JobStore:
         resume = self.config.resume
         if isinstance(resume, str) and resume not in ("latest", NEVER):
             resume = self.number_of(resume)
-        newest = [found for found in self._newest_manifest() if found is not None]
+        there = self._newest_manifest()
+        newest = [found for found in there if found is not None]
         if self._has_begun and newest and newest[0].run not in self._earlier:
             raise Superseded(f"another run of job {self.job!r} has claimed {self.store.folder!r} (snapshot {newest[0].number})")
         if self._has_begun or any(found.run in self._earlier for found in newest):
@@ -108,7 +109,7 @@ class JobStore:
             run=self.run,
             start=self._start,
             keeper=self._keeper,
-            has_begun=self._has_begun,
+            has_begun=self._has_begun or bool(there),
             is_first=not self._earlier,
             reopens=[name for name, stage in self.plan.inputs.items() if self.plan.stage(stage).op.reopens],
         )

@@ -296,6 +296,23 @@ def test_two_jobs_that_append_in_turn_keep_each_others_files(tmp_path: Path) -> 
     assert committed(job.path) == [0, 100]
 
 
+def test_a_file_that_two_snapshots_have_is_kept_when_the_job_goes_back_to_the_first(tmp_path: Path) -> None:
+    """Regression: an attempt that was taken for failed had become a snapshot, the next one had its files, too; going back deleted them."""
+    sink = ParquetSink(tmp_path / "out")
+    sink.run = 1
+    sink.check()
+    writer = sink.open(0, 1)
+    writer.write(Timestamp(0), [{"a": 1}])
+    staged = [writer.stage()]
+    sink.commit(3, staged)  # those of snapshot 2
+    again = ParquetSink(tmp_path / "out")
+    again.adopt(sink.job)
+    again.run = 4
+    again.roll_back(2, 5)
+    again.commit(2, staged)
+    assert committed(tmp_path / "out") == [1]
+
+
 @pytest.mark.parametrize("comes_back_empty", [False, True])
 def test_nothing_is_staged_where_the_output_is_not(tmp_path: Path, comes_back_empty: bool) -> None:
     """Regression: a folder that had gone away was made again; a snapshot named what was staged there, which was gone later."""
