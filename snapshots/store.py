@@ -54,6 +54,15 @@ class History(NamedTuple):
     keeper: KeeperId | None
 
 
+class _Standing(NamedTuple):
+    """A snapshot that has been published, and its manifest where it may be resumed from; else why not, and whether it cannot be read."""
+
+    number: int
+    manifest: Manifest | None
+    why: str = ""
+    is_damaged: bool = False
+
+
 class SnapshotStore:
     """Snapshots of one job in a folder.
 
@@ -276,7 +285,7 @@ class SnapshotStore:
         ``numbers``: as they have been listed; by default they are listed now. Raises StoreAwayError where one cannot be read at the moment:
         a snapshot that is passed over is void, so what may be whole is not passed over.
         """
-        for number, manifest, why in self._standing(self.numbers() if numbers is None else numbers):
+        for number, manifest, why, _ in self._standing(self.numbers() if numbers is None else numbers):
             try:
                 for file in sorted(manifest.files()) if manifest is not None and not why else ():
                     self.check_part(file)
@@ -288,42 +297,41 @@ class SnapshotStore:
 
     def why_not(self, number: int, numbers: Sequence[int]) -> str:
         """Why a snapshot cannot be resumed from although it is there; "" where it can, as far as manifests tell."""
-        return next((why for one, _, why in self._standing([one for one in numbers if one >= number]) if one == number), "it is not there")
+        return next((one.why for one in self._standing([one for one in numbers if one >= number]) if one.number == number), "it is not there")
 
-    def _standing(self, numbers: Sequence[int]) -> Iterator[tuple[int, Manifest | None, str]]:
+    def _standing(self, numbers: Sequence[int]) -> Iterator[_Standing]:
         """The same from the newest down, by what the manifests say.
 
         A run that resumes from an older snapshot makes those in between void: what they committed was rolled back. Each later
-        manifest lists them (``notes["void"]``). Those that a newer one has retired may be about to be deleted; those that an older run has
-        published behind the claim of a newer one are overtaken. Of all these no manifest is given.
+        manifest lists them (``notes["void"]``). Those that a newer one has retired, be that void or not, may be about to be deleted; those
+        that an older run has published behind the claim of a newer one are overtaken. Of all these no manifest is given.
         """
         void: dict[int, int] = {}
         kept: list[tuple[int, frozenset[int]]] = []  # by the number of a manifest, the older ones that it keeps
         claims: tuple[int, ...] = ()
         for number in reversed(numbers):
-            if number in void:
-                yield number, None, f"snapshot {void[number]} says that snapshot {number} is void"
-                continue
+            is_void = f"snapshot {void[number]} says that snapshot {number} is void" if number in void else ""
             try:
                 manifest = self.load(number)
             except StoreAwayError:
                 raise
             except SnapshotError as error:
-                yield number, None, str(error)
+                yield _Standing(number, None, is_void or str(error), is_damaged=not is_void)
+                continue
+            run = max((claim for claim in claims if claim <= number), default=0)
+            if run and manifest.claims and manifest.claims[-1] < run:
+                why = is_void or f"snapshot {number} is of run {manifest.claims[-1]}, which run {run} had superseded before"
+                yield _Standing(number, None, why)
                 continue
             retired = self._retired_by(number, manifest, kept)
-            run = max((claim for claim in claims if claim <= number), default=0)
-            if retired is not None:
-                yield number, None, f"snapshot {retired} has retired snapshot {number}"
-                continue
-            if run and manifest.claims and manifest.claims[-1] < run:
-                yield number, None, f"snapshot {number} is of run {manifest.claims[-1]}, which run {run} had superseded before"
+            if "kept" in manifest.notes:
+                kept.append((number, frozenset(manifest.notes["kept"])))
+            if is_void or retired is not None:
+                yield _Standing(number, None, is_void or f"snapshot {retired} has retired snapshot {number}")
                 continue
             claims = claims or manifest.claims
             void.update(dict.fromkeys(manifest.notes.get("void", ()), number))
-            if "kept" in manifest.notes:
-                kept.append((number, frozenset(manifest.notes["kept"])))
-            yield number, manifest, ""
+            yield _Standing(number, manifest)
 
     def _retired_by(self, number: int, manifest: Manifest, kept: Sequence[tuple[int, frozenset[int]]]) -> int | None:
         if manifest.kind == "savepoint":
@@ -341,26 +349,19 @@ class SnapshotStore:
         return None, refused
 
     def to_keep(self, number: int, keep: int, savepoints: Collection[int]) -> list[int]:
-        """Which snapshots stay beside savepoints when ``number`` is published: the newest ``keep - 1`` before it that are not void.
+        """Which snapshots stay beside savepoints when ``number`` is published: the newest ``keep - 1`` before it that may be resumed from.
 
-        Others that cannot be read stay, too, for somebody who can repair them; they do not count. ``savepoints``: that are known.
+        So what was retired once stays retired. Others that cannot be read stay, too, for somebody who can repair them; they do not count.
+        ``savepoints``: that are known.
         """
-        void: set[int] = set()
         stay, count = list[int](), 1
-        for older in reversed([one for one in self.numbers() if one < number and one not in savepoints]):
-            if count >= keep:
-                break
-            if older in void:
+        older = self._standing([one for one in self.numbers() if one < number])
+        while count < keep and (one := next(older, None)) is not None:
+            if one.number in savepoints or (one.manifest is not None and one.manifest.kind == "savepoint"):
                 continue
-            try:
-                manifest = self.load(older)
-                void.update(manifest.notes.get("void", ()))
-                if manifest.kind == "savepoint":
-                    continue
-                count += 1
-            except SnapshotError:
-                pass
-            stay.append(older)
+            if one.manifest is not None or one.is_damaged:
+                stay.append(one.number)
+                count += one.manifest is not None
         return sorted(stay)
 
     def retain(self, number: int, kept: Collection[int], savepoints: Collection[int] = ()) -> list[int]:

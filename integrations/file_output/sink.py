@@ -339,7 +339,7 @@ class FileSink(Sink):
             self._manifests.mark()
             self.port.make_folder(STAGING)
         self._tell_spark(before, change if change.size else None, is_settled=is_settled)
-        gone = sorted(change.removed - change.added.keys())  # two snapshots may have the same staged file, one of which was taken for failed
+        gone = sorted(change.removed - change.added.keys())  # two snapshots may have one staged file, if one was taken for failed
         for name in [*gone, *(name for name in present if self._is_leftover(name, before))]:
             self.port.delete(name)
         return output

@@ -348,3 +348,16 @@ def test_any_file_system_of_pyarrow(tmp_path: Path) -> None:
     made = taken(store, 1, b"a")
     assert store.latest() == (made, [])
     assert (tmp_path / "jobs" / "wc" / f"{1:012d}" / MANIFEST).exists()
+
+
+def test_what_a_void_snapshot_has_retired_stays_retired(tmp_path: Path) -> None:
+    """Regression: its run may still be deleting that, and somebody who went back further resumed from it."""
+    store = SnapshotStore(str(tmp_path))
+    for number in (1, 2):
+        taken(store, number, b"state")
+    store.publish(dataclasses.replace(manifest(3, store.write_part(3, "count", 0, [b"x"])), notes={"kept": [2]}), after=2)
+    store.publish(dataclasses.replace(manifest(4), kind="resume", notes={"void": [3]}), after=3)
+    assert store.why_not(3, store.numbers()) == "snapshot 4 says that snapshot 3 is void"
+    assert store.why_not(1, store.numbers()) == "snapshot 3 has retired snapshot 1"
+    assert store.why_not(2, store.numbers()) == ""
+    assert store.to_keep(5, 9, []) == [2, 4]
