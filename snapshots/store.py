@@ -297,7 +297,8 @@ class SnapshotStore:
 
     def why_not(self, number: int, numbers: Sequence[int]) -> str:
         """Why a snapshot cannot be resumed from although it is there; "" where it can, as far as manifests tell."""
-        return next((one.why for one in self._standing([one for one in numbers if one >= number]) if one.number == number), "it is not there")
+        standing = self._standing([one for one in numbers if one >= number])
+        return next((one.why for one in standing if one.number == number), "it is not there")
 
     def _standing(self, numbers: Sequence[int]) -> Iterator[_Standing]:
         """The same from the newest down, by what the manifests say.
