@@ -18,10 +18,10 @@ from rayad.dataflow.plan import Layout, Plan
 class ProgressActor:
     """The progress core of one job."""
 
-    def __init__(self, plan: Plan, job: str, secret: bytes) -> None:
+    def __init__(self, plan: Plan, job: str, secret: bytes, seals: bool = True) -> None:
         self._shown_as = (job,)
         self._plan = plan
-        self._identity: dict[str, Any] = {"job": job, "secret": secret}
+        self._identity: dict[str, Any] = {"job": job, "secret": secret, "seals": seals}
         self._host: ProgressHost | None = None
         self._node = ray.util.get_node_ip_address()
 

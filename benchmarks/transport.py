@@ -128,8 +128,8 @@ class BareSocket:
 # -- the plane ---------------------------------------------------------------------------------------------------------------------
 
 
-def serve_plane(pipe: Connection, address: Address, secret: bytes) -> None:
-    with Plane(name="partner", job="benchmark", incarnation=0, secret=secret) as plane:
+def serve_plane(pipe: Connection, address: Address, secret: bytes, is_sealed: bool) -> None:
+    with Plane(name="partner", job="benchmark", incarnation=0, secret=secret, seals=is_sealed) as plane:
         plane.connect("main", address)
         pipe.send(os.nice(0))
         while not plane.take_lost():
@@ -144,15 +144,16 @@ def serve_plane(pipe: Connection, address: Address, secret: bytes) -> None:
 
 
 class OnPlane:
-    """The data plane; `corked`: small messages are given to the kernel 64 at a time, as in an activation."""
+    """The data plane; `corked`: small messages are given to the kernel 64 at a time, as in an activation. `sealed`: frames on TCP are."""
 
-    def __init__(self, transport: str, *, corked: bool = False) -> None:
+    def __init__(self, transport: str, *, corked: bool = False, sealed: bool = True) -> None:
         secret = secrets.token_bytes(32)
         self.name = f"Plane, {'Unix socket' if transport == 'unix' else 'TCP loopback'}{', corked' if corked else ''}"
+        self.name += "" if sealed else ", not sealed"
         self._corked = corked
-        self._plane = Plane(name="main", job="benchmark", incarnation=0, secret=secret)
+        self._plane = Plane(name="main", job="benchmark", incarnation=0, secret=secret, seals=sealed)
         address = self._plane.listen()
-        self._process, pipe = start(serve_plane, address if transport == "unix" else address.without_unix(), secret)
+        self._process, pipe = start(serve_plane, address if transport == "unix" else address.without_unix(), secret, sealed)
         while not self._plane.connected("partner"):
             self._plane.poll(1.0)
         self.nice = pipe.recv()
@@ -353,7 +354,8 @@ def main() -> None:
     arguments = parser.parse_args()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     transports: list[Transport] = [
-        BareSocket(), OnPlane("unix"), OnPlane("unix", corked=True), OnPlane("tcp"), OnZmq("ipc"), OnZmq("tcp"),
+        BareSocket(), OnPlane("unix"), OnPlane("unix", corked=True), OnPlane("tcp"), OnPlane("tcp", sealed=False),
+        OnPlane("tcp", corked=True), OnPlane("tcp", corked=True, sealed=False), OnZmq("ipc"), OnZmq("tcp"),
     ]  # fmt: skip
     if not arguments.no_ray:
         transports.append(OnRay())

@@ -183,6 +183,8 @@ class RunConfig:
         rescale_pause_s: on Ray: how long one step of a change of layout may pause a replica: large state moves in many steps;
             None: all key-groups at once, as in the local runtime (docs/design/rescaling.md).
         unix_sockets: on Ray: whether replicas on one node use Unix sockets; False makes all of them use TCP, as between nodes.
+        encrypt: on Ray: whether what goes between replicas of different nodes is encrypted, and refused where somebody has changed it
+            (docs/decisions/075-sealed-frames.md). None: as Ray does, by ``RAY_USE_TLS=1``; False is refused there.
         host: on Ray: address that all actors of the job listen on, which must be one of their node's; by default each listens on the
             address by which Ray knows its node (``ray start --node-ip-address``).
     """
@@ -208,6 +210,7 @@ class RunConfig:
     resources: Mapping[str, Resources] = field(default_factory=dict)
     autoscaling_cluster: bool | None = None
     rescale_pause_s: float | None = 0.015
+    encrypt: bool | None = None
     host: str | None = None
     unix_sockets: bool = True
 
@@ -225,6 +228,7 @@ class RunConfig:
         _settle(self, arguments.number, "window_bytes", "spill_memory_bytes", "input_log_bytes", "start_timeout_s", "termination_s")
         _settle(self, arguments.number, "rescale_pause_s", "activation_timeout_s", optional=True)
         _settle(self, arguments.flag, "unix_sockets")
+        _settle(self, arguments.flag, "encrypt", optional=True)
         _settle(self, arguments.flag, "autoscaling_cluster", optional=True)
         if not isinstance(self.resources, Mapping) or not all(isinstance(one, Resources) for one in self.resources.values()):
             raise ConfigError(
@@ -389,7 +393,7 @@ OF_MACHINES: dict[type, frozenset[str]] = {
     RunConfig: frozenset({
         "combine_hold_s", "start_timeout_s", "cpus_per_replica", "rescale_pause_s",
         "host", "unix_sockets", "resources", "autoscaling_cluster", "termination_s", "activation_timeout_s", "input_log_bytes",
-        "keep_results_s",
+        "keep_results_s", "encrypt",
     }),
     FailureConfig: frozenset({"heartbeat_timeout_s"}),
 }  # fmt: skip

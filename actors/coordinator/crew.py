@@ -71,7 +71,8 @@ class Crew:
         where = {name: NodeAffinitySchedulingStrategy(node, soft=True, _spill_on_unavailable=True) for name, node in (places or {}).items()}
         with self._lock:
             if PROGRESS not in self.actors:
-                self.actors[PROGRESS] = remote_progress().options(num_cpus=0).remote(ray.put(plan_for(self.plan, None)), *self._identity)
+                spec = ray.put(plan_for(self.plan, None))
+                self.actors[PROGRESS] = remote_progress().options(num_cpus=0).remote(spec, *self._identity, bool(self.config.encrypt))
             for stage in self.plan.stages:
                 spec = None
                 for replica in range(stage.parallelism):

@@ -164,7 +164,7 @@ class CoordinatorSnapshots:
     def listen(self, host: str, incarnation: int, unix: str) -> Address:
         """Open the plane of an incarnation; gives the address for the replicas."""
         self.close()
-        self._plane = Plane(name=COORDINATOR, incarnation=incarnation, **self._identity)
+        self._plane = Plane(name=COORDINATOR, incarnation=incarnation, seals=bool(self.store.config.encrypt), **self._identity)
         return self._plane.listen(host, unix=unix)
 
     def go(self) -> None:

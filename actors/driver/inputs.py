@@ -349,7 +349,7 @@ class InputPlane:
         config = self._job.config
         address, incarnation, notes = self._where(peer)
         job, secret = self._job.identity()
-        plane = Plane(name=DRIVER, job=job, incarnation=incarnation, secret=secret)
+        plane = Plane(name=DRIVER, job=job, incarnation=incarnation, secret=secret, seals=bool(config.encrypt))
         try:
             plane.connect(peer, address, timeout_s=min(CONNECT_S, config.start_timeout_s) if self._keeps else config.start_timeout_s)
         except BaseException:

@@ -28,6 +28,7 @@ def submit_to_ray(flow: Dataflow, config: RunConfig, scaling: ScalingConfig, *, 
     """Plan, check, and start a job on Ray."""
     if options:
         raise ConfigError(f"unknown options {sorted(options)} for runtime='ray'")
+    config = _as_ray_encrypts(config)
     if detached:
         config = _fit_for_a_keeper(flow, config)
     plan = flow.plan(scaling=scaling, key_groups=config.key_groups, fingerprints=config.keeps_snapshots)
@@ -36,6 +37,18 @@ def submit_to_ray(flow: Dataflow, config: RunConfig, scaling: ScalingConfig, *, 
     asked_s = check_can_travel(plan) or clock.time()  # set if a worker was started for the check; else the first process is next
     program = Program(config.name or flow.name, plan, config, scaling, asked_s)
     return _submit_detached(program) if detached else _submit_here(program)
+
+
+def _as_ray_encrypts(config: RunConfig) -> RunConfig:
+    """Whether frames between nodes are encrypted, for all processes of the job; not in the clear beside what Ray encrypts."""
+    asked = os.environ.get("RAY_USE_TLS", "").strip().lower()
+    does_ray = asked in ("1", "true", "yes")
+    if config.encrypt is False and does_ray:
+        raise ConfigError(
+            f"RunConfig(encrypt=False), but RAY_USE_TLS={asked}: Ray encrypts what goes between nodes, and the job's batches would go "
+            "beside it in the clear; leave encrypt out"
+        )
+    return dataclasses.replace(config, encrypt=does_ray if config.encrypt is None else config.encrypt)
 
 
 def _submit_here(program: Program) -> RayJob:

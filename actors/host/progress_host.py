@@ -33,11 +33,11 @@ class _Switch:
 class ProgressHost:
     """Runs the progress core of one job to its end."""
 
-    def __init__(self, plan: Plan, *, job: str, secret: bytes, incarnation: int, survives: bool = False) -> None:
+    def __init__(self, plan: Plan, *, job: str, secret: bytes, incarnation: int, survives: bool = False, seals: bool = True) -> None:
         self.plan = plan
         self.tracker = JobTracker(plan.progress)
         self.mailbox = Mailbox()
-        self.plane = Plane(name=PROGRESS, job=job, incarnation=incarnation, secret=secret, spin_s=SPIN_S)
+        self.plane = Plane(name=PROGRESS, job=job, incarnation=incarnation, secret=secret, spin_s=SPIN_S, seals=seals)
         self.mailbox.open(self.plane.wakeup)
         self.expected = {replica_name(s.id, r) for s in plan.stages for r in range(s.parallelism)}
         self.names = {s.id: [replica_name(s.id, r) for r in range(s.parallelism)] for s in plan.stages if s.inputs}

@@ -58,7 +58,15 @@ class Workplace:
         self.name = replica_name(stage, replica)
         self.mailbox = Mailbox()
         reconnect_s = config.failures.heartbeat_timeout_s
-        self.plane = Plane(name=self.name, job=job, incarnation=incarnation, secret=secret, spin_s=SPIN_S, reconnect_s=reconnect_s)
+        self.plane = Plane(
+            name=self.name,
+            job=job,
+            incarnation=incarnation,
+            secret=secret,
+            spin_s=SPIN_S,
+            reconnect_s=reconnect_s,
+            seals=bool(config.encrypt),
+        )
         self.mailbox.open(self.plane.wakeup)
         self.edges = plan.edge_by_id
         self.replica_of = {replica_name(s.id, r): r for s in plan.stages for r in range(s.parallelism)}

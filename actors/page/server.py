@@ -15,17 +15,19 @@ import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 from aiohttp import web
 
+from rayad.actors.page.doors import Doors, source_of
+from rayad.actors.process.doors import first_to_go
 from rayad.actors.status.frames import Story
 from rayad.actors.status.report import STYLE_OF_EVENTS
 
 LOCAL_NAMES = ("127.0.0.1", "localhost", "::1")
 VIEWERS_MOST = 64
-"""So many browsers at once; further ones are refused."""
+"""So many browsers at once; a further one takes the place of another, which looks again after some seconds."""
 BEAT_S = 15.0
 """When there is no frame for so long a comment is sent, which finds out whether the browser is still there."""
 WRITE_S = 30.0
@@ -46,13 +48,15 @@ class PageServer:
     def __init__(self, story: Story, token: str | None) -> None:
         self._story = story
         self._token = token
-        self._viewers: set[asyncio.Event] = set()
+        self._viewers: dict[_Viewer, str] = {}  # and from where
         self._nobody = asyncio.Event()
         self._nobody.set()
         self.app = web.Application(middlewares=[self._guard])
         self.app.add_routes([web.get("/", self._page), web.get("/events", self._events)])
         self.app.on_response_prepare.append(_harden)
         self._runner = web.AppRunner(self.app, access_log=None, shutdown_timeout=END_S)
+        self._doors: Doors | None = None
+        self._listener: asyncio.Server | None = None
         self._is_closing = False
 
     @property
@@ -67,13 +71,14 @@ class PageServer:
     async def open(self, host: str, port: int) -> int:
         """Listen, and give the port (0: any that is free). Raises OSError."""
         await self._runner.setup()
-        await web.TCPSite(self._runner, host, port).start()
-        return int(self._runner.addresses[0][1])
+        self._doors = Doors(cast("Callable[[], asyncio.Protocol]", self._runner.server))
+        self._listener = await asyncio.get_running_loop().create_server(self._doors, host, port)
+        return int(self._listener.sockets[0].getsockname()[1])
 
     def publish(self) -> None:
         """The story has a new frame."""
         for viewer in self._viewers:
-            viewer.set()
+            viewer.awake.set()
 
     async def close(self) -> None:
         """Send the last frame to whoever looks, and listen no more."""
@@ -81,6 +86,8 @@ class PageServer:
         self.publish()
         with suppress(TimeoutError):
             await asyncio.wait_for(self.left(), END_S)
+        if self._listener is not None:
+            self._listener.close()
         await self._runner.cleanup()
 
     @web.middleware
@@ -99,18 +106,24 @@ class PageServer:
         return web.Response(text=_PAGE.replace("{nonce}", nonce), content_type="text/html", headers=headers)
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
-        if len(self._viewers) >= VIEWERS_MOST:
-            raise web.HTTPServiceUnavailable(text=f"{VIEWERS_MOST} browsers look at this page already\n")
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        awake = asyncio.Event()
-        self._viewers.add(awake)
+        if len(self._viewers) >= VIEWERS_MOST:
+            gone = first_to_go(self._viewers)
+            del self._viewers[gone]
+            if gone.transport is not None:
+                gone.transport.abort()
+        transport = request.transport
+        viewer = _Viewer(transport)
+        self._viewers[viewer] = source_of(transport)
+        if transport is not None and self._doors is not None:
+            self._doors.leave(transport)
         self._nobody.clear()
         try:
             await response.prepare(request)
             with suppress(TimeoutError, ConnectionError):
-                await self._follow(response, awake)
+                await self._follow(response, viewer.awake)
         finally:
-            self._viewers.discard(awake)
+            self._viewers.pop(viewer, None)
             if not self._viewers:
                 self._nobody.set()
         return response
@@ -129,6 +142,14 @@ class PageServer:
                 await asyncio.wait_for(awake.wait(), BEAT_S)  # ends with BEAT_S
             except TimeoutError:
                 await asyncio.wait_for(response.write(b":\n\n"), WRITE_S)
+
+
+class _Viewer:
+    """A browser that looks."""
+
+    def __init__(self, transport: asyncio.Transport | None) -> None:
+        self.transport = transport
+        self.awake = asyncio.Event()
 
 
 def is_loopback(host: str) -> bool:

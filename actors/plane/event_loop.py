@@ -13,11 +13,13 @@ import time
 import pyarrow as pa
 
 from rayad.actors.plane.address import Address, Listeners, open_connection, tune
-from rayad.actors.plane.frames import ACKNOWLEDGED, GOODBYE, HEADER, HEADER_BYTES, PLANE_KIND, Frame, FrameParser
-from rayad.actors.plane.handshake import INSTANCE_BYTES, NONCE_BYTES, Handshake, Refused, Rejected, check_name
+from rayad.actors.plane.frames import ACKNOWLEDGED, GOODBYE, HEADER, HEADER_BYTES, PLANE_KIND, TAG_BYTES, Frame, FrameParser
+from rayad.actors.plane.handshake import INSTANCE_BYTES, NONCE_BYTES, Handshake, Phase, Refused, Rejected, check_name
 from rayad.actors.plane.link import Link
 from rayad.actors.plane.peers import ConnectFailed, Peer, check_incarnation
 from rayad.actors.plane.poller import READABLE, WRITABLE, Waker, new_poller
+from rayad.actors.plane.seal import KEY_BYTES, Opener, Sealer
+from rayad.actors.process.doors import first_to_go
 from rayad.progress import ConfigError, ProtocolError
 
 AUTHENTICATION_TIMEOUT_S = 5.0
@@ -32,8 +34,10 @@ LOOK_S = 1.0
 ACKNOWLEDGE_FRAMES, ACKNOWLEDGE_BYTES = 64, 1 << 20
 """After so many frames or bytes a sender is told what has arrived; until then it keeps its frames, to send them again if need be."""
 give_way = getattr(os, "sched_yield", lambda: time.sleep(0))
-UNPROVEN_MAX = 64
-"""Accepted connections without proof at one time; further ones wait in the kernel's backlog."""
+UNPROVEN_MAX = 256
+"""Accepted connections without proof at one time; a further one takes the place of another, see `PlaneLoop._make_room`."""
+ACCEPTED_MAX = 32
+"""Connections accepted in one turn: those before them are heard in between."""
 
 
 def allocate(count: int) -> memoryview:
@@ -47,7 +51,8 @@ class PlaneLoop:
     `name` is how peers call it; `job`, the names and `secret` (at least 16 bytes) are proven by both sides of every connection;
     `incarnation` is stamped on every frame.  When the last wait was no longer than `spin_s`, `poll` spins for up to `spin_s` before it
     sleeps, and yields the CPU between two looks: that saves the wake-up, and costs next to nothing in a job that waits longer.
-    `reconnect_s`: how long a lost connection may be missing before the peer is given up.
+    `reconnect_s`: how long a lost connection may be missing before the peer is given up. `seals`: whether nobody can read or change frames
+    on connections that may leave the node; all planes of a job have to agree.
     """
 
     def __init__(
@@ -60,6 +65,7 @@ class PlaneLoop:
         spin_s: float = 0.0,
         authentication_timeout_s: float = AUTHENTICATION_TIMEOUT_S,
         reconnect_s: float = RECONNECT_S,
+        seals: bool = True,
     ) -> None:
         check_name(name)
         check_incarnation(incarnation)
@@ -67,6 +73,7 @@ class PlaneLoop:
         self.job = job
         self.incarnation = incarnation
         self._secret = secret
+        self._seals = seals
         self._spin_s = spin_s
         self._is_lively = False  # whether the last wait was shorter than spin_s: then the next one may well be, too
         self._authentication_timeout_s = authentication_timeout_s
@@ -78,7 +85,7 @@ class PlaneLoop:
         self._missing: set[Peer] = set()  # their connections were lost and may be replaced
         self._look_at_s = 0.0
         self._pending: set[Link] = set()  # not established: outgoing ones, and accepted ones without proof
-        self._unproven = 0
+        self._unproven: dict[Link, str] = {}  # accepted without proof, oldest first, and from where
         self._refused = 0
         self.woke_s = 0.0
         """When the last wait ended and reading began, by the clock of `time.perf_counter`."""
@@ -88,7 +95,6 @@ class PlaneLoop:
         self._lost: list[str] = []
         self._why: dict[str, str] = {}
         self._listeners: Listeners | None = None
-        self._accepting = False
         self._closed = False
         self._poller = new_poller()
         self._waker = Waker()
@@ -166,7 +172,7 @@ class PlaneLoop:
             elif accept(frame):
                 inbox.append(frame)
         fresh = len(frames) - own
-        count -= own * HEADER_BYTES
+        count -= own * HEADER_BYTES + (len(frames) * TAG_BYTES if link.sealer is not None else 0)
         state.received += fresh
         state.frames_in += fresh
         state.bytes_in += count
@@ -186,7 +192,7 @@ class PlaneLoop:
         if link is None or link.broken or state.told_received == state.received:
             return
         state.told_received, state.untold_bytes = state.received, 0
-        link.enqueue(HEADER.pack(HEADER_BYTES, PLANE_KIND, ACKNOWLEDGED, self.incarnation, state.received))
+        link.put((HEADER.pack(HEADER_BYTES, PLANE_KIND, ACKNOWLEDGED, self.incarnation, state.received),))
         if self._corked is not None:
             self._corked.add(link)
         else:
@@ -200,7 +206,7 @@ class PlaneLoop:
 
     def _part_with(self, link: Link) -> None:
         if not link.broken:
-            link.enqueue(HEADER.pack(HEADER_BYTES, PLANE_KIND, GOODBYE, self.incarnation, 0))
+            link.put((HEADER.pack(HEADER_BYTES, PLANE_KIND, GOODBYE, self.incarnation, 0),))
             link.flush()
 
     def _flush(self, link: Link) -> None:
@@ -356,9 +362,7 @@ class PlaneLoop:
         """Note that a connection is no longer pending: it is established, or has failed."""
         if link in self._pending:
             self._pending.remove(link)
-            if not link.outgoing:
-                self._unproven -= 1
-                self._watch_listeners(True)
+            self._unproven.pop(link, None)
 
     def _expire_pending(self, timeout_s: float | None) -> float | None:
         now_s = time.monotonic()
@@ -408,20 +412,15 @@ class PlaneLoop:
             self._lose(state.link, "the peer has lost it")
         return state.received
 
-    def _watch_listeners(self, wanted: bool) -> None:
-        if self._listeners is None or self._accepting == wanted:
-            return
-        self._accepting = wanted
-        for listener in self._listeners.sockets:
-            if wanted:
-                self._poller.register(listener.fileno(), READABLE)
-            else:
-                self._poller.unregister(listener.fileno())
+    def _make_room(self) -> None:
+        """Close a connection without proof: one that has said who it is only where none of its source is silent."""
+        gone = first_to_go(self._unproven, lambda link: link.handshake is not None and link.handshake.phase is Phase.HELLO)
+        self._drop_pending(gone, f"{UNPROVEN_MAX} connections have not proved themselves")
 
     def _accept(self, listener: socket.socket) -> None:
-        while self._accepting:
+        for _ in range(ACCEPTED_MAX):
             try:
-                sock, _ = listener.accept()  # ends with BlockingIOError: the socket never blocks
+                sock, source = listener.accept()  # ends with BlockingIOError: the socket never blocks
             except OSError:  # no connection waits (any more)
                 return
             transport = "unix" if listener.family == getattr(socket, "AF_UNIX", None) else "tcp"
@@ -432,11 +431,11 @@ class PlaneLoop:
                 continue
             link = Link(sock, transport, self._new_handshake(None), time.monotonic() + self._authentication_timeout_s)
             self._links[link.fd] = link
+            if len(self._unproven) >= UNPROVEN_MAX:
+                self._make_room()
             self._pending.add(link)
-            self._unproven += 1
+            self._unproven[link] = source[0] if transport == "tcp" else transport
             self._watch(link, READABLE)
-            if self._unproven >= UNPROVEN_MAX:
-                self._watch_listeners(False)
 
     def _start(self, peer: str, address: Address, deadline_s: float) -> Link:
         if self._closed:
@@ -502,7 +501,11 @@ class PlaneLoop:
         self._settle(link)
         link.handshake = None
         link.peer = handshake.peer
-        link.parser = FrameParser(link.peer, allocate=allocate)
+        opener: Opener | None = None
+        if self._seals and link.transport == "tcp":
+            mine, theirs = handshake.keys(KEY_BYTES)
+            link.sealer, opener = Sealer(mine, allocate), Opener(theirs, link.peer, allocate)
+        link.parser = FrameParser(link.peer, allocate=allocate, opener=opener)
         state = self._peer(link.peer)
         self._missing.discard(state)
         for old in state.join(link, incarnation, instance, handshake.peer_received):

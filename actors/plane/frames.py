@@ -6,6 +6,8 @@ A connection between two actor processes is a FIFO byte stream.  A frame on it i
 
 Little endian; 24 bytes, so that a payload which is aligned at the sender stays aligned at the receiver.
 
+On a connection that is sealed (`rayad.actors.plane.seal`) a tag follows on each payload; the length does not count it.
+
 Invariant: what `FrameParser` gives depends on the bytes alone, never on how they were cut into pieces on their way.
 
 Why the parser hands out the memory to receive into, and is not fed chunks: the kernel then writes a large payload directly
@@ -17,7 +19,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from rayad.progress import ProtocolError
 
@@ -26,6 +28,8 @@ Buffer: TypeAlias = "bytes | bytearray | memoryview"
 
 HEADER = struct.Struct("<IB3xIIQ")
 HEADER_BYTES = HEADER.size
+TAG_BYTES = 16
+"""Behind each payload of a sealed connection."""
 FRAME_BYTES_MAX = 2**31 - 1
 PAYLOAD_BYTES_MAX = FRAME_BYTES_MAX - HEADER_BYTES
 LARGE_PAYLOAD_BYTES = 16 * 1024
@@ -75,19 +79,39 @@ def pack_header(payload_bytes: int, kind: int, channel: int, incarnation: int, s
         ) from None
 
 
+class Opens(Protocol):
+    """What opens the sealed frames of a connection; see `rayad.actors.plane.seal.Opener`."""
+
+    def small(self, header: bytes, sealed: memoryview) -> bytes:
+        """The payload of the next frame."""
+
+    def large(self, header: bytes, sealed: memoryview) -> memoryview:
+        """The same, in memory of its own."""
+
+
 class FrameParser:
     """Cuts a byte stream into frames, whatever the pieces in which the stream arrives.
 
     Either `feed(data)`, or without a copy: receive into `writable()`, then say how many bytes came with `received(n)`.
-    `allocate(n)` gives the writable buffer of a large payload.
+    `allocate(n)` gives the writable buffer of a large payload. `opener`: of a sealed connection.
     """
 
-    __slots__ = ("_after_large", "_allocate", "_chunk", "_end", "_large", "_large_at", "_large_view", "_peer", "_view", "_frame_bytes_max")
+    __slots__ = (
+        "_after_large", "_allocate", "_chunk", "_end", "_frame_bytes_max", "_large", "_large_at", "_large_view", "_opener", "_peer",
+        "_tag_bytes", "_view",
+    )  # fmt: skip
 
     def __init__(
-        self, peer: str = "", *, allocate: Callable[[int], memoryview] | None = None, frame_bytes_max: int = FRAME_BYTES_MAX
+        self,
+        peer: str = "",
+        *,
+        allocate: Callable[[int], memoryview] | None = None,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+        opener: Opens | None = None,
     ) -> None:
         self._peer = peer
+        self._opener = opener
+        self._tag_bytes = TAG_BYTES if opener is not None else 0
         self._allocate = allocate or _allocate
         self._frame_bytes_max = frame_bytes_max
         self._chunk = bytearray(CHUNK_BYTES)
@@ -117,7 +141,11 @@ class FrameParser:
             self._large_at += count
             if self._large_at == len(self._large_view):
                 kind, channel, incarnation, sequence = self._large
-                frames.append(Frame(self._peer, kind, channel, sequence, self._large_view, incarnation))
+                payload = self._large_view
+                if self._opener is not None:
+                    header = HEADER.pack(len(payload) - TAG_BYTES + HEADER_BYTES, kind, channel, incarnation, sequence)
+                    payload = self._opener.large(header, payload)
+                frames.append(Frame(self._peer, kind, channel, sequence, payload, incarnation))
                 self._large = None
                 self._large_view = memoryview(b"")
                 self._large_at = 0
@@ -140,7 +168,7 @@ class FrameParser:
 
     def _parse_chunk(self, end: int, frames: list[Frame]) -> None:
         at = 0
-        chunk, peer = self._chunk, self._peer
+        chunk, peer, opener, tag_bytes = self._chunk, self._peer, self._opener, self._tag_bytes
         append = frames.append
         while end - at >= HEADER_BYTES:
             length, kind, channel, incarnation, sequence = _unpack_header(chunk, at)
@@ -149,14 +177,17 @@ class FrameParser:
                     f"a frame from {peer!r} says that it is {length} bytes long (kind {kind}, channel {channel}, sequence {sequence}): "
                     f"a frame has {HEADER_BYTES} to {self._frame_bytes_max} bytes; the stream is corrupt or not ours"
                 )
-            stop = at + length
+            stop = at + length + tag_bytes
             if stop > end:
                 if length >= LARGE_PAYLOAD_BYTES:
-                    self._start_large(at + HEADER_BYTES, end, length - HEADER_BYTES, (kind, channel, incarnation, sequence))
+                    self._start_large(at + HEADER_BYTES, end, length - HEADER_BYTES + tag_bytes, (kind, channel, incarnation, sequence))
                     return
                 break
             self._after_large = False
-            append(Frame(peer, kind, channel, sequence, bytes(self._view[at + HEADER_BYTES : stop]), incarnation))
+            start = at + HEADER_BYTES
+            view = self._view[start:stop]
+            payload = bytes(view) if opener is None else opener.small(bytes(chunk[at:start]), view)
+            append(Frame(peer, kind, channel, sequence, payload, incarnation))
             at = stop
         rest = end - at
         if at and rest:

@@ -15,7 +15,7 @@ proof is good for one connection of one job between two named planes, and one si
 client proves first: to an unproven client a server sends nothing that depends on the secret, nor the job's name.  The verdict is covered
 by the server's proof, so a refusal that a client reports is really the server's.
 
-The frames that follow are neither encrypted nor signed: like Ray's own traffic they rely on the network between the nodes.
+Of the secret and the transcript both sides make the keys of the frames that follow, one for each direction (`keys`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from enum import Enum
 
 from rayad.progress import ConfigError, ProtocolError
 
-MAGIC = b"RAYAD\x02\r\n"
+MAGIC = b"RAYAD\x03\r\n"
 NONCE_BYTES = 32
 INSTANCE_BYTES = 16
 NAME_BYTES_MAX = 512
@@ -98,6 +98,12 @@ class Handshake:
     @property
     def done(self) -> bool:
         return self.phase is Phase.DONE
+
+    def keys(self, count: int) -> tuple[bytes, bytes]:
+        """The keys of what this side sends and of what it receives on this connection, ``count`` bytes each; only when done."""
+        assert self.done, "keys need the nonces of both sides"
+        of_client, of_server = (self._proof(label, b"")[:count] for label in (b"rayad client's frames", b"rayad server's frames"))
+        return (of_client, of_server) if self._is_client else (of_server, of_client)
 
     def start(self) -> bytes:
         """Give what to send first: a client's hello, nothing for a server."""

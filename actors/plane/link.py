@@ -8,11 +8,13 @@ import struct
 import termios
 import time
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 
 from rayad.actors.plane.address import Address
 from rayad.actors.plane.frames import Buffer, Frame, FrameParser
 from rayad.actors.plane.handshake import Handshake
+from rayad.actors.plane.seal import Sealer
 
 _TCP_INFO = struct.Struct("=2x2B20xI28xI")
 """Of Linux's tcp_info: tcpi_retransmits, tcpi_probes, tcpi_unacked, tcpi_last_ack_recv."""
@@ -26,7 +28,7 @@ class Link:
 
     __slots__ = (
         "address", "announce", "asks_since_s", "broken", "deadline_s", "fd", "handshake", "is_refused", "outgoing", "parser", "peer",
-        "queue", "queued_bytes", "reason", "replaces", "sock", "transport", "watched",
+        "queue", "queued_bytes", "reason", "replaces", "sealer", "sock", "transport", "watched",
     )  # fmt: skip
 
     def __init__(self, sock: socket.socket, transport: str, handshake: Handshake, deadline_s: float) -> None:
@@ -42,6 +44,7 @@ class Link:
         self.replaces = False  # it is to replace a lost connection; its failure is not reported
         self.asks_since_s: float | None = None  # since when the peer's kernel has left our kernel's probes or data unanswered
         self.parser: FrameParser | None = None
+        self.sealer: Sealer | None = None  # of an established connection between nodes
         self.queue: deque[memoryview] = deque()
         self.queued_bytes = 0
         self.is_refused = False  # no process listens there
@@ -57,6 +60,16 @@ class Link:
         if len(view):
             self.queue.append(view)
             self.queued_bytes += len(view)
+
+    def put(self, parts: Sequence[Buffer]) -> None:
+        """Queue a frame: one part, or the header and the parts of its payload."""
+        if self.sealer is None:
+            for part in parts:
+                self.enqueue(part)
+        elif len(parts) == 1:
+            self.enqueue(self.sealer.small(bytes(parts[0])))
+        else:
+            self.enqueue(self.sealer.large(bytes(parts[0]), parts[1:]))
 
     def flush(self) -> None:
         """Send as much of the queue as the socket takes.  Sets `broken` when the connection is gone."""

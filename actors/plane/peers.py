@@ -167,8 +167,7 @@ class Peer:
                 self.acknowledged = received
             self.acknowledge(received)
             for frame in self.kept:
-                for part in frame:
-                    link.enqueue(part)
+                link.put(frame)
         return old
 
 

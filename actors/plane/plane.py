@@ -49,7 +49,8 @@ class Plane(PlaneLoop):
         if self._listeners is not None:
             raise ConfigError(f"plane {self.name!r} listens already; one listen() per plane")
         self._listeners = open_listeners(host, port, unix=unix)
-        self._watch_listeners(True)
+        for listener in self._listeners.sockets:
+            self._poller.register(listener.fileno(), READABLE)
         return self._listeners.address
 
     def connect(self, peer: str, address: Address, timeout_s: float = 10.0) -> None:
@@ -169,6 +170,8 @@ class Plane(PlaneLoop):
             state.kept.append((data,))
             if link is None:
                 return
+            if link.sealer is not None:
+                data = link.sealer.small(data)
             if link.queue or self._corked is not None:
                 link.enqueue(data)
             else:
@@ -187,9 +190,7 @@ class Plane(PlaneLoop):
             if link is None:
                 return
             idle = not link.queue and self._corked is None
-            link.enqueue(header)
-            for part in parts:
-                link.enqueue(part)
+            link.put((header, *parts))
             if idle:
                 link.flush()
                 if not link.queue:
@@ -241,7 +242,7 @@ class Plane(PlaneLoop):
     def statistics(self) -> PlaneStatistics:
         """Give the counters of this plane and of every peer that it has known."""
         peers = tuple(state.statistics() for state in self._peers.values())
-        return PlaneStatistics(self.name, self.incarnation, peers, self._unproven, self._refused)
+        return PlaneStatistics(self.name, self.incarnation, peers, len(self._unproven), self._refused)
 
     def close(self, linger_s: float = 1.0) -> None:
         """Send what is queued, for at most `linger_s`, then end all connections and leave nothing behind.  Repeating it does nothing."""

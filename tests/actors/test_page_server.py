@@ -9,12 +9,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
 
 from rayad.actors.job import JobState, JobStatus
 from rayad.actors.page import server
+from rayad.actors.page.doors import CONNECTIONS_MOST
 from rayad.actors.page.server import PageServer
 from rayad.actors.status.frames import Story
 from rayad.actors.status.journal import JobEvent
@@ -93,12 +95,38 @@ def test_browsers_share_what_is_seen_and_one_that_leaves_is_forgotten(monkeypatc
         streams = [await session.get(f"{url}/events") for _ in range(3)]
         assert [(await next_frame(stream))["number"] for stream in streams] == [1, 1, 1]
         assert page.viewers == 3
-        async with session.get(f"{url}/events") as refused:
-            assert (refused.status, await refused.text()) == (503, "3 browsers look at this page already\n")
+        streams.append(await session.get(f"{url}/events"))  # one that is silent keeps nobody out
+        assert (await next_frame(streams[-1]))["number"] == 1
+        assert page.viewers == 3
+        with pytest.raises(aiohttp.ClientError):
+            await streams[0].content.read()
         for stream in streams:
             stream.close()
         await asyncio.wait_for(page.left(), PATIENCE_S)
         assert page.viewers == 0
+
+    served(test)
+
+
+def test_connections_that_say_nothing_keep_no_browser_out() -> None:
+    """Regression: 1,100 of them did."""
+
+    async def test(parts: Served) -> None:
+        story, page, session, url = parts
+        told(story, at(100.0))
+        looking = await session.get(f"{url}/events")
+        assert (await next_frame(looking))["number"] == 1
+        address = urlsplit(url)
+        silent = [await asyncio.open_connection(address.hostname, address.port) for _ in range(CONNECTIONS_MOST + 100)]
+        async with session.get(url) as response:
+            assert response.status == 200
+        assert told(story, at(102.0, epoch=4))
+        page.publish()
+        assert (await next_frame(looking))["number"] == 2, "who looks is not closed for them"
+        assert sum(not reader.at_eof() and not writer.transport.is_closing() for reader, writer in silent) >= CONNECTIONS_MOST - 5
+        for _, writer in silent:
+            writer.close()
+        looking.close()
 
     served(test)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time as clock
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 
 import rayad as rd
 from rayad.actors.driver.ray_job import RayJob
+from rayad.actors.driver.submitting import _as_ray_encrypts
 from rayad.actors.job import JobState
 from rayad.actors.plane.protocol import replica_name
 from tests.patience import PATIENCE_S
@@ -179,6 +181,32 @@ def test_the_schema_that_the_program_says_is_what_comes_back(nothing_left: Check
     )
     window = {"window_start": 0, "window_end": 1}
     assert out.sort_by("k").to_pylist() == [{"k": "a", **window, "n": 2, "sum": 2.0}, {"k": "b", **window, "n": 2, "sum": 4.0}]
+
+
+def test_encrypted_frames_give_the_same_with_live_inputs_and_snapshots(nothing_left: Check, tmp_path: Path) -> None:
+    """By TCP, as between nodes: all planes of a job encrypt, the driver's and the coordinator's, too."""
+    flow = rd.Dataflow("sealed")
+    flow.input("numbers").key_by(lambda r: r % 5).count().collect("counts")
+    failures = rd.FailureConfig(max_failures=1)
+    config = rd.RunConfig(storage_path=str(tmp_path), unix_sockets=False, encrypt=True, failures=failures)
+    job = flow.submit(config, parallelism=2)
+    numbers = job.input("numbers")
+    numbers.send(list(range(500)))
+    numbers.advance_to(1)
+    job.savepoint()
+    numbers.send(list(range(500, 1000)))
+    numbers.close()
+    last = dict(record for _, record in job.wait(timeout_s=PATIENCE_S)["counts"])
+    assert last == dict.fromkeys(range(5), 200)
+
+
+def test_what_ray_encrypts_is_not_sent_beside_it_in_the_clear(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not _as_ray_encrypts(rd.RunConfig()).encrypt
+    assert _as_ray_encrypts(rd.RunConfig(encrypt=True)).encrypt
+    monkeypatch.setenv("RAY_USE_TLS", "1")
+    assert _as_ray_encrypts(rd.RunConfig()).encrypt
+    with pytest.raises(rd.ConfigError, match=r"RunConfig\(encrypt=False\), but RAY_USE_TLS=1: Ray encrypts what goes between nodes"):
+        _as_ray_encrypts(rd.RunConfig(encrypt=False))
 
 
 def test_tcp_between_replicas_gives_the_same(nothing_left: Check) -> None:

@@ -25,6 +25,7 @@ OTHERS: dict[str, Any] = {  # for each field that the local runtime ignores, a v
     "rescale_pause_s": None,
     "host": "h",
     "unix_sockets": False,
+    "encrypt": True,
     "journal": "j",
     "resources": {"items": rd.Resources(num_cpus=1)},
     "autoscaling_cluster": True,
