@@ -21,7 +21,7 @@ class Run:
 
     def __init__(self, job: str, incarnation: int) -> None:
         self.job, self.incarnation = job, incarnation
-        self.plane = Plane(name=REPLICA, job=job, incarnation=incarnation, secret=SECRET)
+        self.plane = Plane(name=REPLICA, job=job, incarnation=incarnation, secret=SECRET, seals=False)  # as the driver, by default
         self.address = self.plane.listen(unix="off")
 
     def take(self) -> Frame:

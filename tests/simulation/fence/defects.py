@@ -125,11 +125,6 @@ def a_job_begins_anew_where_its_folder_is_away() -> Any:
     return _patched_begin(has_begun=False, is_first=True)
 
 
-def who_is_not_the_first_makes_the_folder() -> Any:
-    """Found by the simulation: a coordinator started before the job was known to have begun did so anew where its folder was away."""
-    return _all(_patched_begin(is_first=True), _any_may_be_before())
-
-
 def folders_are_deleted_as_they_were_listed() -> Any:
     """Found by the simulation: what was not there when somebody looked may be there now."""
     from tests.simulation.fence.steps import SteppingPort
@@ -297,7 +292,6 @@ DEFECTS: dict[str, Planting] = {
     "retention keeps what it knows": retention_keeps_what_it_knows,
     "a folder is made again": a_folder_is_made_again,
     "a job begins anew where its folder is away": a_job_begins_anew_where_its_folder_is_away,
-    "who is not the first makes the folder": who_is_not_the_first_makes_the_folder,
     "folders are deleted as they were listed": folders_are_deleted_as_they_were_listed,
     "numbers are taken from the list": numbers_are_taken_from_the_list,
     "what cannot be read now is passed over": what_cannot_be_read_now_is_passed_over,
