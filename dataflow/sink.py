@@ -107,6 +107,10 @@ class Sink(ABC):
     keeps snapshots but ``check``, ``identity`` and ``adopt``. A sink that has seen a greater one is called by a coordinator that was taken
     for dead: raise an error, and change nothing."""
 
+    def is_same_place(self, other: Sink) -> bool:
+        """Whether two sinks of one program would write over each other, so that the second one is refused when the program is written."""
+        return False
+
     def check(self) -> None:
         """A job starts afresh: raise ConfigError if the output cannot be written there. Not called when a job resumes from a
         snapshot. May be repeated."""

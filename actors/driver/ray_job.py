@@ -29,6 +29,7 @@ from rayad.actors.driver.termination import OF_THIS_PROCESS
 from rayad.actors.job import JobInput, JobProgress, JobState, JobStatistics, Result, SourcesOfJob
 from rayad.actors.lead.failure import failure_of
 from rayad.actors.plane.protocol import replica_name
+from rayad.actors.process import unwaited
 from rayad.actors.replica.user_errors import restarts_of
 from rayad.actors.store.keeper_files import KeeperFiles
 from rayad.autoscale import ScalingProgress
@@ -116,6 +117,8 @@ class RayJob(RayJobHandle):
         kept: in a keeper; None: the job ends with this process.
     """
 
+    is_watched = False
+
     def __init__(self, name: str, plan: Plan, config: RunConfig, scaling: ScalingConfig, asked_s: float, kept: Kept | None = None) -> None:
         self._autoscaler = AutoscalerHandle(name, plan, scaling, config.storage_path) if scaling.is_adaptive else None
         told = self._autoscaler.told if self._autoscaler is not None else None
@@ -149,6 +152,8 @@ class RayJob(RayJobHandle):
             )
         )
         _OWNED.add(self)
+        if kept is None:
+            unwaited.OF_THIS_PROCESS.watch(self)
         threading.Thread(target=self._watch, name="rayad-coordinator", daemon=True).start()
 
     def _start_coordinator(self, asked_s: float, delay_s: float = 0.0) -> None:
@@ -199,6 +204,16 @@ class RayJob(RayJobHandle):
         return self._line.actor
 
     # -- the end -----------------------------------------------------------------------
+    def unwaited(self) -> str:
+        """See :mod:`rayad.actors.process.unwaited`."""
+        if self._outcome is not None or not self._line.is_connected() or self._line.has_ended():
+            return ""
+        again = f"; submit it again with resume='latest'{self._where_stored()} to resume from its last snapshot"
+        return (
+            "ends with this process before it is complete: call wait() on what submit() gives, or submit(detached=True) for a job that "
+            f"goes on without it{again if self._config.keeps_snapshots else ''}"
+        )
+
     def _on_outcome(self, line: CoordinatorLine, outcome: JobOutcome) -> JobOutcome:
         if outcome.state is JobState.CANCELLED and self._failed_by is not None:
             outcome = self._failed(outcome.statistics)

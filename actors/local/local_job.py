@@ -32,6 +32,7 @@ from rayad.actors.local.rescaling import Fence, LocalRescale
 from rayad.actors.local.results import only_a_snapshot_goes_on, progress_of, publish_sinks, result_of, status_of
 from rayad.actors.local.snapshots import LocalSnapshots
 from rayad.actors.plane.protocol import replica_name
+from rayad.actors.process import unwaited
 from rayad.actors.replica.core import ReplicaCore
 from rayad.actors.replica.user_errors import restarts_of, sign_of
 from rayad.actors.status.journal import Journal
@@ -64,6 +65,7 @@ class LocalJob(Job):
     """A dataflow running step by step in the caller's thread."""
 
     runs_alone = False
+    is_watched = False
 
     def __init__(
         self,
@@ -110,6 +112,15 @@ class LocalJob(Job):
         except BaseException as error:
             self._fail(error)
             raise
+
+    def __del__(self) -> None:
+        unwaited.OF_THIS_PROCESS.tell(self)
+
+    def unwaited(self) -> str:
+        """See :mod:`rayad.actors.process.unwaited`."""
+        if self._leader.is_over:
+            return ""
+        return "is given up before it is complete: submit() only begins a job in the local runtime; call wait() on what it gives, or run()"
 
     # -- what there is -------------------------------------------------------------------
     @property

@@ -81,7 +81,8 @@ def require_plain(function: Any, what: str) -> None:
         if inspect.iscoroutinefunction(body) or inspect.isasyncgenfunction(body):
             raise DataflowError(
                 f"{what} was given the async function {getattr(function, '__name__', show(function, 60))!r}: calling it gives a coroutine "
-                "and not a result; give a plain function, with asyncio.run(...) in it where it must await"
+                "and not a result; stream.map_async awaits it, for many records at once; elsewhere give a plain function, with "
+                "asyncio.run(...) in it where it must await"
             )
 
 
@@ -167,8 +168,8 @@ def require_result(result: Any, what: str) -> None:
         if inspect.iscoroutine(result):
             result.close()
         raise DataflowError(
-            f"the function given to {what} returned a {type(result).__name__}, which nobody awaits; give a plain function, with "
-            "asyncio.run(...) in it where it must await"
+            f"the function given to {what} returned a {type(result).__name__}, which nobody awaits; stream.map_async awaits it, for many "
+            "records at once; elsewhere give a plain function, with asyncio.run(...) in it where it must await"
         )
 
 

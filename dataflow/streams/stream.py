@@ -656,6 +656,12 @@ class Stream(Advising):
                     f"the sink name {name!r} is used twice: at {sinks[name].where} and at {users_line()}; each names one entry of "
                     "the result"
                 )
+        for node in sinks.values():
+            if node.op is not sink and sink.is_same_place(node.op):
+                raise DataflowError(
+                    f"the sinks {node.options['key']!r} ({node.where}) and {name!r} ({users_line()}) write to the same place, over each "
+                    "other: give each one of its own, or write both streams to one: a.union(b)"
+                )
         free = self.flow.graph.is_free(name)
         start = self.materialised()
         sinks[name] = self.flow.graph.add(

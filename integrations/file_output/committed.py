@@ -19,7 +19,7 @@ from __future__ import annotations
 import base64
 import json
 import os
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.dataset as pads
@@ -90,6 +90,25 @@ def open_directory(path: str | os.PathLike[str], filesystem: fs.FileSystem | Non
     except (pa.ArrowException, OSError) as error:
         raise ConfigError(f"{where}: cannot open the URI {text!r}: {error}; give a local directory, a known URI, or filesystem=") from error
     return home, inner.rstrip("/")
+
+
+class Placed(Protocol):
+    """What writes files: where, and whether it adds to what others have written there."""
+
+    filesystem: fs.FileSystem
+    path: str
+
+    @property
+    def mode(self) -> str: ...
+
+
+def overlap(sink: Placed, other: Any) -> bool:
+    """Whether two sinks write to one directory, or one inside that of the other, and not both append."""
+    theirs = getattr(other, "filesystem", None), getattr(other, "path", None), getattr(other, "mode", None)
+    if not isinstance(theirs[0], fs.FileSystem) or not isinstance(theirs[1], str) or not sink.filesystem.equals(theirs[0]):
+        return False
+    ours, its = f"{sink.path}/", f"{theirs[1]}/"
+    return (ours.startswith(its) or its.startswith(ours)) and not (ours == its and sink.mode == theirs[2] == "append")
 
 
 def begun_by(filesystem: fs.FileSystem, path: str) -> tuple[str, pa.Schema | None] | None:
@@ -181,6 +200,7 @@ __all__ = [
     "committed_files",
     "manifest_of",
     "open_directory",
+    "overlap",
     "read_committed",
     "read_manifest",
     "written_output",

@@ -33,7 +33,7 @@ from pyarrow import fs
 
 from rayad.dataflow.sink import Sink, SinkWriter
 from rayad.integrations.blocks import schema_drift
-from rayad.integrations.file_output.committed import BEGUN, PublishedFiles, manifest_of, open_directory
+from rayad.integrations.file_output.committed import BEGUN, PublishedFiles, manifest_of, open_directory, overlap
 from rayad.integrations.file_output.compacting import Joiner, groups_to_join, may_be_joined
 from rayad.integrations.file_output.formats import FileFormat, ParquetFormat, format_of, is_data
 from rayad.integrations.file_output.manifests import MANIFESTS, MARKER, CommittedFile, Delta, Head, Output, OutputLog
@@ -150,6 +150,10 @@ class FileSink(Sink):
         """Continue the output of another run."""
         check_name(identity)
         self.job, self._has_history = identity, True
+
+    def is_same_place(self, other: Sink) -> bool:
+        """Whether the other one writes to this directory, or to one inside or around it, and not both append."""
+        return overlap(self, other)
 
     def check(self) -> None:
         """Refuse a directory that may not be written to, and note what is there before the job: only by the note it can be detected later

@@ -27,6 +27,7 @@ from pyarrow import fs
 
 from rayad.dataflow.records.output_form import describe, schema_drift
 from rayad.dataflow.sink import Sink, SinkWriter
+from rayad.integrations.file_output.committed import overlap
 from rayad.integrations.file_output.formats import FileFormat, ParquetFormat, check_codec
 from rayad.integrations.file_output.sink import clean_staging
 from rayad.integrations.file_output.writer import STAGING, FileWriter, StagedFile
@@ -170,6 +171,10 @@ class TableSink(Sink):
         return schema.append(pa.field(self.epoch_column, pa.int64()))
 
     # -- before writing --------------------------------------------------------------------------------
+    def is_same_place(self, other: Sink) -> bool:
+        """Whether the other one writes to this table, or to files around it, and not both append."""
+        return overlap(self, other)
+
     def check(self) -> None:
         """Refuse a table that is there, unless it is to be written to; else make the directory of staged files."""
         self._check_mode(self.table())

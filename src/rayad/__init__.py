@@ -236,12 +236,15 @@ LOCAL_OPTIONS = {"check_records", "clock", "store"}
 def _submit(flow: Dataflow, run: RunConfig, scaling: ScalingConfig, *, runtime: str, seed: int, **options: Any) -> Any:
     if runtime == "local":
         from rayad.actors.local.local_job import LocalJob
+        from rayad.actors.process import unwaited
 
         unknown = sorted(set(options) - LOCAL_OPTIONS)
         if unknown:
             near = calling.did_you_mean(unknown[0], LOCAL_OPTIONS | signature(flow.submit).parameters.keys())
             raise ConfigError(f"unknown options {unknown} for runtime='local'{near}")
-        return LocalJob(flow, run, scaling, seed=seed, **options)
+        job = LocalJob(flow, run, scaling, seed=seed, **options)
+        unwaited.OF_THIS_PROCESS.watch(job)
+        return job
     if runtime == "ray":
         from rayad.actors.driver.submitting import submit_to_ray
 

@@ -239,6 +239,30 @@ def test_actors_that_do_not_start_are_named(nothing_left: Check) -> None:
     job.cancel()
 
 
+@pytest.mark.parametrize(("code", "told"), [("job.probe('p')", True), ("job.cancel()", False), ("job.stop()", False)])
+def test_a_driver_that_ends_without_waiting_says_what_is_lost(tmp_path: Path, code: str, told: bool) -> None:
+    """Regression: the work was lost without a word, and with exit code 0."""
+    script = tmp_path / "job.py"
+    script.write_text(
+        textwrap.dedent(
+            f"""
+            import sys, ray, rayad as rd
+            sys.path.insert(0, {os.getcwd()!r})
+            from tests.cluster.test_endings import Endless
+            ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+            flow = rd.Dataflow("forgotten")
+            flow.source(Endless()).probe("p").collect()
+            job = flow.submit()
+            {code}
+            """
+        )
+    )
+    env = {**os.environ, "RAY_ADDRESS": "local"}
+    ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, env=env, timeout=PATIENCE_S, check=True)
+    line = "rayad: job 'forgotten' ends with this process before it is complete: call wait() on what submit() gives, or submit("
+    assert (line in ended.stderr) == told, ended.stderr
+
+
 def test_ctrl_c_in_a_script_leaves_nothing(tmp_path: Any) -> None:
     script = tmp_path / "job.py"
     script.write_text(
