@@ -129,7 +129,9 @@ def distinct(stream: rd.Stream) -> rd.Stream:
 
 
 def distinct_values(stream: rd.Stream) -> rd.Stream:
-    return stream.key_by(["name", "group"]).distinct("value").as_columns("name", "group", "value").filter(pc.field("value") > 0)
+    """Counted at the end, since a result is rows."""
+    values = stream.key_by(["name", "group"]).distinct("value").as_columns("name", "group", "value").filter(pc.field("value") > 0)
+    return values.key_by("group").count().as_columns("g", "n")
 
 
 def top_k(stream: rd.Stream) -> rd.Stream:
