@@ -186,6 +186,8 @@ class JobInput(ABC):
         """How many calls of :meth:`send` there have been, those before the snapshot included."""
         self.closed = False
         self.note: str | None = None
+        self._one_at_a_time = threading.RLock()
+        """Calls, and epochs that advance by themselves: a batch must not be sent in an epoch that has just ended."""
 
     def __init_subclass__(cls) -> None:
         explains_calls(cls)
@@ -199,18 +201,30 @@ class JobInput(ABC):
             raise DataflowError(
                 f"what was sent to input {self.name!r} is a Table with more than 2 GiB in a column: send table.to_batches() one by one"
             )
-        self.sent = self._send(batch, check_timeout(timeout_s, "send(timeout_s)"))
+        timeout_s = check_timeout(timeout_s, "send(timeout_s)")
+        with self._one_at_a_time:
+            self.sent = self._send(batch, timeout_s)
 
     def advance_to(self, epoch: int) -> None:
         """No more records before ``epoch``."""
         self._look()
         self._require_open(f"advance to {epoch}")
         epoch = arguments.whole(epoch, f"advance_to(epoch) of input {self.name!r}")
-        if epoch < self.epoch:
-            raise DataflowError(f"input {self.name!r} cannot go back from epoch {self.epoch} to {epoch}: epochs only grow")
-        if epoch > self.epoch:
-            self._advance(epoch)
-            self.epoch = epoch
+        with self._one_at_a_time:
+            if epoch < self.epoch:
+                raise DataflowError(f"input {self.name!r} cannot go back from epoch {self.epoch} to {epoch}: epochs only grow")
+            if epoch > self.epoch:
+                self._advance(epoch)
+                self.epoch = epoch
+
+    def tick(self) -> bool:
+        """Advance to the next epoch, as inputs with ``epoch_s`` do by themselves; false where it is closed."""
+        with self._one_at_a_time:
+            if self.closed:
+                return False
+            self._tick(self.epoch + 1)
+            self.epoch += 1
+            return True
 
     def keep_note(self, text: str) -> None:
         """Keep a text with this input, in the place of the one before: snapshots that hold what is sent from here on hold it, too.
@@ -268,6 +282,10 @@ class JobInput(ABC):
 
     @abstractmethod
     def _advance(self, epoch: int) -> None: ...
+
+    def _tick(self, epoch: int) -> None:
+        """Advance without being told to by a sender."""
+        self._advance(epoch)
 
     @abstractmethod
     def _close(self) -> None: ...

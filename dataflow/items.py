@@ -127,6 +127,12 @@ class LiveInput(Source):
     reopens: ClassVar[bool] = False
     """Whether a run that resumes a complete job opens it again, where it was closed; else the job stays complete."""
 
+    epoch_s: float | None = None
+    """How long an epoch is, where it advances by itself."""
+
+    def __init__(self, epoch_s: float | None = None) -> None:
+        self.epoch_s = epoch_s
+
     def list_parts(self) -> Sequence[Any]:
         return [0]
 

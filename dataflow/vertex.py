@@ -5,6 +5,7 @@ One instance per replica, single-threaded. Source: Naiad (SOSP 2013), section 2.
 
 from __future__ import annotations
 
+import datetime as dt
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
@@ -50,6 +51,10 @@ class VertexContext(ABC):
     @abstractmethod
     def notify_at(self, time: Timestamp, capability: Timestamp | None) -> None:
         """See :meth:`Vertex.notify_at`."""
+
+    def now(self) -> dt.datetime:
+        """See :meth:`Vertex.now`."""
+        raise NotImplementedError(f"{type(self).__name__} has no clock")
 
 
 class Vertex:
@@ -198,6 +203,13 @@ class Vertex:
         """
         self._require().notify_at(time, time if capability is SAME else capability)
 
+    def now(self) -> dt.datetime:
+        """The moment, in UTC, by the clock of this machine; where the local runtime was given ``clock=``, its seconds count from 1970.
+
+        What depends on it is not repeatable: after a failure the moment is another one.
+        """
+        return self._require().now()
+
     def _require(self) -> VertexContext:
         if self._context is None:
             raise DataflowError(f"{type(self).__name__} is not running: send_by and notify_at work inside on_recv and on_notify only")
@@ -237,6 +249,12 @@ class EndVertex(Vertex):
     :meth:`on_end` once, at the latest epoch that an input upstream of it has reached, whatever the order of arrival
     (decision 046). Not allowed inside loops, where it would keep the loop alive.
     """
+
+    def on_advance(self, time: Timestamp) -> None:
+        """The input frontier moves beyond ``time``, the earliest one at which this vertex may still send: here is the last opportunity.
+
+        Which times these are depends on timing, but each time that is complete has one at it or before it. By default nothing is done.
+        """
 
     def on_end(self, time: Timestamp) -> None:
         """Input has ended; sending at ``time`` is allowed."""

@@ -431,6 +431,9 @@ class RayInput(JobInput):
     def _advance(self, epoch: int) -> None:
         self._feed.send(self._peer, Kind.INPUT_ADVANCE, [epoch.to_bytes(8, "little")], credit=False, mark=self.mark)
 
+    def _tick(self, epoch: int) -> None:
+        self._feed.send(self._peer, Kind.INPUT_ADVANCE, [epoch.to_bytes(8, "little")], credit=False)
+
     def _close(self) -> None:
         if not self._feed.is_over:
             self._feed.send(self._peer, Kind.INPUT_CLOSE, [b""], credit=False, mark=self.mark)

@@ -23,6 +23,7 @@ from rayad.actors.cluster.actor_class import PULSE, WAITING, remote_class
 from rayad.actors.coordinator.outcome import Beat, JobOutcome
 from rayad.actors.coordinator_actor import Coordinator
 from rayad.actors.driver.coordinator_line import END_S, GLANCE_S, CoordinatorLine, Gone
+from rayad.actors.driver.epoch_ticker import EpochTicker
 from rayad.actors.driver.inputs import FedJob, InputPlane, RayInput
 from rayad.actors.driver.job_handle import CANCEL_S, RayJobHandle
 from rayad.actors.driver.termination import OF_THIS_PROCESS
@@ -30,6 +31,7 @@ from rayad.actors.job import JobInput, JobProgress, JobState, JobStatistics, Res
 from rayad.actors.lead.failure import failure_of
 from rayad.actors.plane.protocol import replica_name
 from rayad.actors.process import unwaited
+from rayad.actors.process.epoch_ticks import lengths_of
 from rayad.actors.replica.user_errors import restarts_of
 from rayad.actors.store.keeper_files import KeeperFiles
 from rayad.autoscale import ScalingProgress
@@ -152,6 +154,7 @@ class RayJob(RayJobHandle):
             )
         )
         _OWNED.add(self)
+        self._ticker = EpochTicker(self.name, lengths_of(self.plan), self.input)
         if kept is None:
             unwaited.OF_THIS_PROCESS.watch(self)
         threading.Thread(target=self._watch, name="rayad-coordinator", daemon=True).start()
@@ -226,6 +229,7 @@ class RayJob(RayJobHandle):
         return outcome
 
     def _on_over(self) -> None:
+        self._ticker.end()
         self._feed.close()
         self._kill_coordinator()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import time as clock
 from collections.abc import Callable
@@ -76,7 +77,7 @@ class Workplace:
         gated = gated_edges(plan) if config.failures.recovery == "upstream" else frozenset()
         parking = partial(Parked, int(config.spill_memory_bytes), partial(SpillFile, config.spill_directory))
         working = self._tell_working if isolated is not None else None
-        waits: dict[str, Any] = {"room": self.sender.room, "gated": gated, "parking": parking}
+        waits: dict[str, Any] = {"room": self.sender.room, "gated": gated, "parking": parking, "moment": partial(dt.datetime.now, dt.UTC)}
         self.core = ReplicaCore(plan, self.stage, replica, clock=clock.perf_counter, isolated=isolated, working=working, **waits)
         self.core.outputs.batch_rows = config.batch_rows
         self.ends.attach(self.core)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Protocol
 
 from rayad.actors.job import JobInput, Probe, SavedEpochs, no_snapshots, not_saved, took_nothing
 from rayad.actors.local.network import Network, Where
 from rayad.actors.local.snapshots import LocalSnapshots
 from rayad.progress import DataflowError, InternalError, Timestamp
+
+PAUSE_S = 1e-6
+"""Beyond a deadline, so that it has passed when a pause until then is over."""
 
 
 class Stepped(Protocol):
@@ -19,6 +23,8 @@ class Stepped(Protocol):
     snapshots: LocalSnapshots | None
 
     def step(self) -> bool: ...
+
+    def step_or_pause(self, most_s: float = math.inf) -> bool: ...
 
     def now_s(self) -> float: ...
 
@@ -125,6 +131,7 @@ class LocalProbe(Probe):
     def _wait(self, epoch: int, timeout_s: float | None) -> bool:
         deadline_s = None if timeout_s is None else self._job.now_s() + timeout_s
         while not self.complete(epoch):
-            if (deadline_s is not None and self._job.now_s() > deadline_s) or not self._job.step():
+            left_s = math.inf if deadline_s is None else deadline_s - self._job.now_s()
+            if left_s < 0 or not self._job.step_or_pause(left_s + PAUSE_S):
                 return False
         return True

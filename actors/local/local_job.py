@@ -10,6 +10,7 @@ It is long because it is both a shell of :class:`JobLeader`, which carries out e
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 import random
 import time
@@ -33,6 +34,7 @@ from rayad.actors.local.results import only_a_snapshot_goes_on, progress_of, pub
 from rayad.actors.local.snapshots import LocalSnapshots
 from rayad.actors.plane.protocol import replica_name
 from rayad.actors.process import unwaited
+from rayad.actors.process.epoch_ticks import EpochTicks, lengths_of
 from rayad.actors.replica.core import ReplicaCore
 from rayad.actors.replica.user_errors import restarts_of, sign_of
 from rayad.actors.status.journal import Journal
@@ -40,6 +42,7 @@ from rayad.actors.status.taking import StatusTaker
 from rayad.actors.store.job_store import JobStore, NothingWhole
 from rayad.dataflow.config import RunConfig, ScalingConfig, check_timeout, configured, not_changed_locally
 from rayad.dataflow.plan import Plan
+from rayad.dataflow.records.event_times import EPOCH_UTC
 from rayad.dataflow.records.users_line import users_level
 from rayad.dataflow.streams.flow import Dataflow
 from rayad.progress import (
@@ -84,7 +87,7 @@ class LocalJob(Job):
         super().__init__(run.name or flow.name)
         self.seed = seed
         self.asked = layouts.asked_of(plan)
-        self.network = Network(plan, run, random.Random(seed), check_records=check_records)
+        self.network = Network(plan, run, random.Random(seed), check_records=check_records, moment=self._moment)
         self.snapshots: LocalSnapshots | None = None
         self.rescaling: LocalRescale | None = None
         self._clock = clock
@@ -102,6 +105,7 @@ class LocalJob(Job):
         self._result: Result | None = None
         self._began_s = self.now_s()
         self._inputs: dict[str, LocalInput] = {}
+        self._ticks = EpochTicks(lengths_of(plan), self._began_s)
         self._stopping = False
         self._sources = SourcesOfJob(plan)
         try:
@@ -320,6 +324,11 @@ class LocalJob(Job):
         """The clock that intervals and timeouts are measured with: the only thing here that does not follow from the seed."""
         return self._clock() + self._skipped_s
 
+    def _moment(self) -> dt.datetime:
+        if self._clock is time.monotonic:
+            return dt.datetime.now(dt.UTC)
+        return EPOCH_UTC + dt.timedelta(seconds=self.now_s())
+
     def pause(self, seconds: float) -> None:
         """Let so much time pass. A clock that was given is moved on instead of waiting."""
         if self._clock is time.monotonic:
@@ -339,6 +348,7 @@ class LocalJob(Job):
         """
         self.raise_if_over()
         network = self.network
+        self._tick()
         items = network.ready.items
         event: Any = None
         try:
@@ -363,6 +373,24 @@ class LocalJob(Job):
             network.steps += 1
             return True
         return False
+
+    def _tick(self) -> None:
+        """Advance the inputs whose epochs follow the clock."""
+        if self._ticks.due_in_s(now_s := self.now_s()) == 0.0:
+            for name in self._ticks.take_due(now_s):
+                if not self.input(name).tick():
+                    self._ticks.drop(name)
+
+    def step_or_pause(self, most_s: float = math.inf) -> bool:
+        """One step, or where nothing can move, time passes until an input advances by itself, ``most_s`` at the most. False: nothing will
+        move however long one waits."""
+        if self.step():
+            return True
+        due_in_s = self._ticks.due_in_s(self.now_s())
+        if due_in_s is None:
+            return False
+        self.pause(min(due_in_s, most_s))
+        return True
 
     def _whose(self, event: Any) -> str | None:
         """The replica that an event happens at; None: the coordinator or the progress core, or nobody has to know."""
@@ -487,6 +515,8 @@ class LocalJob(Job):
         deadline_s = None if timeout_s is None else self.now_s() + timeout_s
         network = self.network
         try:
+            if any(not self.input(name).closed for name in lengths_of(self.plan)):
+                raise cannot_move(self)  # epochs would go on and on
             while self.step():
                 if self.snapshots is not None and network.steps % LOOKS_EVERY_STEPS == 0 and only_a_snapshot_goes_on(network):
                     break

@@ -9,6 +9,7 @@ It is long because it is one state: every queue of a job, and the set of the eve
 
 from __future__ import annotations
 
+import datetime as dt
 import pickle
 import random
 from collections import deque
@@ -185,9 +186,19 @@ class Network:
         config: of the run.
         chance: the seeded generator.
         check_records: whether batches that several functions see are watched for changes.
+        moment: what the vertices' clock says.
     """
 
-    def __init__(self, plan: Plan, config: RunConfig, chance: random.Random, *, check_records: bool = True) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        config: RunConfig,
+        chance: random.Random,
+        *,
+        check_records: bool = True,
+        moment: Callable[[], dt.datetime] | None = None,
+    ) -> None:
+        self._moment = moment
         self.plan = plan
         self.config = config
         self.random = chance
@@ -244,7 +255,8 @@ class Network:
         ends = self.ends[at] = ChannelEnds(DequeCarrier(self, at), plan or self.plan, stage.id, replica, self.config)
         ends.sender.held_up = partial(self._on_held_up, at)
         parking = partial(Parked, int(self.config.spill_memory_bytes), partial(SpillFile, self.config.spill_directory))
-        core = self.cores[at] = ReplicaCore(plan or self.plan, stage, replica, room=ends.sender.room, gated=self.gated, parking=parking)
+        options: dict[str, Any] = {"gated": self.gated, "parking": parking, "moment": self._moment}
+        core = self.cores[at] = ReplicaCore(plan or self.plan, stage, replica, room=ends.sender.room, **options)
         ends.attach(core)
         core.outputs.watch_records(self._shared.get(stage.id, {}))
         core.outputs.batch_rows = self.config.batch_rows

@@ -9,6 +9,7 @@ The module is long because activations, snapshots and changes of layout all chan
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, NoReturn, Protocol
@@ -66,6 +67,7 @@ class ReplicaCore(VertexContext):
         room: for "rebalance" edges: (edge, replica) -> how much room that channel has; the largest wins.
         gated: edges on which a batch waits until its time is complete (see :mod:`rayad.actors.replica.upstream`).
         clock: seconds, for :attr:`doing`; needed only where its start is read.
+        moment: what :meth:`rayad.Vertex.now` gives; needed only by vertices that ask for it.
         parking: makes the place for batches that wait for their time.
         isolated, working: see :class:`Outputs`.
     """
@@ -79,11 +81,13 @@ class ReplicaCore(VertexContext):
         room: Callable[[int, int], int] | None = None,
         gated: frozenset[int] = frozenset(),
         clock: Callable[[], float] = lambda: 0.0,
+        moment: Callable[[], dt.datetime] | None = None,
         parking: Callable[[], Parked] = Parked,
         isolated: Callable[[Element], Element | None] | None = None,
         working: Callable[[str], None] | None = None,
     ) -> None:
         self._clock = clock
+        self._moment = moment or super().now
         self.doing: tuple[str, Timestamp | None, float] | None = None
         """The callback that runs, its time, and since when; None between activations. Any thread may read it."""
         self.plan = plan
@@ -558,6 +562,7 @@ class ReplicaCore(VertexContext):
         if frontier:
             front = min(frontier, key=Timestamp.sort_key)
             if self.hold < front:
+                self._call_end("on_advance", self.vertex.on_advance, self.hold)
                 self.change(self.stage.capability_location, self.hold, -1)
                 self.change(self.stage.capability_location, front, 1)
                 self.hold = front
@@ -567,15 +572,19 @@ class ReplicaCore(VertexContext):
         # Which frontiers were seen depends on timing; the time at which the inputs ended and the last time consumed do not.
         ends = [time for time in (self._latest, self.view.end) if time is not None and self.hold < time]
         last = max(ends, key=Timestamp.sort_key, default=self.hold)
-        self._now = last
-        self.doing = ("on_end", last, self._clock())
-        try:
-            self.vertex.on_end(last)
-        except Exception as error:
-            self._fail("on_end", last, error)
-        self._now = self.doing = None
+        self._call_end("on_end", self.vertex.on_end, last)
         self.change(self.stage.capability_location, self.hold, -1)
         self.hold, self._has_spoken = None, True
+
+    def _call_end(self, name: str, callback: Callable[[Timestamp], None], time: Timestamp) -> None:
+        """Let an EndVertex use its right to send at ``time``."""
+        self._now = time
+        self.doing = (name, time, self._clock())
+        try:
+            callback(time)
+        except Exception as error:
+            self._fail(name, time, error)
+        self._now = self.doing = None
 
     # -- sources -----------------------------------------------------------------------
     def source_step(self) -> bool | None:
@@ -644,6 +653,10 @@ class ReplicaCore(VertexContext):
             self.input_epoch = None
 
     # -- what a vertex may do ------------------------------------------------------------
+    def now(self) -> dt.datetime:
+        """See :meth:`rayad.Vertex.now`."""
+        return self._moment()
+
     def send_by(self, edge: int, batch: Any, time: Timestamp) -> None:
         """See :meth:`rayad.Vertex.send_by`."""
         if self._now is None or not _comparable(time, self.stage.depth) or not self._now <= time:

@@ -14,6 +14,7 @@ from typing import Any
 
 from rayad.actors.replica.parked import Parked
 from rayad.dataflow.logical_graph import PartitionKind
+from rayad.dataflow.operators.processing_time import EpochClock
 from rayad.dataflow.plan import Plan
 from rayad.dataflow.source import Source
 from rayad.progress import JobTracker, Timestamp
@@ -53,6 +54,8 @@ def region_of(plan: Plan, failed: Collection[int]) -> Region | str:
     for stage in plan.stages:
         if stage.id in stages and isinstance(stage.op, Source) and not stage.op.same_epochs:
             return f"{stage.name!r} may read the same records in other epochs"
+        if stage.id in stages and getattr(stage.op, "cls", None) is EpochClock:
+            return f"{stage.name!r} would give records that come again other moments"
     edges = frozenset(edge.id for edge in plan.edges if edge.source in stages and edge.target not in stages)
     for edge in plan.edges:
         if edge.id in edges and edge.partition is PartitionKind.REBALANCE and plan.stage(edge.target).parallelism > 1:

@@ -29,7 +29,7 @@ Made = list[tuple[str, str | int]]
 """Names of columns, and of what each is made: the name of a column, or the number of an expression."""
 
 
-class _OfFields(Element):
+class OfFields(Element):
     """A step over records whose fields have names."""
 
     can_repeat = True
@@ -73,7 +73,7 @@ class _OfFields(Element):
         """The same for dicts, at least one."""
 
 
-class Where(_OfFields):
+class Where(OfFields):
     """The records for which an expression is true; it is false or null for the others."""
 
     base = "filter"
@@ -128,7 +128,7 @@ class Widen(Element):
             ) from error
 
 
-class Projection(_OfFields):
+class Projection(OfFields):
     """Records with other fields."""
 
     @abstractmethod
@@ -200,7 +200,13 @@ class WithColumns(Projection):
         return [*((name, self.numbers.get(name, name)) for name in names), *(pair for pair in self.numbers.items() if pair[0] not in names)]
 
 
-class WithArrivalTime(_OfFields):
+def require_free(what: str, column: str, names: Collection[str]) -> None:
+    """Raise DataflowError where a record has a field of the name that is to be added."""
+    if column in names:
+        raise DataflowError(f"{what}: there is a column {column!r} among {list(names)}: give another name, or drop it first")
+
+
+class WithArrivalTime(OfFields):
     """All columns, and the moment at which the batch came here, by the clock of this machine."""
 
     base = "with_arrival_time"
@@ -213,20 +219,16 @@ class WithArrivalTime(_OfFields):
         self.now = now
 
     def of_columns(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        self._require_free(batch.schema.names)
+        require_free(self.base, self.name, batch.schema.names)
         moments = pa.array([self.now()] * batch.num_rows, ARRIVAL)
         return pa.RecordBatch.from_arrays([*batch.columns, moments], schema=batch.schema.append(pa.field(self.name, ARRIVAL)))
 
     def of_rows(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         moment = self.now()
         for row in rows:
-            self._require_free(row)
+            require_free(self.base, self.name, row)
         return [{**row, self.name: moment} for row in rows]
 
-    def _require_free(self, names: Collection[str]) -> None:
-        if self.name in names:
-            known = list(names)
-            raise DataflowError(f"with_arrival_time: there is a column {self.name!r} among {known}: give another name, or drop it first")
 
 
 class Rename(Projection):
@@ -266,7 +268,7 @@ class Drop(Projection):
         return [(name, name) for name in names if name not in self.names]
 
 
-class Unnest(_OfFields):
+class Unnest(OfFields):
     """The fields of structs in the place of the column that has them; a null has null in each."""
 
     base = "unnest"
@@ -322,7 +324,7 @@ class Unnest(_OfFields):
             )
 
 
-class Explode(_OfFields):
+class Explode(OfFields):
     """A record for each item of a list, in the place of the list; ``outer``: of no items, and of null, one record with null."""
 
     base = "explode"

@@ -79,9 +79,14 @@ class Dataflow:
         lists = [as_items(items, f"epoch {i}") for i, items in enumerate(epochs)]
         return self.source(ItemsSource(lists, batch_rows, parts), name=name, base="epochs")
 
-    def input(self, name: str) -> Stream:
-        """A live input, fed by ``job.input(name)``."""
-        node = self.graph.add(NodeKind.INPUT, 0, name=name, base="input", op=LiveInput())
+    def input(self, name: str, *, epoch_s: float | None = None) -> Stream:
+        """A live input, fed by ``job.input(name)``.
+
+        ``epoch_s``: it advances to the next epoch by itself each so many seconds, whether records come or not, in the process that feeds
+        the job; so results come, and windows of :meth:`Stream.with_processing_time` fire, without ``advance_to``. None: only as it is told.
+        """
+        length_s = None if epoch_s is None else arguments.number(epoch_s, f"flow.input({name!r}, epoch_s)")
+        node = self.graph.add(NodeKind.INPUT, 0, name=name, base="input", op=LiveInput(length_s))
         return Stream(self, node.id)
 
     def from_arrow(self, table: Any, *, epoch: str | None = None, name: str | None = None, **options: Unpack[opt.FromArrow]) -> Stream:

@@ -176,8 +176,10 @@ def _widest(name: str, streams: Sequence[Stream], schemas: Sequence[pa.Schema]) 
 
 def not_repeatable(graph: LogicalGraph) -> list[str]:
     """What does not depend on its records alone; a line each."""
-    steps = [node for node in graph.nodes if node.kind is NodeKind.STATELESS and node.op.not_repeatable]
-    return [f"not repeatable: {node.name!r} ({node.where}) gives what depends on {node.op.not_repeatable}" for node in steps]
+    of = {node.id: node.op.not_repeatable for node in graph.nodes if node.kind is NodeKind.STATELESS}
+    of |= {node.id: getattr(getattr(node.op, "cls", None), "not_repeatable", "") for node in graph.nodes if node.kind is NodeKind.VERTEX}
+    steps = [node for node in graph.nodes if of.get(node.id)]
+    return [f"not repeatable: {node.name!r} ({node.where}) gives what depends on {of[node.id]}" for node in steps]
 
 
 def rows_begin(graph: LogicalGraph) -> list[str]:

@@ -321,9 +321,26 @@ class Stream(Advising):
         *processing time* (``assign_timestamps(column)``). Records are dicts or columns.
 
         It is not repeatable: what is read again after a failure has another arrival, though each record is still in exactly one window.
-        Windows fire as records of later epochs arrive, not by the clock alone. Where a source has a time of its own, as Kafka has, take it.
+        Windows fire as records of later epochs arrive, not by the clock alone; by the clock they do with :meth:`with_processing_time`.
+        Where a source has a time of its own, as Kafka has, take it.
         """
         return self._stateless("with_arrival_time", WithArrivalTime(column, hooks.call("arrival_clock")), name)
+
+    def with_processing_time(self, column: str = "processed_at", *, name: str | None = None) -> Stream:
+        """All columns, and the moment at which the record's epoch was complete, in UTC, which is then its event time: windows and timers
+        behind it are in *processing time*, and fire by the clock, also while no record comes.
+
+        Call it last before ``key_by`` and ``window`` or ``process``; no ``assign_timestamps`` is needed. Records are dicts or columns. No
+        record is ever late, and all replicas agree: one of them reads the clock as each epoch is complete, and the records of an epoch
+        have one moment. So the clock is as fine as the epochs, and stands still while they do: give ``flow.input(name, epoch_s=0.05)``,
+        or a source whose epochs follow the clock, as Kafka's do. A machine's clock that is set back stands still until it is there again.
+
+        It is not repeatable: records that are read again after a failure have another moment, though each is still counted once.
+        Source: processing time as Flink and Beam have it, made a function of the epoch (docs/decisions/078-processing-time.md).
+        """
+        from rayad.dataflow.streams.processing import processing_time
+
+        return processing_time(self, column, name)
 
     def rename(self, names: Mapping[str, str], *, name: str | None = None) -> Stream:
         """Columns under other names: ``rename({"old": "new"})``; their order stays."""

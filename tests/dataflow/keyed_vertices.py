@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 import pickle
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from rayad.dataflow.operators.keys.key_first import KeyFirst, pairs_of
 from rayad.dataflow.operators.lag import Lag
 from rayad.dataflow.operators.latest import Latest
 from rayad.dataflow.operators.process import KeyedProcess, Process, ProcessContext
+from rayad.dataflow.operators.processing_time import StampRecords, TagBatches
 from rayad.dataflow.operators.state.contents import originals
 from rayad.dataflow.operators.state.vertex_tables import tables_in
 from rayad.dataflow.operators.stateful_map import StatefulMap
@@ -39,6 +41,7 @@ from rayad.dataflow.operators.windows.late_records import LateRecords, LateSessi
 from rayad.dataflow.operators.windows.told_times import TellTimes
 from rayad.dataflow.operators.windows.updating import UpdatingWindows
 from rayad.dataflow.operators.windows.watermark_rules import WatermarkRule
+from rayad.dataflow.records.event_times import EPOCH_UTC
 from rayad.dataflow.records.selectors import KeySelector, ValueSelector, whole_record
 from rayad.dataflow.vertex import Vertex
 from rayad.dataflow.windows import AsOf, Counted
@@ -315,6 +318,24 @@ def _process() -> Keyed:
     return Keyed("KeyedProcess", lambda: KeyedProcess(Counts, (2,)), steps, _process_view, frozenset({1}))
 
 
+def _stamped(form: str) -> Keyed:
+    """Batches have a few tags; readings come to all replicas, those of later epochs perhaps smaller."""
+    element = TagBatches("at")
+
+    def batch(numbers: list[int], tag: int, columns: bool) -> tuple[int, Any]:
+        rows = [{"v": number} for number in numbers]
+        element.turn = tag
+        return 0, element.apply(pa.RecordBatch.from_pylist(rows) if columns else rows)
+
+    kinds = st.sampled_from([True] * FORMS[form][0] + [False] * FORMS[form][1])
+    batches = st.builds(batch, st.lists(st.integers(0, 2), min_size=1, max_size=4), st.integers(0, 30), kinds)
+    moments = st.integers(0, 90).map(lambda second: EPOCH_UTC + dt.timedelta(seconds=second))
+    readings = st.tuples(st.just(1), st.lists(moments, min_size=1, max_size=2))
+    first = [batch([7, 8], 5, FORMS[form][0]), (1, [EPOCH_UTC + dt.timedelta(seconds=9)])]
+    steps = partial(steps_with, st.one_of(batches, batches, readings), first=first)
+    return Keyed(f"StampRecords, {form}", lambda: StampRecords("at"), steps, lambda vertex: vertex.readings.latest, frozenset({1}))
+
+
 def _counted(aggregator: str) -> Keyed:
     made = windows.AGGREGATORS[aggregator]
     element = PlaceRows(windows.KEY, windows.TIMES, None)
@@ -410,6 +431,7 @@ ALL = [
     *(_table(kind, keys_end) for kind in (TableChanges, TableAtEnd) for keys_end in (False, True)),
     *(_table(TableEvery, keys_end, every) for keys_end in (False, True) for every in (1, 3)),
     _process(),
+    *(_stamped(form) for form in FORMS),
     *(_counted(aggregator) for aggregator in windows.AGGREGATORS),
     _join_that_ends(),
     _keys_end(
