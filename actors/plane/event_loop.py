@@ -78,7 +78,7 @@ class PlaneLoop:
         self._is_lively = False  # whether the last wait was shorter than spin_s: then the next one may well be, too
         self._authentication_timeout_s = authentication_timeout_s
         self._instance = _secrets.token_bytes(INSTANCE_BYTES)
-        self._new_handshake(None)  # checks the secret
+        self._new_handshake(None, "unix")  # checks the secret
         self._peers: dict[str, Peer] = {}
         self._links: dict[int, Link] = {}
         self._reconnect_s = reconnect_s
@@ -382,7 +382,11 @@ class PlaneLoop:
             state = self._peers[name] = Peer(name, self.incarnation)
         return state
 
-    def _new_handshake(self, server: str | None) -> Handshake:
+    def _is_sealed(self, transport: str) -> bool:
+        """Whether frames of such a link are encrypted; those of a Unix socket stay in this machine."""
+        return self._seals and transport == "tcp"
+
+    def _new_handshake(self, server: str | None, transport: str) -> Handshake:
         state = self._peers.get(server) if server is not None else None
         return Handshake(
             secret=self._secret,
@@ -396,6 +400,7 @@ class PlaneLoop:
             admit=self._admit,
             received=state.received if state is not None else 0,
             resumes=state is not None and state.until_s is not None,
+            seals=self._is_sealed(transport),
         )
 
     def _objection(self, peer: str, incarnation: int, instance: bytes, resumes: bool = False) -> str:
@@ -429,7 +434,7 @@ class PlaneLoop:
             except OSError:  # it is gone already
                 sock.close()
                 continue
-            link = Link(sock, transport, self._new_handshake(None), time.monotonic() + self._authentication_timeout_s)
+            link = Link(sock, transport, self._new_handshake(None, transport), time.monotonic() + self._authentication_timeout_s)
             self._links[link.fd] = link
             if len(self._unproven) >= UNPROVEN_MAX:
                 self._make_room()
@@ -442,19 +447,19 @@ class PlaneLoop:
             raise ProtocolError(f"plane {self.name!r} is closed; it cannot connect to {peer!r}")
         if peer == self.name:
             raise ConfigError(f"plane {self.name!r} cannot connect to itself; deliver locally")
-        handshake = self._new_handshake(peer)
-        hello = handshake.start()
+        check_name(peer)
         try:
             sock, transport = open_connection(address)
         except BlockingIOError:
             raise
         except OSError as error:
             raise ConnectFailed(f"{self.name!r} cannot connect to {peer!r}: {error.strerror or error}; is that process alive?") from None
+        handshake = self._new_handshake(peer, transport)
         link = Link(sock, transport, handshake, deadline_s)
         link.address = address
         self._links[link.fd] = link
         self._pending.add(link)
-        link.enqueue(hello)
+        link.enqueue(handshake.start())
         self._watch(link, READABLE | WRITABLE)  # writable means connected
         return link
 
@@ -502,7 +507,7 @@ class PlaneLoop:
         link.handshake = None
         link.peer = handshake.peer
         opener: Opener | None = None
-        if self._seals and link.transport == "tcp":
+        if self._is_sealed(link.transport):
             mine, theirs = handshake.keys(KEY_BYTES)
             link.sealer, opener = Sealer(mine, allocate), Opener(theirs, link.peer, allocate)
         link.parser = FrameParser(link.peer, allocate=allocate, opener=opener)

@@ -2,13 +2,14 @@
 
 Every message is a u16 length and a body::
 
-    client: magic, nonce_c, instance_c, incarnation_c, received_c, resumes_c, client name, server name
-    server: nonce_s, instance_s, incarnation_s, 0, 0
+    client: magic, nonce_c, instance_c, incarnation_c, received_c, flags_c, client name, server name
+    server: nonce_s, instance_s, incarnation_s, 0, flags_s
     client: HMAC-SHA256(secret, "rayad connect", transcript)
     server: verdict, received_s, HMAC-SHA256(secret, "rayad verdict", verdict, received_s, transcript)
 
-``received``: how many frames of the other side have arrived, so that it sends the rest again; ``resumes``: the connection replaces one
-that was lost. The server sends its own ``received``, and gives up the old connection, only when the client has proved itself.
+``received``: how many frames of the other side have arrived, so that it sends the rest again; ``flags``: ``RESUMES``, the connection
+replaces one that was lost; ``SEALS``, this side encrypts its frames, of which the server refuses a client that differs. The server sends
+its own ``received``, and gives up the old connection, only when the client has proved itself.
 
 The transcript holds the job, both names, instances, incarnations, nonces and what the client has received, each with its length.  So a
 proof is good for one connection of one job between two named planes, and one side's proof is never the other's (no reflection).  The
@@ -28,7 +29,7 @@ from enum import Enum
 
 from rayad.progress import ConfigError, ProtocolError
 
-MAGIC = b"RAYAD\x03\r\n"
+MAGIC = b"RAYAD\x04\r\n"
 NONCE_BYTES = 32
 INSTANCE_BYTES = 16
 NAME_BYTES_MAX = 512
@@ -36,7 +37,8 @@ MESSAGE_BYTES_MAX = 2048
 SECRET_BYTES_MIN = 16
 
 _LENGTH = struct.Struct("<H")
-_IDENTITY = struct.Struct(f"<{NONCE_BYTES}s{INSTANCE_BYTES}sIQ?")
+RESUMES, SEALS = 1, 2
+_IDENTITY = struct.Struct(f"<{NONCE_BYTES}s{INSTANCE_BYTES}sIQB")
 _RECEIVED = struct.Struct("<Q")
 
 
@@ -74,6 +76,7 @@ class Handshake:
         admit: Callable[[str, bytes, bool], int] | None = None,
         received: int = 0,
         resumes: bool = False,
+        seals: bool = False,
     ) -> None:
         if len(secret) < SECRET_BYTES_MIN:
             raise ConfigError(f"the job's secret has {len(secret)} bytes, at least {SECRET_BYTES_MIN} are needed: secrets.token_bytes(32)")
@@ -81,7 +84,8 @@ class Handshake:
         self._secret = secret
         self._job = job.encode()
         self._name = name
-        self._mine = _IDENTITY.pack(nonce, instance, incarnation, received, resumes)
+        self._mine = _IDENTITY.pack(nonce, instance, incarnation, received, RESUMES * resumes | SEALS * seals)
+        self._seals = seals
         self._judge = judge or (lambda peer, incarnation, instance, resumes: "")
         self._admit = admit or (lambda peer, instance, resumes: 0)
         self._is_client = server is not None
@@ -92,7 +96,7 @@ class Handshake:
         self.peer_incarnation = -1
         self.peer_instance = b""
         self.peer_received = 0
-        self.peer_resumes = False
+        self.peer_resumes = self._peer_seals = False
         self.rest = b""
 
     @property
@@ -169,7 +173,7 @@ class Handshake:
     def _on_proof(self, body: bytes) -> bytes:
         if not hmac.compare_digest(body, self._proof(b"rayad connect", b"")):
             raise ProtocolError(f"a client that calls itself {self.peer!r} has another secret or is of another job: its proof is wrong")
-        verdict = self._judge(self.peer, self.peer_incarnation, self.peer_instance, self.peer_resumes).encode()[:1024]
+        verdict = (self._differs() or self._judge(self.peer, self.peer_incarnation, self.peer_instance, self.peer_resumes)).encode()[:1024]
         received = 0 if verdict else self._admit(self.peer, self.peer_instance, self.peer_resumes)
         self.phase = Phase.DONE
         told = _field(verdict) + _RECEIVED.pack(received)
@@ -190,9 +194,17 @@ class Handshake:
 
     def _learn(self, identity: bytes) -> None:
         self._theirs = identity
-        _, self.peer_instance, self.peer_incarnation, received, self.peer_resumes = _IDENTITY.unpack(identity)
+        _, self.peer_instance, self.peer_incarnation, received, flags = _IDENTITY.unpack(identity)
+        self.peer_resumes, self._peer_seals = bool(flags & RESUMES), bool(flags & SEALS)
         if not self._is_client:
             self.peer_received = received
+
+    def _differs(self) -> str:
+        """Why the two sides could not read each other's frames; empty: they can."""
+        if self._seals == self._peer_seals:
+            return ""
+        sealed, clear = (self._name, self.peer) if self._seals else (self.peer, self._name)
+        return f"{sealed!r} encrypts its frames and {clear!r} does not: RunConfig(encrypt=...) must be the same in all processes of a job"
 
     def _proof(self, label: bytes, verdict: bytes) -> bytes:
         me, peer = self._name.encode(), self.peer.encode()

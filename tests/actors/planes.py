@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -43,3 +44,22 @@ def joined(transport: str = "unix", **changes: Any) -> Iterator[tuple[Plane, Pla
         yield a, b
         for plane in (a, b):
             plane.close(linger_s=0)
+
+
+@contextmanager
+def served(plane: Plane) -> Iterator[None]:
+    """Poll a plane in a thread."""
+    stop = threading.Event()
+
+    def serve() -> None:
+        while not stop.is_set():
+            plane.poll(None)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        plane.wakeup()
+        thread.join()

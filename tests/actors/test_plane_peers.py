@@ -6,10 +6,7 @@ import pickle
 import socket
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -17,30 +14,11 @@ import pytest
 from rayad.actors.plane import event_loop
 from rayad.actors.plane.event_loop import UNPROVEN_MAX
 from rayad.actors.plane.handshake import MESSAGE_BYTES_MAX, Handshake, Phase, Refused
-from rayad.actors.plane.plane import ConnectFailed, Plane
+from rayad.actors.plane.plane import ConnectFailed
 from rayad.progress import ConfigError, ProtocolError
-from tests.actors.planes import SECRET, join, joined, new_plane, pump
+from tests.actors.planes import SECRET, join, joined, new_plane, pump, served
 
 both_transports = pytest.mark.parametrize("transport", ["unix", "tcp"])
-
-
-@contextmanager
-def served(plane: Plane) -> Iterator[None]:
-    """Poll a plane in a thread."""
-    stop = threading.Event()
-
-    def serve() -> None:
-        while not stop.is_set():
-            plane.poll(None)
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        plane.wakeup()
-        thread.join()
 
 
 @pytest.mark.parametrize("transport", ["unix", "tcp"])

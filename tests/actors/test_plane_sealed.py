@@ -11,12 +11,24 @@ import pytest
 
 from rayad.actors.plane.event_loop import allocate
 from rayad.actors.plane.frames import HEADER, HEADER_BYTES, TAG_BYTES, Frame, FrameParser
-from rayad.actors.plane.plane import Address, Plane
+from rayad.actors.plane.plane import Address, ConnectFailed, Plane
 from rayad.actors.plane.seal import KEY_BYTES, Opener, Sealer
 from rayad.progress import ProtocolError
-from tests.actors.planes import joined, new_plane, pump
+from tests.actors.planes import join, joined, new_plane, pump, served
 
 KEY = bytes(range(KEY_BYTES))
+
+
+@pytest.mark.parametrize("seals", [(True, False), (False, True)])
+def test_planes_that_disagree_about_encryption_say_so_and_do_not_connect(seals: tuple[bool, bool]) -> None:
+    with new_plane("a", seals=seals[0]) as a, new_plane("b", seals=seals[1]) as b:
+        address = b.listen()
+        sealed, clear = ("a", "b") if seals[0] else ("b", "a")
+        said = f"'b' refused the connection: {sealed!r} encrypts its frames and {clear!r} does not: RunConfig"
+        with served(b), pytest.raises(ConnectFailed, match=said):
+            a.connect("b", address.without_unix())
+        assert not b.connected("a")
+        join(a, b, address)  # a Unix socket needs no seal
 
 
 class Relay:
