@@ -42,7 +42,7 @@ def test_timers_and_windows_fire_in_silence_and_count_once_when_processes_are_ki
     silent.collect("silent")
     job = flow.submit(surviving(tmp_path / "store", failures=5), runtime="ray", parallelism=2)
     clicks = job.input("clicks")
-    for turn, victim in enumerate((None, "replica", "coordinator")):
+    for turn, victim in enumerate((None, "VertexActor", "Coordinator")):
         clicks.send([{"user": f"{turn}-{number % 3}"} for number in range(9)])
         if victim is not None:
             wait_for_snapshots(tmp_path / "store", "silence", 1)
