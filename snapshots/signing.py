@@ -81,7 +81,7 @@ class Signer:
         """
         if self._secret is None:
             return _sum(hashlib.sha256(), text)
-        context = b"".join(_field(each) for each in (_NAME, kind.value.encode(), job.encode(), place.encode()))
+        context = _field(_NAME) + b"".join(_field(each.encode("utf-8", "surrogatepass")) for each in (kind.value, job, place))
         return _sum(hmac.new(hmac.digest(self._secret, context, "sha256"), digestmod=hashlib.sha256), text)
 
     def is_of(self, signature: bytes, kind: Kind, job: str, place: str, text: Iterable[bytes]) -> bool:

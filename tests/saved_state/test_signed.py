@@ -147,6 +147,14 @@ def test_a_signed_manifest_under_another_number_is_refused(tmp_path: Path) -> No
     assert str(caught.value) == f"000000000007/manifest.json in '{path.parent}' {WRONG}"
 
 
+def test_a_manifest_whose_job_is_no_text_is_refused_as_others(tmp_path: Path) -> None:
+    path = saved(tmp_path, SECRET)
+    (path / "manifest.json").write_text(json.dumps({"manifest": '{"job": "\\ud800"}', "signature": "00" * 32, "rule": 2}))
+    with pytest.raises(rd.SnapshotError) as caught:
+        rd.read_state(path, "count", secret=SECRET)
+    assert str(caught.value) == f"000000000002/manifest.json in '{path.parent}' {WRONG}"
+
+
 def test_a_store_of_another_job_is_resumed_only_where_that_is_asked_for(tmp_path: Path) -> None:
     saved(tmp_path, SECRET)
     shutil.copytree(tmp_path / "saved", tmp_path / "other")
