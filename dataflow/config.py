@@ -55,7 +55,9 @@ class SnapshotConfig:
             local runtime a number above 0 says that it may happen; the seed draws when.
         keep: how many snapshots stay in the store, with those that they build on; savepoints are kept besides.
         failures_max: so many attempts in a row that were given up are a failure (`FailureConfig`); None: the job runs on without snapshots.
-        secret: parts and manifests carry an HMAC with this key instead of a checksum, and others are refused.
+        secret: signs manifests and what the keeper of a detached job keeps, for this job and for the place where each lies; others are
+            refused, unsigned ones too (docs/deployment.md).
+        signed_for: the name of another job whose signed snapshots are taken for this job's: its store was copied here, or it was renamed.
     """
 
     interval_s: float | Literal["auto"] | None = None
@@ -64,6 +66,7 @@ class SnapshotConfig:
     keep: int = 2
     failures_max: int | None = None
     secret: bytes | None = field(default=None, repr=False)
+    signed_for: str | None = None
 
     def __post_init__(self) -> None:
         if not (isinstance(self.interval_s, str) and self.interval_s == "auto"):
@@ -72,9 +75,8 @@ class SnapshotConfig:
         _settle(self, arguments.number, "alignment_timeout_s", optional=True, zero=True)
         _settle(self, arguments.whole, "keep", least=1)
         _settle(self, arguments.whole, "failures_max", optional=True, least=1)
-        if self.secret is not None and (not isinstance(self.secret, bytes) or len(self.secret) < 16):
-            kind = type(self.secret).__name__  # and not what it is
-            raise ConfigError(f"SnapshotConfig.secret is of type {kind}: it must be bytes, at least 16 of them, or None")
+        _settle(self, arguments.secret, "secret", optional=True)
+        _settle(self, arguments.text, "signed_for", optional=True)
 
 
 DEATHS_SURVIVED = 10
@@ -380,7 +382,7 @@ USED_LOCALLY: dict[type, frozenset[str]] = {
         "name", "storage_path", "resume", "snapshots", "failures", "key_groups", "window_batches", "window_bytes", "batch_rows",
         "spill_memory_bytes", "spill_directory",
     }),
-    SnapshotConfig: frozenset({"interval_s", "timeout_s", "alignment_timeout_s", "keep", "failures_max", "secret"}),
+    SnapshotConfig: frozenset({"interval_s", "timeout_s", "alignment_timeout_s", "keep", "failures_max", "secret", "signed_for"}),
     FailureConfig: frozenset({
         "max_failures", "survive_errors", "window_s", "delay_s", "delay_max_s", "reset_after_s", "same_error_max", "recovery",
     }),

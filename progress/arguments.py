@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from rayad.progress.errors import DataflowError, RayadError, show
 
 T = TypeVar("T")
+SECRET_BYTES_MIN = 16
 
 
 def whole(
@@ -89,6 +90,14 @@ def choice(value: Any, what: str, *of: str, error: type[RayadError] = DataflowEr
     raise error(f"{what} is {show(value)}: it must be {' or '.join((', '.join(map(repr, of[:-1])), repr(of[-1])))}")
 
 
+def secret(value: Any, what: str, *, error: type[RayadError] = DataflowError, more: str = "") -> bytes:
+    """The key of signatures: bytes, at least 16 of them. The error does not show it."""
+    if isinstance(value, bytes) and len(value) >= SECRET_BYTES_MIN:
+        return value
+    told = f" and {len(value)} bytes long" if isinstance(value, bytes) else ""
+    raise error(f"{what} is of type {type(value).__name__}{told}: it must be bytes, at least {SECRET_BYTES_MIN} of them{more}")
+
+
 def path(value: Any, what: str, *, error: type[RayadError] = DataflowError, more: str = "") -> str:
     """A path or URI as a string, from one or from a ``pathlib.Path``.
 
@@ -113,4 +122,4 @@ def instance(value: Any, what: str, of: type[T], *, error: type[RayadError] = Da
     raise error(f"{what} is {show(value, 60)}: it must be an instance of rd.{of.__name__}{hint}{more}")
 
 
-__all__ = ["choice", "flag", "instance", "number", "path", "seconds_or_none", "text", "whole"]
+__all__ = ["choice", "flag", "instance", "number", "path", "seconds_or_none", "secret", "text", "whole"]

@@ -34,12 +34,14 @@ class ReplicaPart:
         vertex, replica: whose it is.
         files: the vertex's state, a full file and then the increments on it, oldest first; none for a replica without state.
         rest: everything else: notifications, positions, records in flight.
+        epoch: in which a source or live input goes on; of others the least that waits here. None: none, or not told.
     """
 
     vertex: str
     replica: int
     files: tuple[PartFile, ...]
     rest: PartFile | None = None
+    epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,7 @@ class Manifest:
                     int(entry["replica"]),
                     tuple(PartFile(*file) for file in entry["files"]),
                     PartFile(*entry["rest"]) if entry["rest"] is not None else None,
+                    entry.get("epoch"),
                 )
                 for entry in plain["parts"]
             )
@@ -118,6 +121,11 @@ class Manifest:
     def claims(self) -> tuple[int, ...]:
         """The run numbers of the job so far, ascending, the last its own; none where an earlier version has written it."""
         return tuple(self.notes.get("claims", ()))
+
+    @property
+    def store(self) -> str:
+        """The identity of its store: the run that began it; "" where an earlier version has written it."""
+        return str(self.notes.get("store", ""))
 
     @property
     def keeper(self) -> KeeperId | None:

@@ -292,7 +292,7 @@ def begin_run(
         has_begun = has_begun or bool(numbers)
         if not numbers:
             _refuse_if_away(store, job, has_begun=has_begun, is_first=is_first)
-        claims, newest_keeper = store.history()
+        claims, newest_keeper, identity = store.history()
         if keeper is not None and newest_keeper is not None and newest_keeper > keeper:
             raise Superseded(f"job {job!r} was submitted again, and has claimed {store.folder!r}: this submission of it is over")
         try:
@@ -324,10 +324,10 @@ def begin_run(
                 raise
             begun = Manifest(newest + 1, job, graph, key_groups, (), kind="start", run=run, notes=notes)
         else:
-            begun = claim_of(manifest, numbers, claims, graph=graph, run=run, reopens=reopens)
+            begun = claim_of(manifest, numbers, claims, job=job, graph=graph, run=run, reopens=reopens)
             if begun.kind == "start":
                 begun = dataclasses.replace(begun, notes={**begun.notes, **start(manifest)})
-        begun = dataclasses.replace(begun, notes={**begun.notes, "keeper": keeper or newest_keeper})
+        begun = dataclasses.replace(begun, notes={**begun.notes, "keeper": keeper or newest_keeper, "store": identity or run})
         try:
             store.publish(begun, after=newest)
         except StoreAwayError:
@@ -355,7 +355,7 @@ def _refuse_if_away(store: SnapshotStore, job: str, *, has_begun: bool, is_first
 
 
 def claim_of(
-    manifest: Manifest, numbers: list[int], claims: Collection[int], *, graph: Graph, run: str, reopens: Collection[str] = ()
+    manifest: Manifest, numbers: list[int], claims: Collection[int], *, job: str, graph: Graph, run: str, reopens: Collection[str] = ()
 ) -> Manifest:
     """What a run publishes when it resumes from a snapshot that is not the newest of its own: the same parts, under a new number.
 
@@ -376,7 +376,7 @@ def claim_of(
         open_again = {name: [states[name][0], epoch, states[name][2], epoch, epoch] for name, epoch in reopened.items()}
         told |= {"reopened": reopened, "input_states": {**states, **open_again}}
     inherited = {name: note for name, note in manifest.notes.items() if name != "kept"}
-    return dataclasses.replace(manifest, number=number, graph=graph, kind=kind, run=run, notes={**inherited, **told})
+    return dataclasses.replace(manifest, number=number, job=job, graph=graph, kind=kind, run=run, notes={**inherited, **told})
 
 
 __all__ = ["NEVER", "begin_run", "choose", "claim_of", "input_changes", "misfits", "what_would_do"]

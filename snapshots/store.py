@@ -5,8 +5,8 @@ Layout below a folder of a file system of pyarrow's that can create a file if it
     <number, 12 digits>/<vertex>-<replica>-<attempt>.part      pickled by the replica; never read before its checksum holds
     <number, 12 digits>/manifest.json                          written last, in one step
 
-The digest of a part is SHA-256, or HMAC-SHA-256 when the store has a secret; the manifest carries one over itself. A part may be named by
-later manifests (incremental snapshots): it is deleted only when no manifest that is kept names it.
+The digest of a part is SHA-256. A manifest carries one of itself, or its signature where the store has a secret (``signing.py``). A part
+may be named by later manifests (incremental snapshots): it is deleted only when no manifest that is kept names it.
 
 **Who may publish.** Manifests have consecutive numbers, and each number is taken once. A run begins by taking one, its *claim*; the number
 of its claim is its *run number*. From then on an older run that still lives can publish nothing: its next number is taken, or there is a
@@ -26,14 +26,15 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pyarrow import fs
 
-from rayad.progress import SnapshotError, say
+from rayad.progress import SnapshotError, arguments, say
 from rayad.snapshots.create import check_can_create
 from rayad.snapshots.manifest import KeeperId, Manifest, PartFile
 from rayad.snapshots.port import Port
+from rayad.snapshots.signing import RULE, Kind, Signer
 
 MANIFEST = "manifest.json"
 _NUMBER = re.compile(r"\d{12}")
@@ -48,10 +49,13 @@ class Superseded(SnapshotError):
 
 
 class History(NamedTuple):
-    """The run numbers of a job so far, ascending, and the latest keeper of which a coordinator has claimed the store; None: none has."""
+    """The run numbers of a job so far, ascending, the latest keeper of which a coordinator has claimed the store (None: none has), and the
+    store."""
 
     claims: list[int]
     keeper: KeeperId | None
+    store: str
+    """The store's identity: the run that began it; "" where no manifest tells."""
 
 
 class _Standing(NamedTuple):
@@ -69,10 +73,13 @@ class SnapshotStore:
     Args:
         folder: a path, or a URI that pyarrow knows (``s3://bucket/jobs/wordcount``).
         filesystem: with a path on it instead.
-        secret: makes digests HMACs: then nobody without it can make a part that is unpickled.
+        secret: signs manifests: then nobody without it can make a part that is unpickled.
+        jobs: with a secret, whose manifests are read; (): those of any job, for who looks at a store that he names.
     """
 
-    def __init__(self, folder: str, *, filesystem: fs.FileSystem | None = None, secret: bytes | None = None) -> None:
+    def __init__(
+        self, folder: str, *, filesystem: fs.FileSystem | None = None, secret: bytes | None = None, jobs: Collection[str] = ()
+    ) -> None:
         if filesystem is None and "://" in folder:
             try:
                 filesystem, folder = fs.FileSystem.from_uri(folder)
@@ -85,13 +92,19 @@ class SnapshotStore:
         self.filesystem = filesystem
         self.folder = folder.rstrip("/")
         self.port = Port(filesystem, folder)
-        self._secret = secret
+        self._signer = Signer(None if secret is None else arguments.secret(secret, "the secret of snapshots", error=SnapshotError))
+        self._jobs = jobs
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether there is a secret; then no manifest is loaded that is not signed with it."""
+        return self._signer.signs
 
     # -- parts ---------------------------------------------------------------------------------------
     def write_part(self, number: int, vertex: str, replica: int, chunks: Iterable[bytes | memoryview], *, attempt: str = "0") -> PartFile:
         """Write one file of a replica's part and sync it. Raises SnapshotError when the store does not take it."""
         name = f"{number:012d}/{_safe(vertex)}-{replica}-{attempt}.part"
-        digest, size = self._digest(), 0
+        digest, size = hashlib.sha256(), 0
         try:
             self._make_folder(number)
             with self.port.writing(name) as stream:
@@ -142,9 +155,7 @@ class SnapshotStore:
             raise self._unread(file, error) from error
         if len(data) != file.size:
             raise SnapshotError(f"part {file.path} in {self.folder!r} has {len(data)} bytes, its manifest says {file.size}", path=file.path)
-        digest = self._digest()
-        digest.update(data)
-        if not hmac.compare_digest(digest.hexdigest(), file.digest):
+        if not hmac.compare_digest(hashlib.sha256(data).hexdigest(), file.digest):
             raise SnapshotError(
                 f"part {file.path} in {self.folder!r} is not what was written: its digest differs from the manifest's", path=file.path
             )
@@ -152,7 +163,7 @@ class SnapshotStore:
 
     def check_part(self, file: PartFile) -> None:
         """As :meth:`read_part`, a piece at a time and without giving the content."""
-        digest, size = self._digest(), 0
+        digest, size = hashlib.sha256(), 0
         try:
             for piece in self.port.pieces(file.path):
                 digest.update(piece)
@@ -186,10 +197,12 @@ class SnapshotStore:
             after = self._newest_of_run(manifest, after)
         self._refuse_unless_newest(number, after, number)
         body = json.dumps(manifest.to_json(), sort_keys=True)
-        data = json.dumps({"manifest": body, "digest": self._digest_of(body.encode())}).encode()
+        name = f"{number:012d}/{MANIFEST}"
+        mark = self._signer.sign(Kind.MANIFEST, manifest.job, name, [body.encode()]).hex()
+        marks = {"signature": mark, "rule": RULE} if self._signer.signs else {"digest": mark}
         try:
             self._make_folder(number)
-            is_ours = self.port.create(f"{number:012d}/{MANIFEST}", data)
+            is_ours = self.port.create(name, json.dumps({"manifest": body, **marks}).encode())
             self.port.sync()
         except OSError as error:
             raise SnapshotError(f"cannot publish snapshot {number} in {self.folder!r}: {error}") from error
@@ -256,7 +269,21 @@ class SnapshotStore:
         claims = sorted({claim for manifest in there for claim in manifest.claims})
         while len(claims) > 1 and claims[1] <= there[0].number:
             del claims[0]  # it concerns no snapshot that is there
-        return History(claims, max((one.keeper for one in there if one.keeper is not None), default=None))
+        keeper = max((one.keeper for one in there if one.keeper is not None), default=None)
+        return History(claims, keeper, self._identity(there))
+
+    def _identity(self, there: Sequence[Manifest]) -> str:
+        """Raises SnapshotError where signed manifests are of several stores."""
+        found: dict[str, list[int]] = {}
+        for manifest in there:
+            found.setdefault(manifest.store, []).append(manifest.number)
+        if self._signer.signs and len(found) > 1:
+            told = "; ".join(f"{numbers} of store {store!r}" for store, numbers in found.items())
+            raise SnapshotError(
+                f"{self.folder!r} has snapshots of several stores, each signed: {told}. Somebody has put files of another store here; "
+                "move those away that are not of this one"
+            )
+        return there[-1].store if there else ""
 
     def load(self, number: int) -> Manifest:
         """A published snapshot's manifest. Raises SnapshotError, naming it, when it is missing or not as it was written."""
@@ -264,19 +291,35 @@ class SnapshotStore:
         try:
             outer = json.loads(self.port.read(name))
             body = outer["manifest"]
-            digest = outer["digest"]
+            is_signed = "signature" in outer
+            mark = bytes.fromhex(outer["signature" if is_signed else "digest"])
+            text, rule = body.encode(), outer.get("rule", RULE)
         except OSError as error:
             raise StoreAwayError(f"{name} in {self.folder!r} cannot be read: {type(error).__name__}: {say(error)}", path=name) from error
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise SnapshotError(f"{name} in {self.folder!r} cannot be read: {type(error).__name__}: {say(error)}", path=name) from error
-        if not isinstance(body, str) or not isinstance(digest, str) or not hmac.compare_digest(self._digest_of(body.encode()), digest):
-            raise SnapshotError(f"{name} in {self.folder!r} is not what was written, or was written with another secret", path=name)
+        if rule != RULE:
+            raise SnapshotError(
+                f"{name} in {self.folder!r} is signed by rule {rule!r}, and this version of Rayad knows rule {RULE}: use the version that "
+                "wrote it",
+                path=name,
+            )
+        if is_signed != self._signer.signs or not self._signer.is_of(mark, Kind.MANIFEST, _job_in(body), name, [text]):
+            why = self._signer.why_not(mark, [text], is_signed=is_signed)
+            raise SnapshotError(f"{name} in {self.folder!r} {why}", path=name)
         try:
             manifest = Manifest.from_json(json.loads(body))
         except SnapshotError as error:
             raise SnapshotError(f"snapshot {number} in {self.folder!r}: {error}", path=name) from error
         if manifest.number != number:
             raise SnapshotError(f"{name} in {self.folder!r} is the manifest of snapshot {manifest.number}: files were moved", path=name)
+        if self._signer.signs and self._jobs and manifest.job not in self._jobs:
+            raise SnapshotError(
+                f"{name} in {self.folder!r} is signed for job {manifest.job!r}, and read for {' or '.join(map(repr, self._jobs))}: the "
+                "store of one job lies in the place of another's. If it was copied, or the job renamed, on purpose: "
+                f"SnapshotConfig(secret=..., signed_for={manifest.job!r})",
+                path=name,
+            )
         return manifest
 
     def newest_first(self, numbers: Sequence[int] | None = None) -> Iterator[tuple[int, Manifest | None, str]]:
@@ -417,15 +460,6 @@ class SnapshotStore:
         if not left and not is_kept:
             self.port.delete_empty(name)
 
-    # -- small things ----------------------------------------------------------------------------------
-    def _digest(self) -> Any:
-        return hmac.new(self._secret, digestmod=hashlib.sha256) if self._secret else hashlib.sha256()
-
-    def _digest_of(self, data: bytes) -> str:
-        digest = self._digest()
-        digest.update(data)
-        return str(digest.hexdigest())
-
 
 def below(folder: str, *names: str) -> str:
     """The path or URI of something in a folder; the query of a URI (``?endpoint_override=...``) stays at its end.
@@ -435,6 +469,15 @@ def below(folder: str, *names: str) -> str:
     """
     path, mark, query = folder.partition("?") if "://" in folder else (folder, "", "")
     return "/".join([path.rstrip("/"), *names]) + mark + query
+
+
+def _job_in(body: str) -> str:
+    """The job that a manifest says it is of, before it is known to be true; "" where it says nothing."""
+    try:
+        job = json.loads(body)["job"]
+    except (ValueError, KeyError, TypeError):
+        return ""
+    return job if isinstance(job, str) else ""
 
 
 def _safe(name: str) -> str:

@@ -20,7 +20,7 @@ from rayad.actors.plane.spilling_queue import SpillFile
 from rayad.actors.replica.graph_shape import edge_names
 from rayad.actors.replica.part_files import read_part
 from rayad.actors.replica.participant import Capture, Participant
-from rayad.actors.replica.rest import ResumedPart
+from rayad.actors.replica.rest import ResumedPart, least_epoch
 from rayad.actors.replica.source_parts import Resumable
 from rayad.dataflow.logical_graph import NodeKind
 from rayad.snapshots.attempts import PartReport
@@ -298,7 +298,7 @@ class HostSnapshots:
         size = written.rest.size + (written.state.size if written.state is not None else 0) + sum(one.file.size for one in written.staged)
         report = PartReport(
             number,
-            ReplicaPart(place.stage.name, place.replica, files, written.rest),
+            ReplicaPart(place.stage.name, place.replica, files, written.rest, least_epoch(capture.rest.plain())),
             written.staged,
             pause_s=pause_s,
             cost_s=pause_s + written.cost_s,

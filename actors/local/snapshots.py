@@ -19,7 +19,7 @@ from rayad.actors.plane.spilling_queue import SpillFile
 from rayad.actors.replica.graph_shape import Channel, edge_names
 from rayad.actors.replica.part_files import dumped, write_rest, write_staged, write_state
 from rayad.actors.replica.participant import Capture, Participant
-from rayad.actors.replica.rest import freeze
+from rayad.actors.replica.rest import freeze, least_epoch
 from rayad.actors.replica.upstream import Region
 from rayad.actors.status.journal import Journal
 from rayad.actors.store.job_store import JobStore
@@ -320,7 +320,7 @@ class LocalSnapshots:
         except SnapshotError as error:
             return capture.barrier.number, str(error)
         files = chain.wrote(capture.barrier, file, incremental=capture.is_increment)
-        part = ReplicaPart(stage.name, replica, files, rest)
+        part = ReplicaPart(stage.name, replica, files, rest, least_epoch(capture.rest.plain()))
         written = rest.size + (file.size if file is not None else 0) + sum(one.file.size for one in staged)
         cut = capture.rest
         return PartReport(

@@ -83,6 +83,17 @@ class PartRest:
         return {"format": FORMAT, **{name: getattr(self, name) for name in self.__slots__}}
 
 
+def least_epoch(rest: Mapping[str, Any]) -> int | None:
+    """In which epoch a source or live input goes on, or the least that waits for its time here; None: none. Of :meth:`PartRest.plain`.
+
+    The manifest has it, since a part is not unpickled to list a snapshot.
+    """
+    begins = rest["source"][0] if rest["source"] is not None else rest["input_epoch"]
+    waiting = [guarantee.epoch for guarantee, _ in rest["notifications"]]
+    found = [*waiting, *([] if begins is None else [begins])]
+    return int(min(found)) if found else None
+
+
 def stored_maker(make: Any) -> bytes:
     """A vertex' factory for snapshots, so that its state can be read without the program; empty where it is large or cannot be pickled.
 

@@ -236,7 +236,7 @@ class _Changing:
         taken_over = set(self.changes.names.values())
         parts += [part for stage in self.plan.stages if stage.name not in taken_over for part in writer.begun(stage, epoch)]
         numbers = keeper.store.numbers()
-        claim = claim_of(manifest, numbers, keeper.store.history().claims, graph=keeper.graph, run=manifest.run)
+        claim = claim_of(manifest, numbers, keeper.store.history().claims, job=keeper.job, graph=keeper.graph, run=manifest.run)
         made = replace(claim, kind="savepoint", parts=tuple(parts), staged=self._staged(), notes={**claim.notes, **self._notes(epoch)})
         keeper.store.publish(made, after=numbers[-1])
         return keeper.path_of(self.number)

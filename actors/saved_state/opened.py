@@ -28,7 +28,8 @@ WHERE = "give <storage_path>/<job name>, its folder snapshots, or a path that jo
 def open_snapshot(snapshot: Any, *, secret: bytes | None = None, filesystem: fs.FileSystem | None = None) -> tuple[SnapshotStore, Manifest]:
     """The store and the manifest of a snapshot: of one by its path, or of the newest whole one of a job.
 
-    Raises SnapshotError where there is none, or where it is not complete, void, not as it was written, or of another version.
+    Nothing is unpickled. Raises SnapshotError where there is none, or where it is not complete, void, not as it was written, not signed
+    with the secret, or of another version.
     """
     given = arguments.path(snapshot, "the snapshot", error=SnapshotError)
     path, mark, query = given.partition("?") if "://" in given else (given, "", "")
@@ -40,10 +41,12 @@ def open_snapshot(snapshot: Any, *, secret: bytes | None = None, filesystem: fs.
 
     if _NUMBER.fullmatch(name):
         store = store_at(folder or ".")
+        store.history()  # which refuses what is signed for several stores
         return store, _numbered(store, int(name))
     for place in (path, f"{path}/snapshots"):
         store = store_at(place)
         if store.numbers():
+            store.history()
             manifest, refused = store.latest()
             if manifest is None:
                 raise SnapshotError(f"no snapshot in {store.folder!r} is whole: {'; '.join(refused)}")
@@ -68,6 +71,17 @@ def _numbered(store: SnapshotStore, number: int) -> Manifest:
                 f"snapshot {number} in {store.folder!r} is void: the job resumed from an older one, and snapshot {newer} says so"
             )
     return store.load(number)
+
+
+def require_trust(store: SnapshotStore, manifest: Manifest, trust: bool) -> None:
+    """Before a part of a snapshot is unpickled outside of its job. Raises SnapshotError unless it is signed, or trusted all the same."""
+    if not trust and not store.is_signed:
+        raise SnapshotError(
+            f"snapshot {manifest.number} in {store.folder!r} is not signed. Its state is pickled: to read it runs the code of whoever "
+            "wrote these files, or could write to the folder. If you trust them, say so with trust=True, on the command line --trust. "
+            "The snapshots of a job with SnapshotConfig(secret=...) are signed; they are read with secret=..., on the command line "
+            "--secret-file"
+        )
 
 
 class _LookedAt(VertexContext):
@@ -97,15 +111,10 @@ def made(make: Make, name: str, replica: int, parallelism: int, key_groups: int)
 
 @dataclass(frozen=True, slots=True)
 class SavedReplica:
-    """A replica's part that has been read, and its files' sizes."""
+    """A replica's part that has been read."""
 
     part: ReplicaPart
     resumed: ResumedPart
-
-    @property
-    def size_bytes(self) -> int:
-        """Of what its state is made of."""
-        return sum(file.size for file in self.part.files)
 
 
 class SavedVertex:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from rayad.actors.lead.layouts import asked_of, is_keyed, layout_notes
 from rayad.actors.replica.part_files import dumped
-from rayad.actors.replica.rest import PartRest, stored_maker
+from rayad.actors.replica.rest import PartRest, least_epoch, stored_maker
 from rayad.actors.saved_state.opened import made
 from rayad.actors.store.job_store import JobStore
 from rayad.dataflow.compiling.state_identity import of_class
@@ -57,7 +57,7 @@ def write_state(flow: Any, tables: Mapping[str, Any], run: RunConfig | None = No
     plan = flow.plan(scaling=scaling, key_groups=config.key_groups, fingerprints=True)
     keeper = JobStore(config.name or flow.name, plan, config)
     store = keeper.store
-    numbers = store.numbers()
+    numbers, history = store.numbers(), store.history()
     if any(store.load(number).kind != "start" for number in numbers):
         raise SnapshotError(
             f"write_state: {store.folder!r} has snapshots {numbers} of this job already: give another RunConfig(name=...) or storage_path, "
@@ -72,7 +72,8 @@ def write_state(flow: Any, tables: Mapping[str, Any], run: RunConfig | None = No
     notes = {
         "layout": layout_notes(plan, asked_of(plan)),
         "input_states": {name: [0, epoch] for name in plan.inputs},
-        "claims": [*store.history().claims, number],
+        "claims": [*history.claims, number],
+        "store": history.store or keeper.run,
         **keeper.check_sinks(),
     }
     store.publish(Manifest(number, keeper.job, keeper.graph, plan.key_groups, tuple(parts), kind="savepoint", notes=notes), after=newest)
@@ -155,7 +156,7 @@ class PartWriter:
     def with_rest(self, part: ReplicaPart, rest: Mapping[str, Any]) -> ReplicaPart:
         """The part with another rest."""
         file = self._store.write_part(self._number, part.vertex, part.replica, dumped(dict(rest)), attempt=f"{self._attempt}.rest")
-        return ReplicaPart(part.vertex, part.replica, part.files, file)
+        return ReplicaPart(part.vertex, part.replica, part.files, file, least_epoch(rest))
 
     def begun(self, stage: Stage, epoch: int) -> list[ReplicaPart]:
         """The parts of a source or live input that begins at an epoch; none for the first, which is where it begins anyway."""

@@ -31,9 +31,11 @@ DEFAULT_FOLDER = os.path.join("~", ".rayad")
 
 
 def open_store(job: str, config: RunConfig) -> SnapshotStore:
-    """The store of a job."""
+    """The store of a job. With a secret it takes what is signed for this job, and for another one that the configuration names."""
     folder = config.storage_path if config.storage_path is not None else os.path.expanduser(DEFAULT_FOLDER)
-    return SnapshotStore(below(folder, job, "snapshots"), secret=config.snapshots.secret)
+    return SnapshotStore(
+        below(folder, job, "snapshots"), secret=config.snapshots.secret, jobs=[job, *filter(None, [config.snapshots.signed_for])]
+    )
 
 
 class JobStore:
@@ -183,7 +185,8 @@ class JobStore:
         self._merge_staged(snapshots, incarnation)
         kept = self.store.to_keep(self._newest + 1, self.config.snapshots.keep, self.savepoints)
         notes = {**notes, "identities": self.identities, "void": self._void, "attempt": attempt, "claims": self._claims, "kept": kept}
-        notes["keeper"] = self.begun.notes.get("keeper") if self.begun is not None else None
+        begun = self.begun.notes if self.begun is not None else {}
+        notes |= {"keeper": begun.get("keeper"), "store": begun.get("store", "")}
         manifest = snapshots.manifest(incarnation=incarnation, notes=notes, **known)
         try:
             self.store.publish(manifest, after=self._newest)
@@ -281,7 +284,7 @@ class JobStore:
 
     def _take_again(self, manifest: Manifest, numbers: list[int]) -> Manifest:
         """The job resumes from an older snapshot than the newest: the newer ones are void, even if they can be read again later."""
-        claim = claim_of(manifest, numbers, self._claims, graph=self.graph, run=self.run)
+        claim = claim_of(manifest, numbers, self._claims, job=self.job, graph=self.graph, run=self.run)
         self.store.publish(claim, after=self._newest)
         self._newest = claim.number
         self._claims = list(claim.claims)

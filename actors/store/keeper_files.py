@@ -7,9 +7,9 @@ Below the job's folder, on any file system that a store may be on::
     keeper-<number>-<token>/inputs/<input>/<frame>-<life>        a frame that was sent to a live input, numbered as in `InputLog`
     keeper-<number>-<token>/inputs/<input>/from-<life>           which frames this life has found
 
-Each file appears whole, with a digest (or an HMAC, where the job has a secret) before its content. A frame is written before its sender
-is told that it was taken, so it survives the keeper; it is not synced to the disk, so the last ones may not survive the loss of the
-machine.
+Each file appears whole, with a checksum before its content, or its signature where the job has a secret (``snapshots/signing.py``). A
+frame is written before its sender is told that it was taken, so it survives the keeper; it is not synced to the disk, so the last ones
+may not survive the loss of the machine.
 
 **Two processes of one keeper** may live at once: one on a node that was taken for dead, and the one that Ray has started instead. Records
 are numbered, and each number is taken once; the number of its first record is a process' *life*. One whose number is taken, or that finds a
@@ -24,8 +24,6 @@ of its coordinators has claimed, the earlier keepers can never resume again, and
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import hmac
 import json
 import logging
 import re
@@ -39,6 +37,7 @@ from rayad.dataflow.config import RunConfig
 from rayad.progress import SnapshotError
 from rayad.snapshots.manifest import KeeperId
 from rayad.snapshots.port import Entry, Port
+from rayad.snapshots.signing import Kind, Signer
 from rayad.snapshots.store import Superseded
 
 _log = logging.getLogger(__name__)
@@ -47,7 +46,6 @@ _RECORD = re.compile(r"record-(\d{12})")
 _OUTCOME = re.compile(r"outcome-(\d{12})")
 _FRAME = re.compile(r"(\d{12})-(\d{12})")
 _FROM = re.compile(r"from-(\d{12})")
-DIGEST_BYTES = 32
 REMEMBER_S = 30.0
 """A frame stays for so long after it was written, also when snapshots hold it: a sender who was not told that it was taken repeats it."""
 
@@ -113,7 +111,7 @@ class KeeperFiles:
         self._job, self._token = job, token
         self.port = Port(self._store.filesystem, self._store.folder.rpartition("/")[0])
         """Of the job's folder, in which all its keepers have theirs."""
-        self._secret = config.snapshots.secret
+        self._signer = Signer(config.snapshots.secret)
         self._own: KeeperId | None = None
         self._nonce = secrets.token_hex(8)
         self._life = 0
@@ -171,7 +169,7 @@ class KeeperFiles:
         if self._life and numbers[-1] > self._newest:
             raise self._over()
         self._newest = numbers[-1]
-        plain = json.loads(self._read(f"{self._folder}/record-{numbers[-1]:012d}"))
+        plain = json.loads(self._read(Kind.RECORD, f"{self._folder}/record-{numbers[-1]:012d}"))
         plain.pop("nonce")
         listed = ("starts_s", "running_s", "runs")
         return KeeperRecord(**{**plain, **{name: tuple(plain.get(name, ())) for name in listed}})
@@ -187,7 +185,7 @@ class KeeperFiles:
         data = json.dumps(told).encode()
         name = f"{self._folder}/record-{number:012d}"
         try:
-            is_ours = self.port.create(name, self._digest([data]) + data)
+            is_ours = self.port.create(name, self._signer.head(Kind.RECORD, self._job, name, [data]) + data)
         except OSError as error:
             raise SnapshotError(f"cannot write {self.port.path(name)!r}: {error}") from error
         if not is_ours:
@@ -204,13 +202,13 @@ class KeeperFiles:
         lives = self._numbers(_OUTCOME)
         if not lives:
             return None
-        life, _, data = self._read(f"{self._folder}/outcome-{lives[-1]:012d}").partition(b"\n")
+        life, _, data = self._read(Kind.OUTCOME, f"{self._folder}/outcome-{lives[-1]:012d}").partition(b"\n")
         return data if int(life) == lives[-1] else None
 
     def write_outcome(self, data: bytes) -> None:
         """Keep how the job ended."""
         self._check_life()
-        self._write(self._folder, f"outcome-{self._life:012d}", [str(self._life).encode(), b"\n", data])
+        self._write(Kind.OUTCOME, self._folder, f"outcome-{self._life:012d}", [str(self._life).encode(), b"\n", data])
         self._check_life()
 
     # -- live inputs -------------------------------------------------------------------------------
@@ -218,7 +216,7 @@ class KeeperFiles:
         """Keep a frame of an input. Raises Superseded when another process may have begun before: then the sender must not be told."""
         head = {"kind": int(frame.kind), "credit": frame.credit, "mark": frame.mark, "sizes": [len(part) for part in frame.payload]}
         file = f"{frame.number:012d}-{self._life:012d}"
-        self._write(self._of_input(name), file, [json.dumps(head).encode(), b"\n", *frame.payload])
+        self._write(Kind.FRAME, self._of_input(name), file, [json.dumps(head).encode(), b"\n", *frame.payload])
         self._check_life()
         self._written.setdefault(name, {})[frame.number] = (file, clock.monotonic())
         self._note_mark(name, frame.mark)
@@ -229,17 +227,17 @@ class KeeperFiles:
         files = [entry.name.rpartition("/")[2] for entry in self._entries(folder)]
         there = {(int(match[1]), int(match[2])) for file in files if (match := _FRAME.fullmatch(file)) is not None}
         begun = max((int(match[1]) for file in files if (match := _FROM.fullmatch(file)) is not None), default=0)
-        seen: list[list[int]] = json.loads(self._read(f"{folder}/from-{begun:012d}")) if begun else []
+        seen: list[list[int]] = json.loads(self._read(Kind.FRAMES_FOUND, f"{folder}/from-{begun:012d}")) if begun else []
         # What the last life that has begun here has found, and has added; all else came from processes that were over.
         counts = {(number, life) for number, life in seen} | {(number, life) for number, life in there if life == begun or not begun}
         found = dict(sorted(there & counts))  # by frame, the life that counts
         now_s = clock.monotonic()
         self._written[name] = {number: (f"{number:012d}-{life:012d}", now_s) for number, life in found.items()}
         if self._life != begun:
-            self._write(folder, f"from-{self._life:012d}", [json.dumps(list(found.items())).encode()])
+            self._write(Kind.FRAMES_FOUND, folder, f"from-{self._life:012d}", [json.dumps(list(found.items())).encode()])
             self._check_life()
         for number in sorted(found):
-            line, _, rest = self._read(f"{folder}/{number:012d}-{found[number]:012d}").partition(b"\n")
+            line, _, rest = self._read(Kind.FRAME, f"{folder}/{number:012d}-{found[number]:012d}").partition(b"\n")
             head = json.loads(line)
             parts, at = [], 0
             for size in head["sizes"]:
@@ -293,12 +291,6 @@ class KeeperFiles:
             _log.warning("%r could not be deleted", self.port.path(name), exc_info=True)
 
     # -- small things ------------------------------------------------------------------------------
-    def _digest(self, data: Sequence[bytes]) -> bytes:
-        digest: Any = hmac.new(self._secret, digestmod=hashlib.sha256) if self._secret else hashlib.sha256()
-        for part in data:
-            digest.update(part)
-        return bytes(digest.digest())
-
     def _make_folder(self, folder: str) -> None:
         """Of this keeper; that of the job has to be there."""
         if folder in self._made:
@@ -312,23 +304,25 @@ class KeeperFiles:
             raise SnapshotError(f"cannot write to {self.port.path(folder)!r}: {error}") from error
         self._made.add(folder)
 
-    def _write(self, folder: str, name: str, data: Sequence[bytes]) -> None:
+    def _write(self, kind: Kind, folder: str, name: str, data: Sequence[bytes]) -> None:
         """Write a file that this process alone writes, once."""
         self._make_folder(folder)
+        place = f"{folder}/{name}"
         try:
-            self.port.put(f"{folder}/{name}", [self._digest(data), *data])
+            self.port.put(place, [self._signer.head(kind, self._job, place, data), *data])
         except OSError as error:
-            raise SnapshotError(f"cannot write {self.port.path(f'{folder}/{name}')!r}: {error}") from error
+            raise SnapshotError(f"cannot write {self.port.path(place)!r}: {error}") from error
 
-    def _read(self, name: str) -> bytes:
+    def _read(self, kind: Kind, name: str) -> bytes:
         path = self.port.path(name)
         try:
             data = self.port.read(name)
         except OSError as error:
             raise SnapshotError(f"cannot read {path!r}: {error}") from error
-        if not hmac.compare_digest(self._digest([data[DIGEST_BYTES:]]), data[:DIGEST_BYTES]):
-            raise SnapshotError(f"{path!r} is not what was written, or was written with another secret")
-        return data[DIGEST_BYTES:]
+        try:
+            return self._signer.opened(kind, self._job, name, data)
+        except ValueError as error:
+            raise SnapshotError(f"{path!r}, of job {self._job!r}, {error}") from None
 
     def _entries(self, folder: str) -> list[Entry]:
         try:

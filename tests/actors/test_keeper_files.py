@@ -122,7 +122,7 @@ def test_a_folder_that_has_gone_away_is_not_made_again(tmp_path: Path) -> None:
 
 def test_a_file_that_is_not_what_was_written_is_refused(tmp_path: Path) -> None:
     begun(tmp_path, secret=b"0123456789abcdef").append("x", FRAMES[0])
-    with pytest.raises(rd.SnapshotError, match="is not what was written, or was written with another secret"):
+    with pytest.raises(rd.SnapshotError, match="record-000000000001', of job 'job', is signed: give the secret"):
         files(tmp_path).record()
     (path,) = tmp_path.rglob("000000000000-*")
     path.write_bytes(path.read_bytes()[:-1])

@@ -26,7 +26,8 @@ from tests.cluster.until import until
 from tests.patience import PATIENCE_S
 
 Check = Callable[[], None]
-SURVIVES = {"snapshots": rd.SnapshotConfig(interval_s=0.3), "failures": rd.FailureConfig(max_failures=5, delay_s=0.1)}
+SIGNED = rd.SnapshotConfig(interval_s=0.3, secret=b"what keepers write is signed")
+SURVIVES = {"snapshots": SIGNED, "failures": rd.FailureConfig(max_failures=5, delay_s=0.1)}
 
 
 def counting(name: str) -> rd.Dataflow:

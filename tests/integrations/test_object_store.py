@@ -38,7 +38,7 @@ def manifest_of(number: int, part: Any) -> Manifest:
 
 
 def test_snapshots_come_and_go(objects: ObjectStore) -> None:
-    store = SnapshotStore(objects.uri("plain"), secret=b"secret")
+    store = SnapshotStore(objects.uri("plain"), secret=b"of sixteen bytes")
     assert store.numbers() == []
     for number in (1, 2, 3):
         part = store.write_part(number, "count", 0, [b"state ", str(number).encode()])

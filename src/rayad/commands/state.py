@@ -1,4 +1,4 @@
-"""``rayad state``: the keyed state of a snapshot, as a table. Unpickles the snapshot, and starts nothing."""
+"""``rayad state``: the vertices of a snapshot, or the keyed state of one as a table. Starts nothing; a list unpickles nothing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import click
 import pyarrow as pa
@@ -31,6 +30,7 @@ ROWS_SHOWN = 20
 @click.option("--path", "paths", multiple=True, type=click.Path(exists=True, file_okay=False), help="A folder of the program's modules.")
 @click.option("--flow", "program", metavar="FILE.py:FLOW", help="The program, if the snapshot does not record how a vertex is made.")
 @click.option("--secret-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The key of SnapshotConfig(secret=...).")
+@click.option("--trust", is_flag=True, help="Read state that is not signed: it is unpickled, which runs the code of whoever wrote it.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; for a vertex, one line for each row.")
 def state(
     snapshot: str,
@@ -41,23 +41,22 @@ def state(
     paths: tuple[str, ...],
     program: str | None,
     secret_file: Path | None,
+    trust: bool,
     as_json: bool,
 ) -> None:
     """List the vertices of SNAPSHOT, or show the state of its VERTEX as a table.
 
-    SNAPSHOT is a path that job.savepoint() gave, or the folder of a job, then its newest whole snapshot; a path or a URI. The snapshot
-    is unpickled: read only snapshots that you trust.
+    SNAPSHOT is a path that job.savepoint() gave, or the folder of a job, then its newest whole snapshot; a path or a URI. A list unpickles
+    nothing. State is pickled: to read it runs the code of whoever wrote it, so it has to be signed (--secret-file) or trusted (--trust).
     """
     sys.path[:0] = paths
-    options: dict[str, Any] = {
-        "flow": load_flow(program) if program is not None else None,
-        "secret": secret_file.read_bytes() if secret_file is not None else None,
-    }
+    secret = secret_file.read_bytes() if secret_file is not None else None
     try:
         if vertex is None:
-            _show_snapshot(list_state(snapshot, **options), as_json=as_json)
+            _show_snapshot(list_state(snapshot, secret=secret), as_json=as_json)
             return
-        table = read_state(snapshot, vertex, state=state, **options)
+        flow = load_flow(program) if program is not None else None
+        table = read_state(snapshot, vertex, state=state, flow=flow, secret=secret, trust=trust)
     except (RayadError, OSError) as error:
         raise click.ClickException(str(error)) from error
     if out is not None:
@@ -89,15 +88,11 @@ def _show_snapshot(found: SnapshotState, *, as_json: bool) -> None:
         click.echo(json.dumps(asdict(found), indent=1))
         return
     click.echo(f"snapshot {found.number} ({found.kind}) of job {found.job!r}, {found.key_groups} key-groups")
-    table = Table("vertex", "kind", "replicas", "keys", "MB", "epoch", "states (rows)", "keeps")
+    table = Table("vertex", "kind", "replicas", "MB", "epoch", "keeps")
     for one in found.vertices:
-        states = ", ".join(f"{name} ({rows})" for name, rows in one.states.items())
-        plain = [str(one.replicas), "" if one.keys is None else str(one.keys), f"{one.size_bytes / 1e6:.3f}"]
-        table.add_row(one.vertex, one.kind, *plain, "" if one.epoch is None else str(one.epoch), states, one.operator)
+        epoch = "" if one.epoch is None else str(one.epoch)
+        table.add_row(one.vertex, one.kind, str(one.replicas), f"{one.size_bytes / 1e6:.3f}", epoch, one.operator)
     Console().print(table)
-    for one in found.vertices:
-        if one.trouble:
-            click.echo(one.trouble, err=True)
 
 
 def _show_table(table: pa.Table, rows: int) -> None:
