@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -12,11 +11,12 @@ import click
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
-from rich.console import Console
 from rich.table import Table
 
 from rayad.actors.saved_state.reading import SnapshotState, list_state, read_state
+from rayad.actors.status.terminal import as_written, console, echo, echo_json
 from rayad.commands.program_file import load_flow
+from rayad.commands.secret_file import SECRET_FILE
 from rayad.progress import RayadError
 
 ROWS_SHOWN = 20
@@ -30,7 +30,7 @@ ROWS_SHOWN = 20
 @click.option("--rows", default=ROWS_SHOWN, show_default=True, type=click.IntRange(min=0), help="How many rows are printed.")
 @click.option("--path", "paths", multiple=True, type=click.Path(exists=True, file_okay=False), help="A folder of the program's modules.")
 @click.option("--flow", "program", metavar="FILE.py:FLOW", help="The program, if the snapshot does not record how a vertex is made.")
-@click.option("--secret-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The key of SnapshotConfig(secret=...).")
+@SECRET_FILE
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; for a vertex, one line for each row.")
 def state(
     snapshot: str,
@@ -40,7 +40,7 @@ def state(
     rows: int,
     paths: tuple[str, ...],
     program: str | None,
-    secret_file: Path | None,
+    secret: bytes | None,
     as_json: bool,
 ) -> None:
     """List the vertices of SNAPSHOT, or show the state of its VERTEX as a table.
@@ -51,7 +51,7 @@ def state(
     sys.path[:0] = paths
     options: dict[str, Any] = {
         "flow": load_flow(program) if program is not None else None,
-        "secret": secret_file.read_bytes() if secret_file is not None else None,
+        "secret": secret,
     }
     try:
         if vertex is None:
@@ -62,10 +62,10 @@ def state(
         raise click.ClickException(str(error)) from error
     if out is not None:
         write_table(table, out)
-        click.echo(f"{table.num_rows} rows in {out}")
+        echo(f"{table.num_rows} rows in {out}")
     elif as_json:
         for row in table.to_pylist():
-            click.echo(json.dumps(row, default=str))
+            echo_json(row, default=str)
     else:
         _show_table(table, rows)
 
@@ -86,23 +86,26 @@ def write_table(table: pa.Table, file: Path) -> None:
 
 def _show_snapshot(found: SnapshotState, *, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(asdict(found), indent=1))
+        echo_json(asdict(found), indent=1)
         return
-    click.echo(f"snapshot {found.number} ({found.kind}) of job {found.job!r}, {found.key_groups} key-groups")
+    echo(f"snapshot {found.number} ({found.kind}) of job {found.job!r}, {found.key_groups} key-groups")
     table = Table("vertex", "kind", "replicas", "keys", "MB", "epoch", "states (rows)", "keeps")
     for one in found.vertices:
         states = ", ".join(f"{name} ({rows})" for name, rows in one.states.items())
         plain = [str(one.replicas), "" if one.keys is None else str(one.keys), f"{one.size_bytes / 1e6:.3f}"]
-        table.add_row(one.vertex, one.kind, *plain, "" if one.epoch is None else str(one.epoch), states, one.operator)
-    Console().print(table)
+        epoch = "" if one.epoch is None else str(one.epoch)
+        table.add_row(*map(as_written, (one.vertex, one.kind, *plain, epoch, states, one.operator)))
+    console().print(table)
     for one in found.vertices:
         if one.trouble:
-            click.echo(one.trouble, err=True)
+            echo(one.trouble, err=True)
 
 
 def _show_table(table: pa.Table, rows: int) -> None:
-    shown = Table(*(f"{field.name}\n{field.type}" for field in table.schema))
+    shown = Table()
+    for field in table.schema:
+        shown.add_column(as_written(f"{field.name}\n{field.type}"))
     for row in table.slice(0, rows).to_pylist():
-        shown.add_row(*(str(value) for value in row.values()))
-    Console().print(shown)
-    click.echo(f"{min(rows, table.num_rows)} of {table.num_rows} rows")
+        shown.add_row(*(as_written(str(value)) for value in row.values()))
+    console().print(shown)
+    echo(f"{min(rows, table.num_rows)} of {table.num_rows} rows")
