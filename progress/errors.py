@@ -99,10 +99,13 @@ def say(error: BaseException, *given: object) -> str:
 
 
 def without_secrets(error: E, *given: object) -> E:
-    """A library's error, whose own text, and those of its causes, now show no secrets: for ``raise ... from``, since tracebacks show it."""
+    """An error of a library or of the user's, whose own text, and those of its causes, now show no secrets: for ``raise ... from``, since
+    tracebacks show it. One without secrets stays as it is."""
     one: BaseException | None = error
     while one is not None:
-        one.args = tuple(mask(part, *given) if isinstance(part, str) else part for part in one.args)
+        texts = {part: mask(part, *given) for part in one.args if isinstance(part, str)}
+        if any(shown != text for text, shown in texts.items()):
+            one.args = tuple(texts[part] if isinstance(part, str) else part for part in one.args)
         if isinstance(one, OSError) and isinstance(one.strerror, str):
             one.strerror = mask(one.strerror, *given)
         one = one.__cause__ or one.__context__
