@@ -84,7 +84,7 @@ class SnapshotStore:
             filesystem, folder = fs.LocalFileSystem(), os.path.abspath(os.path.expanduser(folder))
         self.filesystem = filesystem
         self.folder = folder.rstrip("/")
-        self.port = Port(filesystem, folder)
+        self.port = Port(filesystem, folder, is_private=True)
         self._secret = secret
 
     # -- parts ---------------------------------------------------------------------------------------
