@@ -27,10 +27,16 @@ _QUOTED_AGAIN = r"""\\(?P<again>['"])(?:\\\\(?:\\.)?|\\(?!['"]).|[^\\])*+(?:\\(?
 """A quoted value in a text that is quoted itself."""
 _BARE = r"""(?:(?![&;,][\w.%-]+=|['"]?[)\]},;:]*['"]?(?:\s|$)|['"][,)\]}&])\S)++"""
 _NAMED = re.compile(
-    rf"""(?P<name>{_NAME})(?P<is>\\?['"]\s*[:,=]\s*|\s*=\s*|(?:(?<=password)|(?<=passwd)):\ *|:\ *(?=bearer\ |basic\ ))"""
+    rf"""(?P<name>{_NAME})(?P<is>\\?['"]\s*[:=]\s*(?=b?\\?['"])|\s*=\s*|(?:(?<=password)|(?<=passwd)):\ *|:\ *(?=bearer\ |basic\ ))"""
     rf"(?P<value>(?!\.\.\.|{re.escape(MASK)}|(?:None|True|False)\b)(?:(?:bearer|basic)\ +)?(?:{_QUOTED}|{_QUOTED_AGAIN}|{_BARE}))",
     re.IGNORECASE | re.DOTALL,
 )
+_PAIRED = re.compile(
+    rf"""(?P<name>[(\[]\s*(?P<around>\\?['"])[\w.\- ]{{0,80}}{_NAME})(?P<is>(?P=around)\s*,\s*)(?!b?['"]{re.escape(MASK)}['"])"""
+    rf"(?P<value>{_QUOTED}|{_QUOTED_AGAIN})(?=\s*[)\]]|$)",
+    re.IGNORECASE | re.DOTALL,
+)
+"""One of a list of pairs; a list of names may have ``'token', 'size'``, too."""
 _SCHEME = r"\b[a-zA-Z][\w+.-]{0,30}://"
 _URI = re.compile(
     rf"""(?P<open>['"])?(?P<scheme>{_SCHEME})(?P<rest>(?(open)(?:\\.|(?!(?P=open)|{_SCHEME}).)++|(?:(?!{_SCHEME})\S)++))""", re.DOTALL
@@ -57,7 +63,7 @@ def mask(text: str, *given: Any) -> str:
     secrets = {form for value in given for secret in _secrets_of(value) for form in _forms(secret)}
     for form in sorted(secrets, key=len, reverse=True):
         text = _without(text, form)
-    return _NAMED.sub(_masked_value, _URI.sub(_masked_uri, text))
+    return _PAIRED.sub(_masked_value, _NAMED.sub(_masked_value, _URI.sub(_masked_uri, text)))
 
 
 def _masked_value(found: re.Match[str]) -> str:
@@ -107,7 +113,7 @@ def _secrets_of(value: Any) -> Iterable[str]:
             if at >= 0:
                 user, colon, password = uri["rest"][:at].partition(":")
                 yield password if colon else user
-        for named in _NAMED.finditer(value):
+        for named in (*_NAMED.finditer(value), *_PAIRED.finditer(value)):
             yield re.sub(r"\\(.)", r"\1", named["value"][1:-1]) if named["quote"] else named["value"]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import threading
 import traceback
 import warnings
 from collections.abc import Callable
@@ -19,9 +18,9 @@ from hypothesis import strategies as st
 from pyarrow import fs
 
 import rayad as rd
-from rayad.actors.driver.termination import Termination
 from rayad.actors.lead.failure import failure_of
 from rayad.actors.status.journal import Journal
+from rayad.actors.status.terminal import echo
 from rayad.cli import main
 from rayad.dataflow.config import not_acted_on
 from rayad.integrations.delta import DeltaSink
@@ -222,25 +221,12 @@ def test_a_text_shows_no_secret_and_all_else(probe: Probe) -> None:
     assert probe.still in text
 
 
-def test_sigterm_says_where_a_job_is_saved_without_secrets(capsys: pytest.CaptureFixture[str]) -> None:
-    over = threading.Event()
-
-    class Saved:
-        name = "shop"
-
-        def save_and_end(self, timeout_s: float) -> str:
-            over.set()
-            return f"is saved in 4; submit it again with storage_path={S3!r}"
-
-    job = Saved()
-    termination = Termination(exit_now=lambda status: None)
-    termination.watch(job, 0.0)
-    termination.on_signal(15, None)
-    assert over.wait(10)
-    with pytest.raises(SystemExit):
-        termination.await_end()
-    told = capsys.readouterr().err
-    assert "storage_path='s3://***@bucket.example/jobs'" in told
+def test_lines_on_a_terminal_show_no_secrets_but_in_data(capsys: pytest.CaptureFixture[str]) -> None:
+    echo(f"is saved in 4; submit it again with storage_path={S3!r}")
+    echo(f"{{'url': {S3!r}}}", is_data=True)
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == "is saved in 4; submit it again with storage_path='s3://***@bucket.example/jobs'"
+    assert S3 in second
 
 
 def test_what_is_used_to_connect_stays_as_it_was_given() -> None:
@@ -255,11 +241,24 @@ def test_what_is_used_to_connect_stays_as_it_was_given() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "http://host:9000/bucket/file@v2", "s3://bucket/file@v1", "file:///data/a@b", "abfss://container@account.dfs.core.windows.net/x",
-        "http://[::1]:9000/a@b", "RunConfig(secret=...)", "written with another secret", "password=None", "max_tokens=5",
-        "no such token, 'x'", "user@host.example", "key='a'", "s3://***@bucket/x",
+        "http://host:9000/bucket/file@v2",
+        "s3://bucket/file@v1",
+        "file:///data/a@b",
+        "abfss://container@account.dfs.core.windows.net/x",
+        "http://[::1]:9000/a@b",
+        "RunConfig(secret=...)",
+        "written with another secret",
+        "password=None",
+        "max_tokens=5",
+        "no such token, 'x'",
+        "there is no topic 'secret', or you may not see it",
+        "it has ['id', 'token', 'size']",
+        "column 'password': cast it",
+        "user@host.example",
+        "key='a'",
+        "s3://***@bucket/x",
     ],
-)  # fmt: skip
+)
 def test_texts_without_secrets_stay_as_they_are(text: str) -> None:
     assert mask(text) == text
 
