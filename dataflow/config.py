@@ -15,7 +15,7 @@ from rayad.dataflow.logical_graph import LogicalGraph, check_count, check_name
 from rayad.dataflow.records.key_hashing import DEFAULT_KEY_GROUPS
 from rayad.dataflow.records.wrong_calls import explains_calls
 from rayad.dataflow.resources import Resources
-from rayad.progress import ConfigError, DataflowError, arguments, show
+from rayad.progress import ConfigError, DataflowError, arguments, mask, masks_repr, show
 
 BATCH_ROWS = 4096
 """Default of ``RunConfig.batch_rows``."""
@@ -145,6 +145,7 @@ class FailureConfig:
         return self.max_failures is not None if self.survive_errors is None else self.survive_errors
 
 
+@masks_repr
 @explains_calls
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
@@ -272,6 +273,7 @@ Parallelism = int | Mapping[str, int | tuple[int, int]]
 PolicyChoice = str | Callable[[Any, Any, float], Any]
 
 
+@masks_repr
 @explains_calls
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingConfig:
@@ -411,7 +413,7 @@ def _given(config: Any, names: Iterable[str] | None = None) -> str:
     """``RunConfig(host='h')``: what differs from the defaults, of some fields; empty when nothing does."""
     default = type(config)()
     chosen = [f for f in fields(config) if (names is None or f.name in names) and getattr(config, f.name) != getattr(default, f.name)]
-    shown = [f"{f.name}={getattr(config, f.name)!r}" if f.repr else f"{f.name}=..." for f in chosen]
+    shown = [f"{f.name}={mask(repr(getattr(config, f.name)))}" if f.repr else f"{f.name}=..." for f in chosen]
     return f"{type(config).__name__}({', '.join(shown)})" if shown else ""
 
 

@@ -25,7 +25,7 @@ from rayad.integrations.file_output.partitions import NULL, check_partition_by, 
 from rayad.integrations.file_output.tables import PublishedTable, TableSink, Told, are_of, ranges, same_kind
 from rayad.integrations.file_output.writer import StagedFile
 from rayad.integrations.spark.types import for_sparks_files
-from rayad.progress import ConfigError, DataflowError
+from rayad.progress import ConfigError, DataflowError, say, without_secrets
 
 _KEY = "rayad"
 _REWRITES = ("OPTIMIZE", "DELETE", "UPDATE", "MERGE", "RESTORE")
@@ -127,7 +127,9 @@ class DeltaSink(TableSink):
             yield
         except (_library(self.where).exceptions.DeltaError, OSError) as error:
             self._handle = None
-            raise DataflowError(f"{self.where}: the table at {self.path!r} cannot be read: {error}") from error
+            given = self._uri, self._options
+            what = f"{self.where}: the table at {self.path!r} cannot be read"
+            raise DataflowError(f"{what}: {say(error, *given)}") from without_secrets(error, *given)
 
     def kinds(self, schema: pa.Schema) -> pa.Schema:
         """The columns of a table for records of ``schema``. Raises DataflowError where Delta has no type."""
@@ -214,7 +216,9 @@ class DeltaSink(TableSink):
             )  # fmt: skip
         except (library.exceptions.DeltaError, ValueError, OSError) as error:
             self._handle = None
-            raise DataflowError(f"{self.where}: the commit of snapshot {after.shown} to {self.path!r} failed: {error}") from error
+            given = self._uri, self._options
+            what = f"{self.where}: the commit of snapshot {after.shown} to {self.path!r} failed"
+            raise DataflowError(f"{what}: {say(error, *given)}") from without_secrets(error, *given)
 
     def _add_action(self, file: StagedFile) -> Any:
         values: dict[str, str | None] = {}

@@ -27,7 +27,7 @@ from rayad.integrations.file_output.text_types import check_values
 from rayad.integrations.file_output.writer import StagedFile
 from rayad.integrations.paths import check_filesystem
 from rayad.integrations.type_systems import TypeSystem
-from rayad.progress import ConfigError, DataflowError, arguments, show
+from rayad.progress import ConfigError, DataflowError, arguments, say, show, without_secrets
 
 _NAMES = "schema.name-mapping.default"
 _JOB, _SNAPSHOT, _FIRST = "rayad.job", "rayad.snapshot", "rayad.first"
@@ -188,14 +188,17 @@ class IcebergSink(TableSink):
             try:
                 self._opened = _library(self.where).catalog.load_catalog(self._catalog_name, **self._catalog_properties)
             except Exception as error:  # of any catalog's client
+                given = self._catalog_properties
+                why = _first_line(error, given)
                 raise ConfigError(
-                    f"{self.where}: the catalog {self._catalog_name!r} cannot be opened: {_first_line(error)}; catalog= is a name in the "
+                    f"{self.where}: the catalog {self._catalog_name!r} cannot be opened: {why}; catalog= is a name in the "
                     "configuration of pyiceberg, or the properties of a catalog, such as {'type': 'rest', 'uri': ...}"
-                ) from error
+                ) from without_secrets(error, given)
         return self._opened
 
     def _reading(self) -> _Refusing:
-        return _Refusing(f"{self.where}: the table {self.name!r} cannot be read from the catalog {self._catalog_name!r}")
+        told = f"{self.where}: the table {self.name!r} cannot be read from the catalog {self._catalog_name!r}"
+        return _Refusing(told, self._catalog_properties)
 
     def table(self) -> Any:
         """As the catalog has it now."""
@@ -331,9 +334,9 @@ class IcebergSink(TableSink):
         except (Overtaken, ConfigError):
             raise
         except Exception as error:  # of any catalog's client
-            raise DataflowError(
-                f"{self.where}: the commit of snapshot {after.shown} to {self.name!r} failed: {_first_line(error)}"
-            ) from error
+            given = self._catalog_properties
+            what = f"{self.where}: the commit of snapshot {after.shown} to {self.name!r} failed"
+            raise DataflowError(f"{what}: {_first_line(error, given)}") from without_secrets(error, given)
 
     def _names(self, metadata: Any) -> dict[str, str]:
         """What readers find columns by, as the files have names and no numbers; nothing where the table has it."""
@@ -361,15 +364,15 @@ class IcebergSink(TableSink):
 class _Refusing:
     """What is raised inside, of whatever class a catalog's client has, becomes a DataflowError."""
 
-    def __init__(self, told: str) -> None:
-        self._told = told
+    def __init__(self, told: str, given: Mapping[str, Any]) -> None:
+        self._told, self._given = told, given
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, Exception) and not isinstance(error, ConfigError | DataflowError):
-            raise DataflowError(f"{self._told}: {_first_line(error)}") from error
+            raise DataflowError(f"{self._told}: {_first_line(error, self._given)}") from without_secrets(error, self._given)
 
 
 class _Footers:
@@ -462,8 +465,8 @@ def _catalog_of(catalog: Any, where: str) -> tuple[str, dict[str, Any]]:
     )
 
 
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().split("\n", 1)[0] or type(error).__name__
+def _first_line(error: BaseException, given: object = None) -> str:
+    return say(error, given).strip().split("\n", 1)[0] or type(error).__name__
 
 
 __all__ = ["ICEBERG", "IcebergSink", "PublishedTable"]

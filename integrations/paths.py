@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyarrow import fs
 
-from rayad.progress import ConfigError, arguments, show
+from rayad.progress import ConfigError, arguments, say, show, without_secrets
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -93,7 +93,9 @@ def _file_system(text: str, filesystem: fs.FileSystem | None, where: str) -> tup
         try:
             home, path = fs.FileSystem.from_uri(text)
         except (pa.ArrowInvalid, OSError) as error:
-            raise ConfigError(f"{where}: cannot open the URI {text!r}: {error}; give a local path, a known URI, or filesystem=") from error
+            raise ConfigError(
+                f"{where}: cannot open the URI {text!r}: {say(error, text)}; give a local path, a known URI, or filesystem="
+            ) from without_secrets(error, text)
         return home, path
     return fs.LocalFileSystem(), os.path.abspath(os.path.expanduser(text))
 

@@ -23,6 +23,7 @@ from rayad.progress.errors import (
     SnapshotError,
     say,
     show,
+    without_secrets,
 )
 from rayad.progress.job_tracker import JobTracker, Report, View
 from rayad.progress.notifications import Notification, Notificator
@@ -42,6 +43,7 @@ from rayad.progress.progress_graph import (
 )
 from rayad.progress.reachability import FlatReachability, PathGraph
 from rayad.progress.scope import Scope, ScopeProgress, ScopeTracker
+from rayad.progress.shown_texts import mask, masks_repr, presentable, visible
 from rayad.progress.summary import PathSummary
 from rayad.progress.timestamp import Timestamp
 from rayad.progress.tracker import ReachabilityTracker
@@ -90,8 +92,13 @@ __all__ = [
     "Timestamp",
     "View",
     "arguments",
+    "mask",
+    "masks_repr",
+    "presentable",
     "say",
     "show",
+    "visible",
+    "without_secrets",
 ]
 
 if __name__ != "rayad.progress":  # pragma: no cover - a second copy would have its own classes

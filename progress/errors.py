@@ -3,9 +3,18 @@
 Rule: an error says who broke what. `DataflowError` is the user's program, `ProtocolError` a peer or a channel that broke the
 protocol, `SnapshotError` a snapshot that cannot be taken or restored, `ConfigError` a setting, `InternalError` a bug of ours.
 Every one travels between processes: it pickles with its class, its message, its details and its notes.
+
+Messages and notes are texts for people: they are made without secrets, and without characters that a terminal obeys
+(`rayad.progress.shown_texts`), whatever they quote. Details are data, and stay as they are.
 """
 
 from __future__ import annotations
+
+from typing import TypeVar
+
+from rayad.progress.shown_texts import mask, presentable
+
+E = TypeVar("E", bound=BaseException)
 
 
 class RayadError(Exception):
@@ -20,8 +29,12 @@ class RayadError(Exception):
     """
 
     def __init__(self, message: str = "", **details: object) -> None:
-        super().__init__(message)
+        super().__init__(presentable(message))
         self.__dict__.update(details)
+
+    def add_note(self, note: str) -> None:
+        """Add a note, which is a text for people, too."""
+        super().add_note(presentable(note))
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild_error, (type(self), self.args, dict(self.__dict__)))
@@ -59,23 +72,44 @@ class InternalError(RayadError):
 
 
 def show(value: object, limit: int = 80) -> str:
-    """A value of a user's in an error: its ``repr``, at most ``limit`` characters of it; where that raises, its class and what it raised.
+    """A value of a user's in an error: its ``repr`` without secrets, at most ``limit`` characters of it; where that raises, its class and
+    what it raised.
 
     >>> show("abcdef", 4)
     "'abc"
     """
     try:
-        return repr(value)[:limit]
+        return mask(repr(value)[: limit + _LOOKED_AT])[:limit]  # a secret that is cut is recognised by what is behind it
     except Exception as error:
         return f"<a {type(value).__name__} whose repr() raises {type(error).__name__}>"
 
 
-def say(error: BaseException) -> str:
-    """What an error of a user's says; where its ``str()`` raises, that it does."""
+_LOOKED_AT = 4_000
+
+
+def say(error: BaseException, *given: object) -> str:
+    """What an error of a user's or of a library says, for people; where its ``str()`` raises, that it does.
+
+    ``given``: what the library was given that may have secrets, as of :func:`rayad.progress.shown_texts.mask`.
+    """
     try:
-        return str(error)
+        return presentable(str(error), *given)
     except Exception as again:
         return f"<its str() raises {type(again).__name__}>"
+
+
+def without_secrets(error: E, *given: object) -> E:
+    """An error of a library or of the user's, whose own text, and those of its causes, now show no secrets: for ``raise ... from``, since
+    tracebacks show it. One without secrets stays as it is."""
+    one: BaseException | None = error
+    while one is not None:
+        texts = {part: mask(part, *given) for part in one.args if isinstance(part, str)}
+        if any(shown != text for text, shown in texts.items()):
+            one.args = tuple(texts[part] if isinstance(part, str) else part for part in one.args)
+        if isinstance(one, OSError) and isinstance(one.strerror, str):
+            one.strerror = mask(one.strerror, *given)
+        one = one.__cause__ or one.__context__
+    return error
 
 
 def _rebuild_error(cls: type[RayadError], args: tuple[object, ...], state: dict[str, object]) -> RayadError:

@@ -13,7 +13,6 @@ A process that was forked from one that has used a bucket cannot use it (as with
 from __future__ import annotations
 
 import pickle
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -36,7 +35,6 @@ _ERRORS = {"PermissionDeniedError": PermissionError, "UnauthenticatedError": Per
 """What obstore's errors are in Python, beside those that are an OSError already."""
 _DEBUG = "\n\nDebug source:"
 """Behind this, obstore's messages say it all again, in Rust."""
-_SECRETS = ("secret_key", "session_token", "access_token", "account_key", "client_secret", "sas_token", "password")
 
 
 class Objects(Protocol):
@@ -68,11 +66,11 @@ def fsspec_objects_of(filesystem: fs.PyFileSystem, path: str) -> Objects:
 @lru_cache(maxsize=64)
 def _opened(pickled: bytes, bucket: str) -> Objects:
     filesystem = pickle.loads(pickled)
-    secrets, make = _secrets(_options(filesystem)), store_of(filesystem, bucket, bucket)
+    options, make = _options(filesystem), store_of(filesystem, bucket, bucket)
     try:
-        return _ByObstore(make(), secrets)
+        return _ByObstore(make(), options)
     except Exception as error:  # of botocore and azure.identity, which look for credentials; of obstore, which checks what it is given
-        why = _masked(f"{type(error).__name__}: {say(error)}".partition(_DEBUG)[0], secrets)
+        why = f"{type(error).__name__}: {say(error, options)}".partition(_DEBUG)[0]
         raise ConfigError(f"{bucket}: this bucket cannot be opened to make files only where none is: {why}") from None
 
 
@@ -99,9 +97,9 @@ class _ByObstore:
 
     is_tried_out = False
 
-    def __init__(self, store: Any, secrets: list[str]) -> None:
+    def __init__(self, store: Any, options: dict[str, Any]) -> None:
         self._store = store
-        self._secrets = secrets
+        self._options = options
 
     def put(self, path: str, data: bytes) -> None:
         import obstore
@@ -132,7 +130,7 @@ class _ByObstore:
             yield path.partition("/")[2]
         except Exception as error:
             kind = type(error) if isinstance(error, OSError) else _ERRORS.get(type(error).__name__, OSError)
-            raise kind(_masked(say(error).partition(_DEBUG)[0], self._secrets)) from None
+            raise kind(say(error, self._options).partition(_DEBUG)[0]) from None
 
 
 class _ByFsspec:
@@ -293,23 +291,6 @@ class _Fixed:
 
     def __call__(self) -> Any:
         return self._credentials
-
-
-def _secrets(options: dict[str, Any]) -> list[str]:
-    """The values among a file system's options that no message may show."""
-    values = [value for name, value in {**options, **(options["proxy_options"] or {})}.items() if name in _SECRETS and value]
-    return [*values, *(quote(value, "") for value in values)]
-
-
-def _masked(text: str, secrets: list[str]) -> str:
-    """A message without secrets, nor signatures in URIs.
-
-    >>> _masked("PUT https://h/b?sv=1&sig=abc%3D by hunter2", ["hunter2"])
-    'PUT https://h/b?sv=1&sig=*** by ***'
-    """
-    for secret in secrets:
-        text = text.replace(secret, "***")
-    return re.sub(r"\b(sig|X-Amz-Signature)=[^&\s)]+", r"\1=***", text)
 
 
 __all__ = ["BUCKETS", "Objects", "fsspec_objects_of", "objects_of", "store_of"]

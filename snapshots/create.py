@@ -36,20 +36,21 @@ _TRIES = 2
 """Puts without an answer, besides those that obstore repeats: a create in a bucket ends after 2 x 2 x (15 + 20) s = 140 s at the latest."""
 
 
-def create_if_absent(filesystem: fs.FileSystem, path: str, data: bytes) -> bool:
+def create_if_absent(filesystem: fs.FileSystem, path: str, data: bytes, *, mode: int = 0o666) -> bool:
     """Make the file ``path`` with this content in one step, unless something is there.
 
     True: it is there now, and made by this call. A call whose answer was lost may be repeated: an identical content counts as made by it,
     so contents of different writers must differ (by a run number, say). False: another content is there. Afterwards the file is durable.
 
-    On local file systems the folder must exist. It is not made: a store whose folder has gone away must not come back empty.
+    On local file systems the file gets ``mode``, less the umask. The folder must exist. It is not made: a store whose folder has gone away
+    must not come back empty.
 
     Raises OSError when the store does not take the file, or when it is not known whether it did; the call may be repeated. Raises
     ConfigError naming the file system where it can do neither links nor conditional puts.
     """
     while isinstance(filesystem, fs.SubTreeFileSystem):
         filesystem, path = filesystem.base_fs, f"{filesystem.base_path}{path}"
-    return _creator(filesystem, path)(path, data)
+    return _creator(filesystem, path, mode)(path, data)
 
 
 def check_can_create(filesystem: fs.FileSystem, where: str) -> None:
@@ -65,11 +66,11 @@ def check_can_create(filesystem: fs.FileSystem, where: str) -> None:
         store_of(filesystem, "any", where)
 
 
-def _creator(filesystem: fs.FileSystem, where: str) -> Callable[[str, bytes], bool]:
+def _creator(filesystem: fs.FileSystem, where: str, mode: int = 0o666) -> Callable[[str, bytes], bool]:
     """What creates files in this file system; ConfigError where nothing does."""
     kind = filesystem.type_name
     if kind == "local":
-        return _by_link
+        return partial(_by_link, mode)
     if kind in BUCKETS:
         return lambda path, data: _by_put(objects_of(filesystem, path), filesystem, path, data)
     handler = filesystem.handler if isinstance(filesystem, fs.PyFileSystem) else None
@@ -78,7 +79,7 @@ def _creator(filesystem: fs.FileSystem, where: str) -> Callable[[str, bytes], bo
     if isinstance(handler, fs.FSSpecHandler):
         kind = f"{type(handler.fs).__module__}.{type(handler.fs).__qualname__}"
         if kind == "fsspec.implementations.local.LocalFileSystem":
-            return _by_link
+            return partial(_by_link, mode)
         if {"s3fs", "gcsfs"} & {base.__module__.partition(".")[0] for base in type(handler.fs).__mro__}:
             return lambda path, data: _by_put(fsspec_objects_of(filesystem, path), filesystem, path, data)
         kind += ", of fsspec,"
@@ -155,11 +156,11 @@ def _unfinished(path: str) -> str:
     return f"{folder}{slash}.{name}.{uuid4().hex}.creating"
 
 
-def _by_link(path: str, data: bytes) -> bool:
+def _by_link(mode: int, path: str, data: bytes) -> bool:
     """Create a file of a local file system: a synced file of unique name is linked to its own one, which fails if that is taken."""
     own = _unfinished(os.path.abspath(path))
     try:
-        with open(os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), "wb") as file:
+        with open(os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

@@ -27,6 +27,8 @@ from rayad.snapshots.buckets import BUCKETS
 from rayad.snapshots.create import create_if_absent
 
 _CHUNK_BYTES = 1 << 20
+PRIVATE, PRIVATE_FOLDER, ANY = 0o600, 0o700, 0o666
+"""Modes of local files and folders that hold a job's state, and of other files, before the umask."""
 
 
 class Entry(NamedTuple):
@@ -45,14 +47,17 @@ class Port:
     Args:
         filesystem: any that :func:`rayad.snapshots.create.create_if_absent` knows.
         folder: its path there.
+        is_private: whether nobody but the owner may read what is made in a local folder: state of jobs, which holds users' data. What
+            sinks write is made as the user's umask has it.
 
     Methods raise OSError when the file system does not do it; FileNotFoundError where a file to be read or moved is not there.
     """
 
-    def __init__(self, filesystem: fs.FileSystem, folder: str) -> None:
+    def __init__(self, filesystem: fs.FileSystem, folder: str, *, is_private: bool = False) -> None:
         self.filesystem = filesystem
         self.folder = folder.rstrip("/")
         self._is_local = isinstance(filesystem, fs.LocalFileSystem)
+        self._is_private = is_private and self._is_local
         self._has_folders = filesystem.type_name not in BUCKETS
 
     def path(self, name: str = "") -> str:
@@ -100,7 +105,7 @@ class Port:
 
         It is on disk then. The folder that it is in has to be there.
         """
-        return create_if_absent(self.filesystem, self.path(name), data)
+        return create_if_absent(self.filesystem, self.path(name), data, mode=PRIVATE if self._is_private else ANY)
 
     @contextmanager
     def writing(self, name: str) -> Iterator[Any]:
@@ -111,6 +116,8 @@ class Port:
 
     def open_new(self, name: str) -> Any:
         """A stream as that of :meth:`writing`, to be closed and synced by who asks for it."""
+        if self._is_private:
+            return open_private(self.path(name), os.O_TRUNC)
         return self.filesystem.open_output_stream(self.path(name), compression=None)
 
     def write(self, name: str, pieces: Iterable[bytes | memoryview]) -> None:
@@ -141,7 +148,9 @@ class Port:
 
     def make_folder(self, name: str = "", *, parents: bool = True) -> None:
         """Make a folder, where it is not there. ``parents=False``: only in one that is there, else OSError. In buckets there are none."""
-        if self._has_folders:
+        if self._is_private:
+            make_private_folder(self.path(name), parents=parents)
+        elif self._has_folders:
             self.filesystem.create_dir(self.path(name), recursive=parents)
 
     def make_root(self) -> list[str]:
@@ -196,9 +205,29 @@ class Port:
             self.filesystem.delete_dir(self.path(name))
 
 
+def open_private(path: str, flag: int) -> Any:
+    """A stream into a local file, which is made for its owner alone where it is not there. ``flag``: ``os.O_TRUNC``, or ``os.O_APPEND``."""
+    return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | flag, PRIVATE), "wb")
+
+
+def make_private_folder(path: str, *, parents: bool = True) -> None:
+    """Make a local folder for its owner alone, where it is not there; likewise those above it. ``parents=False``: else OSError."""
+    try:
+        os.mkdir(path, PRIVATE_FOLDER)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise
+    except FileNotFoundError:
+        above = os.path.dirname(path)
+        if not parents or above in ("", path):
+            raise
+        make_private_folder(above)
+        make_private_folder(path)
+
+
 def _entry(name: str, info: fs.FileInfo) -> Entry:
     is_file = info.type is fs.FileType.File
     return Entry(name, is_file, int(info.size or 0) if is_file else 0, (info.mtime_ns or 0) / 1e9)
 
 
-__all__ = ["Entry", "Port"]
+__all__ = ["Entry", "Port", "make_private_folder", "open_private"]

@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 from pyarrow import fs
 
-from rayad.progress import SnapshotError, arguments, say
+from rayad.progress import SnapshotError, arguments, say, without_secrets
 from rayad.snapshots.create import check_can_create
 from rayad.snapshots.manifest import KeeperId, Manifest, PartFile
 from rayad.snapshots.port import Port
@@ -85,13 +85,13 @@ class SnapshotStore:
                 filesystem, folder = fs.FileSystem.from_uri(folder)
             except (OSError, ValueError) as error:
                 raise SnapshotError(
-                    f"cannot open the snapshot store {folder!r}: {error}; give a local path or a URI that pyarrow knows"
-                ) from error
+                    f"cannot open the snapshot store {folder!r}: {say(error, folder)}; give a local path or a URI that pyarrow knows"
+                ) from without_secrets(error, folder)
         if filesystem is None:
             filesystem, folder = fs.LocalFileSystem(), os.path.abspath(os.path.expanduser(folder))
         self.filesystem = filesystem
         self.folder = folder.rstrip("/")
-        self.port = Port(filesystem, folder)
+        self.port = Port(filesystem, folder, is_private=True)
         self._signer = Signer(None if secret is None else arguments.secret(secret, "the secret of snapshots", error=SnapshotError))
         self._jobs = jobs
 

@@ -44,6 +44,23 @@ def test_no_folder_has_more_than_twenty_files() -> None:
     assert not crowded, f"cut these folders by concept, at most {FILES_MAX} files each: {crowded}"
 
 
+TO_THE_TERMINAL = {"click.echo", "click.secho", "sys.stdout.write", "sys.stderr.write", "Console"}
+MAKE_TEXTS_VISIBLE = ("actors/status/terminal.py", "actors/process/unwaited.py")
+"""The place for it, and one that may not import it."""
+
+
+def test_texts_go_to_a_terminal_through_one_place() -> None:
+    refuse(
+        [
+            Breach(path, node.lineno, f"{ast.unparse(node.func)}()", "use echo() or console() of actors/status/terminal.py")
+            for path in [*python_files(*PACKAGES), *python_files("src")]
+            if not str(path).endswith(MAKE_TEXTS_VISIBLE)
+            for node in ast.walk(parse(path))
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in TO_THE_TERMINAL
+        ]
+    )
+
+
 def test_spark_is_imported_only_inside_functions() -> None:
     refuse(
         [

@@ -16,6 +16,8 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from rayad.actors.cluster.start_lines import FIRST_S, StartLines
+from rayad.actors.status.terminal import as_written, console, echo
+from rayad.progress import presentable
 
 _log = logging.getLogger(__name__)
 LOOK_S = 1.0
@@ -73,16 +75,12 @@ def _spinner() -> Any:
     """Rich's, on a terminal; a live display that is there already shows lines above itself, and two would overwrite each other."""
     if sys.stderr is None or not sys.stderr.isatty() or hasattr(sys.stderr, "rich_proxied_file"):
         return nullcontext()
-    from rich.console import Console
-
-    return Console(stderr=True, highlight=False).status("rayad")
+    return console(stderr=True, highlight=False).status("rayad")
 
 
 def _show(lines: StartLines, text: str, at_s: float, spinner: Any) -> None:
     if spinner is not None:
-        from rich.text import Text
-
-        spinner.update(Text(f"rayad: {lines.now(text, at_s)}"))
+        spinner.update(as_written(presentable(f"rayad: {lines.now(text, at_s)}")))
         return
     line = lines.due(text, at_s)
     if line is not None:
@@ -91,10 +89,9 @@ def _show(lines: StartLines, text: str, at_s: float, spinner: Any) -> None:
 
 def _say_line(line: str) -> None:
     if _is_watched():
-        sys.stderr.write(f"rayad: {line}\n")
-        sys.stderr.flush()
+        echo(f"rayad: {line}", err=True)
     else:
-        _log.info(line)
+        _log.info("%s", presentable(line))
 
 
 __all__ = ["saying"]

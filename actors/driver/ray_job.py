@@ -37,7 +37,7 @@ from rayad.actors.store.keeper_files import KeeperFiles
 from rayad.autoscale import ScalingProgress
 from rayad.dataflow.config import REPORT_INTERVAL, RunConfig, ScalingConfig, configured
 from rayad.dataflow.plan import Plan
-from rayad.progress import RayadError, say
+from rayad.progress import RayadError, mask, say
 from rayad.snapshots.restarts import End, Succession
 
 _log = logging.getLogger(__name__)
@@ -360,7 +360,7 @@ class RayJob(RayJobHandle):
             try:
                 told = f"is saved in {self._take_savepoint(0.8 * timeout_s)}; {again}"
             except Exception as error:  # the last snapshot remains
-                told = f"could not be saved: {error}; {again} from its last snapshot"
+                told = f"could not be saved: {say(error)}; {again} from its last snapshot"
         self._is_terminated = True
         try:
             self.cancel()
@@ -369,7 +369,8 @@ class RayJob(RayJobHandle):
         return told
 
     def _where_stored(self) -> str:
-        return f", name={self.name!r} and storage_path={self._config.storage_path!r}" if self._config.storage_path is not None else ""
+        path = self._config.storage_path
+        return mask(f", name={self.name!r} and storage_path={path!r}") if path is not None else ""
 
     # -- what only the owner has ----------------------------------------------------------
     def has_token(self, token: str) -> bool:

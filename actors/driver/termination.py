@@ -10,7 +10,6 @@ Ctrl-C stays a cancel without a savepoint. Prior art: Flink's stop with a savepo
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 import time as clock
 import weakref
@@ -18,6 +17,7 @@ from types import FrameType
 from typing import Any, NoReturn, Protocol
 
 from rayad.actors.process.ending import end_at_once
+from rayad.actors.status.terminal import echo
 
 STATUS = 128 + signal.SIGTERM
 """The exit status of the process."""
@@ -122,8 +122,7 @@ def is_default(handler: Any) -> bool:
 
 
 def _say(line: str) -> None:
-    sys.stderr.write(f"rayad: {line}\n")
-    sys.stderr.flush()
+    echo(f"rayad: {line}", err=True)
 
 
 OF_THIS_PROCESS = Termination()

@@ -12,6 +12,7 @@ from typing import Any
 from rayad.actors.job import JobState
 from rayad.actors.status.job_status import JobStatus
 from rayad.actors.status.table import HEADER, as_html, as_lines, cells, heading
+from rayad.actors.status.terminal import as_written, console, echo
 
 RUNS = (JobState.STARTING, JobState.RUNNING)
 
@@ -41,15 +42,10 @@ def shown(*, with_replicas: bool = False) -> Iterator[Callable[[JobStatus], None
     elif sys.stdout.isatty():
         from rich.live import Live
 
-        with Live(auto_refresh=False) as live:
+        with Live(console=console(), auto_refresh=False) as live:
             yield lambda status: live.update(_on_terminal(status, with_replicas), refresh=True)
     else:
-        yield lambda status: _write(as_lines(status, with_replicas=with_replicas))
-
-
-def _write(lines: str) -> None:
-    sys.stdout.write(f"{lines}\n")
-    sys.stdout.flush()
+        yield lambda status: echo(as_lines(status, with_replicas=with_replicas))
 
 
 def _is_notebook() -> bool:
@@ -60,11 +56,10 @@ def _is_notebook() -> bool:
 def _on_terminal(status: JobStatus, with_replicas: bool) -> Any:
     from rich.console import Group
     from rich.table import Table
-    from rich.text import Text
 
     table = Table()
     for place, name in enumerate(HEADER):
         table.add_column(name, justify="right" if place else "left", overflow="fold")
     for row in cells(status, with_replicas=with_replicas):
-        table.add_row(*map(Text, row))
-    return Group(*map(Text, heading(status)), *([table] if status.vertices else []))
+        table.add_row(*map(as_written, row))
+    return Group(*map(as_written, heading(status)), *([table] if status.vertices else []))

@@ -7,7 +7,7 @@ import traceback
 from dataclasses import dataclass
 
 from rayad.actors.replica.user_errors import sign_of
-from rayad.progress import RayadError, say
+from rayad.progress import RayadError, presentable, say
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def failure_of(who: str, error: BaseException) -> Failure:
             pickle.loads(pickled)
         except Exception:
             pickled = None
-    details = "".join(traceback.format_exception(error))
+    details = presentable("".join(traceback.format_exception(error)))
     is_lost_peer = isinstance(error, ConnectionError)
     told = f"{type(error).__name__}: {say(error)}"
     return Failure(who, told, details, pickled, is_lost_peer, sign_of(error), is_raised=not is_lost_peer)

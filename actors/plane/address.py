@@ -122,6 +122,8 @@ def open_listeners(host: str, port: int = 0, *, unix: str = "auto") -> Listeners
                 directory = tempfile.mkdtemp(prefix="rayad-")  # mode 0700
                 name = os.path.join(directory, "plane")
             local.bind(name)
+            if directory:
+                os.chmod(name, 0o600)
             local.listen(BACKLOG)
     except BaseException:
         for listener in opened:

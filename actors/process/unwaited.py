@@ -7,6 +7,8 @@ import sys
 import weakref
 from typing import Protocol
 
+from rayad.progress import presentable
+
 
 class Waitable(Protocol):
     """A job as this module sees it."""
@@ -36,7 +38,7 @@ class Unwaited:
             job.is_watched = False
             lost = job.unwaited()
             if lost and sys.stderr is not None:
-                sys.stderr.write(f"rayad: job {job.name!r} {lost}\n")
+                sys.stderr.write(f"rayad: {presentable(f'job {job.name!r} {lost}')}\n")
 
     def tell_all(self) -> None:
         """The process ends."""

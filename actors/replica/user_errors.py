@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from rayad.dataflow.config import FailureConfig
 from rayad.dataflow.records.batches import to_rows
-from rayad.progress import DataflowError, RayadError, say, show
+from rayad.progress import DataflowError, RayadError, say, show, without_secrets
 from rayad.snapshots.restarts import Restarts
 
 
@@ -72,4 +72,4 @@ def raise_located(place: str, error: Exception) -> NoReturn:
         raise error
     if isinstance(error, RayadError):
         raise type(error)(f"{place}: {error}", **{**error.__dict__, "located": True}) from error
-    raise DataflowError(f"{place}: {type(error).__name__}: {say(error)}", located=True) from error
+    raise DataflowError(f"{place}: {type(error).__name__}: {say(error)}", located=True) from without_secrets(error)

@@ -15,6 +15,7 @@ from rayad.autoscale import Decision, DecisionJournal, DecisionOutcome, Hold, Jo
 from rayad.autoscale.decisions import decision_for
 from rayad.autoscale.mpr import layout_of_parameters, statistics_entry
 from rayad.progress import ConfigError, show
+from rayad.snapshots.port import make_private_folder, open_private
 
 JOURNAL_BYTES_MAX = 64 << 20
 """A journal file that is larger is renamed (``.1``) and another one begun; the last of them is kept."""
@@ -33,7 +34,7 @@ class JournalFile:
     def __init__(self, path: str | os.PathLike[str], job: str, bytes_max: int = JOURNAL_BYTES_MAX) -> None:
         self.path = Path(path)
         self._bytes_max = bytes_max
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        make_private_folder(os.fspath(self.path.parent.absolute()))
         self._job = job
         self._begin()
 
@@ -61,8 +62,8 @@ class JournalFile:
         if value["kind"] != "begin" and self.path.exists() and self.path.stat().st_size + len(line) > self._bytes_max:
             os.replace(self.path, f"{self.path}.1")
             self._begin()
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(line)
+        with open_private(os.fspath(self.path), os.O_APPEND) as file:
+            file.write(line.encode())
 
 
 def read_lines(path: str | os.PathLike[str]) -> list[dict[str, Any]]:

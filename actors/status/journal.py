@@ -15,6 +15,7 @@ from typing import Any
 
 from rayad.actors.lead import job_leader, recovery_leader, snapshot_leader
 from rayad.actors.lead.layouts import RescaleReport
+from rayad.progress import presentable
 from rayad.snapshots.attempts import SnapshotStatistics
 
 EVENTS_MOST = 1_000
@@ -85,7 +86,8 @@ class Journal:
 
     def note(self, kind: str, what: str, /, **facts: Any) -> None:
         """Something has happened."""
-        event = JobEvent(self._now_s(), kind, what, facts)
+        shown = {name: presentable(fact) if isinstance(fact, str) else fact for name, fact in facts.items()}
+        event = JobEvent(self._now_s(), kind, presentable(what), shown)
         self._events.append(event)
         self.noted += 1
         self._keep(event.as_line())

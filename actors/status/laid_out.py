@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from rayad.actors.status.terminal import as_written, console
 from rayad.dataflow.windows import Window
 from rayad.progress import Timestamp, show
 
@@ -47,18 +48,15 @@ class LaidOut:
 
     def show(self, title: str) -> None:
         """Print it, on a terminal or in a notebook."""
-        from rich.console import Console
         from rich.table import Table
-        from rich.text import Text
 
-        table = Table(
-            title=Text(title), caption=Text(self.left_out) if self.left_out else None, title_justify="left", caption_justify="left"
-        )
+        caption = as_written(self.left_out) if self.left_out else None
+        table = Table(title=as_written(title), caption=caption, title_justify="left", caption_justify="left")
         for name in self.names:
-            table.add_column(Text(name), overflow="fold")
+            table.add_column(as_written(name), overflow="fold")
         for row in self.rows:
-            table.add_row(*map(Text, row))
-        Console().print(table)
+            table.add_row(*map(as_written, row))
+        console().print(table)
 
 
 def laid_out(value: Any, rows: int) -> LaidOut:

@@ -109,7 +109,7 @@ class KeeperFiles:
     def __init__(self, job: str, config: RunConfig, token: str) -> None:
         self._store = open_store(job, config)
         self._job, self._token = job, token
-        self.port = Port(self._store.filesystem, self._store.folder.rpartition("/")[0])
+        self.port = Port(self._store.filesystem, self._store.folder.rpartition("/")[0], is_private=True)
         """Of the job's folder, in which all its keepers have theirs."""
         self._signer = Signer(config.snapshots.secret)
         self._own: KeeperId | None = None

@@ -7,11 +7,14 @@ lines are bounded. Lines that cannot be written are dropped, with one warning: t
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import threading
 from collections import deque
 
 from pyarrow import fs
+
+from rayad.snapshots.port import make_private_folder, open_private
 
 _log = logging.getLogger(__name__)
 LINES_MOST = 1_000
@@ -35,7 +38,7 @@ class LineFile:
 
     Args:
         filesystem: where it is.
-        path: its path there; the folders above are made.
+        path: its path there; the folders above are made. On a local file system both are for their owner alone.
     """
 
     def __init__(self, filesystem: fs.FileSystem, path: str) -> None:
@@ -90,11 +93,15 @@ class LineFile:
         if not lines:
             return
         if not self._is_made:  # later it is not made again: where it has gone away, stores must not find an empty one
-            self._fs.create_dir(self._path.rpartition("/")[0], recursive=True)
+            folder = self._path.rpartition("/")[0]
+            if self._is_local:
+                make_private_folder(folder)
+            else:
+                self._fs.create_dir(folder, recursive=True)
             self._is_made = True
         self._lines.extend(lines)
         if self._is_local:
-            with self._fs.open_append_stream(self._path, compression=None) as stream:
+            with open_private(self._path, os.O_APPEND) as stream:
                 stream.write("".join(f"{line}\n" for line in lines).encode())
         else:
             with self._fs.open_output_stream(self._path, compression=None) as stream:

@@ -30,7 +30,7 @@ from rayad.integrations.file_output.manifests import MANIFESTS, CommittedFile, O
 from rayad.integrations.file_output.partitions import typed
 from rayad.integrations.file_output.writer import STAGING
 from rayad.integrations.paths import check_filesystem
-from rayad.progress import ConfigError, arguments
+from rayad.progress import ConfigError, arguments, say, without_secrets
 from rayad.snapshots.port import Port
 
 BEGUN = "-begun.json"
@@ -88,7 +88,9 @@ def open_directory(path: str | os.PathLike[str], filesystem: fs.FileSystem | Non
     try:
         home, inner = fs.FileSystem.from_uri(text)
     except (pa.ArrowException, OSError) as error:
-        raise ConfigError(f"{where}: cannot open the URI {text!r}: {error}; give a local directory, a known URI, or filesystem=") from error
+        raise ConfigError(
+            f"{where}: cannot open the URI {text!r}: {say(error, text)}; give a local directory, a known URI, or filesystem="
+        ) from without_secrets(error, text)
     return home, inner.rstrip("/")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rayad.progress import ConfigError, DataflowError
+from rayad.progress import ConfigError, DataflowError, say, without_secrets
 
 CONNECT_S = 10
 """How long a server may take to answer, unless the address says otherwise (``?connect_timeout=``)."""
@@ -24,11 +24,12 @@ def connect(uri: str, where: str) -> Any:
         from adbc_driver_postgresql import dbapi
     except ImportError as error:
         raise ConfigError(f"{where} needs the package adbc-driver-postgresql: pip install 'rayad[postgres]' ({error})") from error
-    timed = uri if "connect_timeout" in uri else f"{uri}{'&' if '?' in uri else '?'}connect_timeout={CONNECT_S}"
+    before = " " if "://" not in uri else "&" if "?" in uri else "?"
+    timed = uri if "connect_timeout" in uri else f"{uri}{before}connect_timeout={CONNECT_S}"
     try:
         return dbapi.connect(timed)
     except PostgresError as error:
-        raise DataflowError(f"{where}: no connection to the database: {told(error)}") from error
+        raise DataflowError(f"{where}: no connection to the database: {told(error, uri)}") from without_secrets(error, uri)
 
 
 def rows_of(connection: Any, query: str) -> pa.Table:
@@ -55,9 +56,9 @@ def quoted(name: str, *, is_column: bool = False) -> str:
     return ".".join('"' + part.replace('"', '""') + '"' for part in parts)
 
 
-def told(error: BaseException) -> str:
-    """The text of an error, in one line."""
-    return " ".join(str(error).split())
+def told(error: BaseException, *given: str) -> str:
+    """The text of an error, in one line, without the secrets in what the library was ``given``."""
+    return " ".join(say(error, *given).split())
 
 
 __all__ = ["PostgresError", "connect", "quoted", "rows_of", "told"]

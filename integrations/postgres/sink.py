@@ -76,7 +76,8 @@ class PostgresSink(Sink):
     """Appends records to a table that is there already.
 
     Args:
-        uri: ``postgresql://user:password@host:port/database``; the user may create ``rayad_commits``, or it is there already.
+        uri: ``postgresql://user:password@host:port/database``, or the words ``host=... user=...`` of libpq. The user may
+            create ``rayad_commits``, or it is there already.
         table: its name, ``schema.table`` where it is not on the search path.
         schema: the columns that are written, in types that are exactly those of the table (``int32`` is ``integer``, ``int64`` ``bigint``).
         snapshot_column: a column of type ``text`` that gets output and snapshot of each row. With it a job may resume from an older

@@ -37,7 +37,7 @@ class PostgresSource(Source):
     """Reads a table, columnar.
 
     Args:
-        uri: ``postgresql://user:password@host:port/database``. It is sent to the replicas.
+        uri: ``postgresql://user:password@host:port/database``, or the words ``host=... user=...`` of libpq. It is sent to the replicas.
         table: its name, ``schema.table`` where it is not on the search path.
         key: a column with an index that orders the rows; parts are ranges of it. Null keys are in the first part.
         columns: which to read; None: all.

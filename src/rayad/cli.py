@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from typing import Any
+
 import click
 
+from rayad.actors.status.terminal import show_exception
 from rayad.commands.demo import demo
 from rayad.commands.doctor import doctor
 from rayad.commands.interval import interval
@@ -19,6 +23,7 @@ from rayad.commands.state import state
 from rayad.commands.steering import cancel, rescale, savepoint, stop
 from rayad.commands.top import top
 from rayad.commands.version import version
+from rayad.progress import presentable
 
 OF_JOBS = (run, resume, jobs, status, top, page, explain, logs, savepoint, rescale, stop, cancel)
 OF_PROGRAMS_AND_STORES = (demo, doctor, plan, interval, snapshots, report, state, plot, version)
@@ -29,7 +34,24 @@ EXIT_CODES = (
 )
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]}, epilog=EXIT_CODES)
+class Commands(click.Group):
+    """All commands. What they raise is shown without secrets, and with control characters made visible, as what they print."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the command of this process."""
+        sys.excepthook = show_exception
+        return super().main(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run it."""
+        try:
+            return super().invoke(ctx)
+        except click.ClickException as error:
+            error.message = presentable(error.message)  # type: ignore[misc]  # click promises not to change it itself
+            raise
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]}, epilog=EXIT_CODES)
 def main() -> None:
     """Timely dataflow on Ray."""
 

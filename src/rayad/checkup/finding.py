@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from rayad.progress import presentable
+
 
 class Level(Enum):
     """How bad it is."""
@@ -29,14 +31,14 @@ class Finding:
 
 def ok(what: str, seen: str) -> Finding:
     """All is well."""
-    return Finding(Level.OK, what, seen)
+    return Finding(Level.OK, what, presentable(seen))
 
 
 def warn(what: str, seen: str, mend: str) -> Finding:
     """It will do, with a disadvantage."""
-    return Finding(Level.WARN, what, seen, mend)
+    return Finding(Level.WARN, what, presentable(seen), mend)
 
 
 def fail(what: str, seen: str, mend: str) -> Finding:
     """It will not do."""
-    return Finding(Level.FAIL, what, seen, mend)
+    return Finding(Level.FAIL, what, presentable(seen), mend)

@@ -11,6 +11,7 @@ from typing import Any
 from pyarrow import fs
 
 from rayad.checkup.finding import Finding, fail, ok
+from rayad.progress import say
 
 STORE_S = 30.0
 """How long it may take."""
@@ -78,7 +79,7 @@ def _try(path: str) -> tuple[str, str] | None:
         doing = "delete from it"
         delete(path, name)
     except (OSError, ValueError) as error:
-        return doing, str(error)
+        return doing, say(error, path)
     return None
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from rayad import demo_flights
+from rayad.actors.status.terminal import echo
 from rayad.commands import on_cluster
 from rayad.dataflow.config import FailureConfig, RunConfig, SnapshotConfig
 from rayad.progress import RayadError
@@ -36,7 +37,7 @@ def demo(days: int, on_ray: bool) -> None:
     those of plain Python. Exit code 1 if they differ.
     """
     where = "on Ray, a process for each replica" if on_ray else "in this process"
-    click.echo(f"{days} days, {days * demo_flights.FLIGHTS_A_DAY:,} flights, {where}")
+    echo(f"{days} days, {days * demo_flights.FLIGHTS_A_DAY:,} flights, {where}")
     began_s = clock.monotonic()
     with tempfile.TemporaryDirectory(prefix="rayad-demo-") as folder:
         interval_s = INTERVAL_S if on_ray else None
@@ -68,9 +69,9 @@ def _here(days: int, config: RunConfig) -> Any:
     job = demo_flights.flights_flow(days).submit(config, runtime="local", parallelism=2, seed=1)
     _step_until(job, lambda: _records(job) > days * demo_flights.FLIGHTS_A_DAY / 3)
     job.savepoint()
-    click.echo(f"a snapshot is taken when the vertices have handled {_records(job):,} records")
+    echo(f"a snapshot is taken when the vertices have handled {_records(job):,} records")
     _step_until(job, lambda: _records(job) > days * demo_flights.FLIGHTS_A_DAY)
-    click.echo(f"all is lost when they have handled {_records(job):,}: the job resumes from the snapshot")
+    echo(f"all is lost when they have handled {_records(job):,}: the job resumes from the snapshot")
     job.crash()
     return job.wait()
 
@@ -88,7 +89,7 @@ def _step_until(job: Any, is_so: Callable[[], bool]) -> None:
 def _on_ray(days: int, config: RunConfig) -> Any:
     from rayad.actors.cluster.joining import start_ray
 
-    click.echo("Ray starts, with the processes of the job: some seconds")
+    echo("Ray starts, with the processes of the job: some seconds")
     start_ray()
     job = demo_flights.flights_flow(days, PAUSE_S).submit(config, parallelism=2)
     deadline_s = clock.monotonic() + WAIT_S
@@ -97,22 +98,22 @@ def _on_ray(days: int, config: RunConfig) -> Any:
             raise RayadError(f"no snapshot within {WAIT_S:g} s: {job.explain_stuck()}; rayad doctor may tell why")
         clock.sleep(INTERVAL_S)
     pid = job.pids()["hours"][0]
-    click.echo(f"process {pid}, a replica of 'hours', is killed after {_records(job):,} records")
+    echo(f"process {pid}, a replica of 'hours', is killed after {_records(job):,} records")
     os.kill(pid, signal.SIGKILL)
     result = job.wait(timeout_s=WAIT_S)
-    click.echo(f"the job survived {result.statistics.failures} failure and took {len(result.statistics.snapshots)} more snapshots")
+    echo(f"the job survived {result.statistics.failures} failure and took {len(result.statistics.snapshots)} more snapshots")
     return result
 
 
 def _show(days: int, result: Any, took_s: float) -> None:
     hours, networks = demo_flights.hours_found(result), demo_flights.networks_found(result)
     latest = sorted(hours.items(), key=lambda one: -one[1][1])[:HOURS_SHOWN]
-    click.echo("\nthe hours with the greatest delays, of windows in event time:")
+    echo("\nthe hours with the greatest delays, of windows in event time:")
     on_cluster.print_table(
         ("airport", "day", "hour", "departures", "minutes late in all"),
         [(airport, start // demo_flights.DAY_MIN, start // 60 % 24, *figures) for (airport, start), figures in latest],
     )
-    click.echo("networks of airports, by a loop that runs on each day's changes:")
+    echo("networks of airports, by a loop that runs on each day's changes:")
     rows: list[tuple[int, int]] = []
     for day, of in networks.items():
         count = demo_flights.count_networks(of.values())
@@ -123,4 +124,4 @@ def _show(days: int, result: Any, took_s: float) -> None:
     is_right = hours == demo_flights.hours_expected(days) and last == demo_flights.networks_expected(days)
     if not is_right:
         raise on_cluster.Told("the results differ from those of plain Python", on_cluster.Exit.FAILED)
-    click.echo(f"{len(hours):,} windows and {len(last)} airports are as plain Python has them, after a failure; {took_s:.1f} s")
+    echo(f"{len(hours):,} windows and {len(last)} airports are as plain Python has them, after a failure; {took_s:.1f} s")

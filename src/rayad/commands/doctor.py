@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 import click
-from rich.console import Console
 from rich.table import Table
 
+from rayad.actors.status.terminal import as_written, console, echo
 from rayad.checkup.finding import Finding, Level
 from rayad.commands import on_cluster
 
@@ -47,7 +47,7 @@ def _show(found: list[Finding]) -> None:
     table = Table("", "what", "seen, and what to do")
     for one in found:
         mend = f"\n-> {one.mend}" if one.mend else ""
-        table.add_row(f"[{COLOURS[one.level]}]{one.level.value}[/]", one.what, on_cluster.as_written(one.seen + mend))
-    Console(highlight=False).print(table)
+        table.add_row(f"[{COLOURS[one.level]}]{one.level.value}[/]", one.what, as_written(one.seen + mend))
+    console(highlight=False).print(table)
     counts = Counter(one.level for one in found)
-    click.echo(", ".join(f"{counts[level]} {level.value}" for level in Level))
+    echo(", ".join(f"{counts[level]} {level.value}" for level in Level))

@@ -5,7 +5,6 @@ For a job that does not exist yet, or whose costs are known; a job with ``interv
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Sequence
@@ -14,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
+from rayad.actors.status.terminal import console, echo, echo_json
 from rayad.commands.terminal_plot import plot_lines
 from rayad.progress import ConfigError
 from rayad.snapshots.interval import daly_interval_s, optimal_interval_s, utilization
@@ -174,11 +173,11 @@ def interval(
     if as_json:
         daly_s = daly_interval_s(cost, process.failures_per_s, restart)
         found = {"interval_s": best.interval_s, "utilization": best.utilization, "daly_interval_s": daly_s}
-        click.echo(json.dumps({**found, **asdict(process), "table": [asdict(row) for row in rows]}, indent=1))
+        echo_json({**found, **asdict(process), "table": [asdict(row) for row in rows]}, indent=1)
         return
     show(process, rows, best)
     if picture is not None:
-        click.echo(f"{picture} written")
+        echo(f"{picture} written")
 
 
 def rate_of(mtbf_s: float | None, failures_per_s: float | None) -> float:
@@ -198,10 +197,10 @@ def rate_of(mtbf_s: float | None, failures_per_s: float | None) -> float:
 
 def show(process: Process, rows: Sequence[Row], best: Row) -> None:
     """The answer, the table and the curve, on the terminal."""
-    console = Console(highlight=False)
+    screen = console(highlight=False)
     every, share = shown_time(1.0 / process.failures_per_s), f"{best.utilization:.2%}"
-    console.print(f"A snapshot every [bold]{shown_time(best.interval_s)}[/bold] leaves [bold]{share}[/bold] of the time for useful work.")
-    console.print(
+    screen.print(f"A snapshot every [bold]{shown_time(best.interval_s)}[/bold] leaves [bold]{share}[/bold] of the time for useful work.")
+    screen.print(
         f"A snapshot costs {shown_time(process.cost_s)}, a failure comes every {every}, a restart takes {shown_time(process.restart_s)};\n"
         f"depth {process.depth}, hop delay {shown_time(process.hop_delay_s)}.\n"
     )
@@ -213,11 +212,11 @@ def show(process: Process, rows: Sequence[Row], best: Row) -> None:
         shares = (row.left_by_snapshots, row.left_by_repeated_work, row.left_by_restarts)
         cells = [f"{share:.2%}" for share in (row.utilization, row.of_best, *shares)] if does_fit else ["0.00%"]
         table.add_row(shown_time(row.interval_s), row.what if does_fit else "too short", *cells, style="bold" if row is best else None)
-    console.print(table)
-    console.print()
+    screen.print(table)
+    screen.print()
     marks = [(row.interval_s, shown_time(row.interval_s)) for row in (best, *(row for row in rows if row.what in ("usual", "asked for")))]
-    for line in plot_lines(*curve_of(process, rows), marks=marks, width=max(24, min(72, console.width - 16))):
-        console.print(line, markup=False, no_wrap=True, crop=False)
+    for line in plot_lines(*curve_of(process, rows), marks=marks, width=max(24, min(72, screen.width - 16))):
+        screen.print(line, markup=False, no_wrap=True, crop=False)
 
 
 def draw(process: Process, rows: Sequence[Row], best: Row, path: Path) -> None:

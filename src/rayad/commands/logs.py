@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rayad.actors.job import JobState
+from rayad.actors.status.terminal import echo
 from rayad.commands import on_cluster
 
 if TYPE_CHECKING:
@@ -59,4 +60,4 @@ def _print(chunks: Iterable[Chunk], pids: Mapping[str, list[int]]) -> None:
         process = chunk.process
         who = replicas.get(process.pid, process.what) if process.is_alive else f"{process.what}, dead"
         for line in chunk.text.splitlines():
-            click.echo(f"({who} pid={process.pid}, {process.address}) {line}")
+            echo(f"({who} pid={process.pid}, {process.address}) {line}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from rayad.actors.job import JobProgress, JobState, StageProgress
+from rayad.actors.status.terminal import echo
 from rayad.commands import on_cluster
 from rayad.progress import Timestamp
 
@@ -21,7 +22,7 @@ def jobs(address: str | None, as_json: bool) -> None:
         rows = [(name, state.value if state is not None else "does not answer") for name, state in found.items()]
         on_cluster.print_table(("job", "state"), rows)
     else:
-        click.echo("no job runs on this cluster")
+        echo("no job runs on this cluster")
 
 
 @click.command(cls=on_cluster.ClusterCommand)
@@ -38,15 +39,15 @@ def status(name: str, address: str | None, as_json: bool) -> None:
     if as_json:
         on_cluster.print_json({"name": name, **on_cluster.plain(told)})
         return
-    click.echo(f"job {name!r}: {told.state.value}, {told.failures} failures survived; {_snapshot(told)}")
+    echo(f"job {name!r}: {told.state.value}, {told.failures} failures survived; {_snapshot(told)}")
     if told.snapshots_late is not None:
-        click.echo(str(told.snapshots_late))
+        echo(str(told.snapshots_late))
     header = ("vertex", "replicas", "frontier", "waits", "batches", "records")
     on_cluster.print_table(header, [_row(each) for each in told.stages])
     for silent in told.silent:
-        click.echo(str(silent))
+        echo(str(silent))
     if told.state is JobState.STARTING:
-        click.echo(str(job.explain_stuck()).partition("\n")[0])
+        echo(str(job.explain_stuck()).partition("\n")[0])
 
 
 def _row(stage: StageProgress) -> tuple[object, ...]:
@@ -74,4 +75,4 @@ def _snapshot(told: JobProgress) -> str:
 @on_cluster.ADDRESS
 def explain(name: str, address: str | None) -> None:
     """Say what the job NAME waits for, and who holds it up."""
-    click.echo(str(on_cluster.attach(name, address).explain_stuck()))
+    echo(str(on_cluster.attach(name, address).explain_stuck()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -10,11 +9,10 @@ from enum import Enum, IntEnum
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from rayad.actors.job import JobState
+from rayad.actors.status.terminal import as_written, console, echo_json
 from rayad.progress import RayadError, Timestamp
 
 
@@ -123,7 +121,7 @@ def plain(value: Any) -> Any:
 
 def print_json(value: Any) -> None:
     """The value and nothing else."""
-    click.echo(json.dumps(plain(value), indent=1))
+    echo_json(plain(value), indent=1)
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -131,15 +129,10 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None
     table = Table()
     for index, name in enumerate(header):
         numbers = bool(rows) and all(isinstance(row[index], int | float) for row in rows)
-        table.add_column(name, justify="right" if numbers else "left", overflow="fold")
+        table.add_column(as_written(name), justify="right" if numbers else "left", overflow="fold")
     for row in rows:
         table.add_row(*(f"{value:,}" if isinstance(value, int) else as_written(str(value)) for value in row))
-    Console(highlight=False).print(table)
-
-
-def as_written(text: str) -> Text:
-    """For a cell of a table: brackets in it are no markup."""
-    return Text(text, overflow="fold")
+    console(highlight=False).print(table)
 
 
 __all__ = [
@@ -149,7 +142,6 @@ __all__ = [
     "ClusterCommand",
     "Exit",
     "Told",
-    "as_written",
     "attach",
     "states_of_jobs",
     "plain",

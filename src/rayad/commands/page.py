@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from rayad.actors.status.terminal import echo
 from rayad.commands import on_cluster
 
 
@@ -18,5 +19,5 @@ def page(name: str, address: str | None, host: str, port: int) -> None:
     From another machine: ssh -L 8080:127.0.0.1:8080 and --port 8080. The page needs nothing from a network.
     """
     job = on_cluster.attach(name, address)
-    click.echo(job.page(host=host, port=port))
-    click.echo(f"job {name!r} is {job.settle(None).state.value}")
+    echo(job.page(host=host, port=port))
+    echo(f"job {name!r} is {job.settle(None).state.value}")

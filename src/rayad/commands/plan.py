@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from rayad.actors.status.terminal import echo
 from rayad.commands.program_file import load_flow
 
 
@@ -17,4 +18,4 @@ def plan(target: str, mermaid: bool) -> None:
     executed, but not as __main__: what stands under `if __name__ == "__main__":` does not run.
     """
     flow = load_flow(target)
-    click.echo(flow.to_mermaid() if mermaid else flow.explain())
+    echo(flow.to_mermaid() if mermaid else flow.explain())

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from rayad.actors.status.terminal import echo
 from rayad.progress import RayadError
 from rayad.scaling_plot import plot_journal
 
@@ -24,8 +25,8 @@ def plot(journal: Path, out: Path, vertices: tuple[str, ...], goals: tuple[str, 
         raise click.ClickException(str(error)) from None
     for picture in pictures:
         counts = " ".join(str(count) for i, count in enumerate(picture.replicas) if i == 0 or count != picture.replicas[i - 1])
-        click.echo(f"{picture.vertex}: {picture.mean_throughput:.6g} items/s over {picture.until_s[-1]:.4g} s; replicas {counts}")
-    click.echo(str(out))
+        echo(f"{picture.vertex}: {picture.mean_throughput:.6g} items/s over {picture.until_s[-1]:.4g} s; replicas {counts}")
+    echo(str(out))
 
 
 def _goal(text: str) -> tuple[str, float]:

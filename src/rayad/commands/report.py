@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from rayad.actors.status.terminal import echo
 from rayad.commands import on_cluster
 from rayad.progress import SnapshotError
 
@@ -37,4 +38,4 @@ def report(job: str, output: Path | None, address: str | None) -> None:
         events, name = list(on_cluster.attach(job, address).journal()), job
     path = output if output is not None else Path("report.html")
     path.write_text(as_report(name, events), encoding="utf-8")
-    click.echo(f"{path}: {len(events)} events")
+    echo(f"{path}: {len(events)} events")

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sized
 from itertools import islice
 from typing import Any
 
-import click
-
 from rayad.actors.job import JobState
+from rayad.actors.status.terminal import echo
 from rayad.commands import on_cluster
 
 ROWS_SHOWN = 10
@@ -20,15 +19,15 @@ def show_results(name: str, state: JobState, results: Mapping[str, Any], *, as_j
     if as_json:
         on_cluster.print_json({"name": name, "state": state, "results": {key: _size(value) for key, value in results.items()}})
         return
-    click.echo(f"job {name!r} is {state.value}")
+    echo(f"job {name!r} is {state.value}")
     for key, value in results.items():
         size = _size(value)
-        click.echo(f"{key}: {size:,} records" if size is not None else f"{key}: {_line(value)}")
+        echo(f"{key}: {size:,} records" if size is not None else f"{key}: {_line(value)}", is_data=True)
         if isinstance(value, list | tuple):
             for record in islice(value, rows):
-                click.echo(f"  {_line(record)}")
+                echo(f"  {_line(record)}", is_data=True)
             if len(value) > rows:
-                click.echo(f"  ... {len(value) - rows:,} more")
+                echo(f"  ... {len(value) - rows:,} more")
 
 
 def _size(value: Any) -> int | None:

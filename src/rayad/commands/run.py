@@ -13,10 +13,12 @@ from typing import Any
 import click
 
 from rayad.actors.job import JobState
+from rayad.actors.status.terminal import echo
 from rayad.commands import on_cluster
 from rayad.commands.interval import Duration
 from rayad.commands.program_file import load_flow
 from rayad.commands.results import show_results
+from rayad.commands.secret_file import SECRET_FILE
 from rayad.commands.steering import Replicas
 from rayad.dataflow.config import FailureConfig, RunConfig, SnapshotConfig
 from rayad.dataflow.streams.flow import Dataflow
@@ -58,6 +60,7 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
             click.option("--name", help="The job's; by default the dataflow's."),
             click.option("--storage", help="Folder or URI for snapshots that all nodes see; by default none is kept."),
             click.option("--interval", type=Interval(), help="Between snapshots, such as 30s, or auto."),
+            SECRET_FILE,
             click.option("--max-failures", type=click.IntRange(min=0), help=SURVIVED),
             click.option("-p", "--parallelism", "replicas", multiple=True, type=Parallelism(), help="Replicas: 4, or counts=4."),
             click.option("--detached/--attached", default=False, help="Leave the job running, or wait for its end. [default: attached]"),
@@ -100,6 +103,7 @@ def _run(
     name: str | None,
     storage: str | None,
     interval: Any,
+    secret: bytes | None,
     max_failures: int | None,
     replicas: tuple[tuple[str | None, int], ...],
     detached: bool,
@@ -119,7 +123,7 @@ def _run(
         name=name,
         storage_path=storage,
         resume=int(resume) if resume is not None and resume.isdigit() else resume,
-        snapshots=SnapshotConfig(interval_s=interval),
+        snapshots=SnapshotConfig(interval_s=interval, secret=secret),
         failures=FailureConfig(max_failures=max_failures),
     )
     parallelism = _parallelism(replicas)
@@ -132,7 +136,7 @@ def _run(
         if as_json:
             on_cluster.print_json({"name": job.name, "state": job.state})
         else:
-            click.echo(f"job {job.name!r} runs; rayad status {job.name} shows how far it is, rayad stop {job.name} ends it")
+            echo(f"job {job.name!r} runs; rayad status {job.name} shows how far it is, rayad stop {job.name} ends it")
         return
     job = flow.submit(config, parallelism=parallelism)
     results = wait(job)
@@ -197,7 +201,7 @@ def wait(job: Any) -> Any:
     with _CtrlC() as pressed:
         results = _wait(job, job.wait, lambda: pressed.times > 0)
         if results is None:
-            click.echo("the input ends here, and what is under way is finished; Ctrl-C again cancels the job", err=True)
+            echo("the input ends here, and what is under way is finished; Ctrl-C again cancels the job", err=True)
             results = _wait(job, job.stop, lambda: pressed.times > 1)
         if results is None:
             job.cancel()
@@ -215,7 +219,7 @@ def _wait(job: Any, first: Callable[..., Any], is_interrupted: Callable[[], bool
         except TimeoutError:
             waited_s, call = clock.monotonic() - began_s, job.wait
         if waited_s >= due_s and not is_interrupted():
-            click.echo(f"{waited_s:5.0f} s: {_told(job)}", err=True)
+            echo(f"{waited_s:5.0f} s: {_told(job)}", err=True)
             pause_s = min(2 * pause_s, TOLD_EVERY_S)
             due_s = waited_s + pause_s
     return None

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Table
 
+from rayad.actors.status.terminal import console, echo, echo_json
+from rayad.commands.secret_file import SECRET_FILE
 from rayad.progress import SnapshotError
 from rayad.snapshots.manifest import Manifest
 from rayad.snapshots.store import SnapshotStore
@@ -32,12 +31,12 @@ class Entry:
 @click.command()
 @click.argument("folder")
 @click.option("--verify", is_flag=True, help="Read every file and compare its length and checksum.")
-@click.option("--secret-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The key of SnapshotConfig(secret=...).")
+@SECRET_FILE
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def snapshots(folder: str, verify: bool, secret_file: Path | None, as_json: bool) -> None:
+def snapshots(folder: str, verify: bool, secret: bytes | None, as_json: bool) -> None:
     """List the snapshots in FOLDER, a job's store: <storage_path>/<job name>/snapshots, a path or a URI."""
     try:
-        store = SnapshotStore(folder, secret=secret_file.read_bytes() if secret_file is not None else None)
+        store = SnapshotStore(folder, secret=secret)
         numbers = store.numbers()
     except (SnapshotError, OSError) as error:
         raise click.ClickException(str(error)) from error
@@ -45,7 +44,7 @@ def snapshots(folder: str, verify: bool, secret_file: Path | None, as_json: bool
         raise click.ClickException(f"there is no snapshot in {store.folder!r}: give the <storage_path>/<job name>/snapshots of a job")
     entries = [look(store, number, verify=verify) for number in numbers]
     if as_json:
-        click.echo(json.dumps([asdict(entry) for entry in entries], indent=1))
+        echo_json([asdict(entry) for entry in entries], indent=1)
     else:
         show(entries, verify=verify)
     if any(entry.trouble for entry in entries):
@@ -85,7 +84,7 @@ def show(entries: list[Entry], *, verify: bool) -> None:
         whole = [] if not verify else ["yes" if not entry.trouble else "no"]
         size = f"{entry.size_bytes / 1e6:.3f}"
         table.add_row(str(entry.number), entry.kind, str(entry.replicas), str(entry.incremental), str(entry.files), size, *whole)
-    Console().print(table)
+    console().print(table)
     for entry in entries:
         if entry.trouble:
-            click.echo(f"snapshot {entry.number}: {entry.trouble}", err=True)
+            echo(f"snapshot {entry.number}: {entry.trouble}", err=True)

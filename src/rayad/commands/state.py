@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -11,11 +10,12 @@ import click
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
-from rich.console import Console
 from rich.table import Table
 
 from rayad.actors.saved_state.reading import SnapshotState, list_state, read_state
+from rayad.actors.status.terminal import as_written, console, echo, echo_json
 from rayad.commands.program_file import load_flow
+from rayad.commands.secret_file import SECRET_FILE
 from rayad.progress import RayadError
 
 ROWS_SHOWN = 20
@@ -29,7 +29,7 @@ ROWS_SHOWN = 20
 @click.option("--rows", default=ROWS_SHOWN, show_default=True, type=click.IntRange(min=0), help="How many rows are printed.")
 @click.option("--path", "paths", multiple=True, type=click.Path(exists=True, file_okay=False), help="A folder of the program's modules.")
 @click.option("--flow", "program", metavar="FILE.py:FLOW", help="The program, if the snapshot does not record how a vertex is made.")
-@click.option("--secret-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The key of SnapshotConfig(secret=...).")
+@SECRET_FILE
 @click.option("--trust", is_flag=True, help="Read state that is not signed: it is unpickled, which runs the code of whoever wrote it.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; for a vertex, one line for each row.")
 def state(
@@ -40,7 +40,7 @@ def state(
     rows: int,
     paths: tuple[str, ...],
     program: str | None,
-    secret_file: Path | None,
+    secret: bytes | None,
     trust: bool,
     as_json: bool,
 ) -> None:
@@ -50,7 +50,6 @@ def state(
     nothing. State is pickled: to read it runs the code of whoever wrote it, so it has to be signed (--secret-file) or trusted (--trust).
     """
     sys.path[:0] = paths
-    secret = secret_file.read_bytes() if secret_file is not None else None
     try:
         if vertex is None:
             _show_snapshot(list_state(snapshot, secret=secret), as_json=as_json)
@@ -61,10 +60,10 @@ def state(
         raise click.ClickException(str(error)) from error
     if out is not None:
         write_table(table, out)
-        click.echo(f"{table.num_rows} rows in {out}")
+        echo(f"{table.num_rows} rows in {out}")
     elif as_json:
         for row in table.to_pylist():
-            click.echo(json.dumps(row, default=str))
+            echo_json(row, default=str)
     else:
         _show_table(table, rows)
 
@@ -85,19 +84,21 @@ def write_table(table: pa.Table, file: Path) -> None:
 
 def _show_snapshot(found: SnapshotState, *, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(asdict(found), indent=1))
+        echo_json(asdict(found), indent=1)
         return
-    click.echo(f"snapshot {found.number} ({found.kind}) of job {found.job!r}, {found.key_groups} key-groups")
+    echo(f"snapshot {found.number} ({found.kind}) of job {found.job!r}, {found.key_groups} key-groups")
     table = Table("vertex", "kind", "replicas", "MB", "epoch", "keeps")
     for one in found.vertices:
         epoch = "" if one.epoch is None else str(one.epoch)
-        table.add_row(one.vertex, one.kind, str(one.replicas), f"{one.size_bytes / 1e6:.3f}", epoch, one.operator)
-    Console().print(table)
+        table.add_row(*map(as_written, (one.vertex, one.kind, str(one.replicas), f"{one.size_bytes / 1e6:.3f}", epoch, one.operator)))
+    console().print(table)
 
 
 def _show_table(table: pa.Table, rows: int) -> None:
-    shown = Table(*(f"{field.name}\n{field.type}" for field in table.schema))
+    shown = Table()
+    for field in table.schema:
+        shown.add_column(as_written(f"{field.name}\n{field.type}"))
     for row in table.slice(0, rows).to_pylist():
-        shown.add_row(*(str(value) for value in row.values()))
-    Console().print(shown)
-    click.echo(f"{min(rows, table.num_rows)} of {table.num_rows} rows")
+        shown.add_row(*(as_written(str(value)) for value in row.values()))
+    console().print(shown)
+    echo(f"{min(rows, table.num_rows)} of {table.num_rows} rows")

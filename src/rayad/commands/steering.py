@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from rayad.actors.status.terminal import echo
 from rayad.commands import on_cluster
 from rayad.commands.results import show_results
 
@@ -17,7 +18,7 @@ def savepoint(name: str, timeout_s: float | None, address: str | None) -> None:
 
     The job goes on. `rayad resume FILE.py:FLOW --from PATH` begins with what it holds.
     """
-    click.echo(on_cluster.attach(name, address).savepoint(timeout_s=timeout_s))
+    echo(on_cluster.attach(name, address).savepoint(timeout_s=timeout_s))
 
 
 class Replicas(click.ParamType):  # type: ignore[type-arg]  # generic only in newer ones
@@ -48,7 +49,7 @@ def rescale(name: str, wanted: tuple[tuple[str, int], ...], timeout_s: float, ad
     changed = [(vertex, report.before.get(vertex, 0), after) for vertex, after in report.after.items()]
     on_cluster.print_table(("vertex", "before", "after"), changed)
     moved = f"{report.moved_groups} key-groups, {report.moved_bytes / 1e6:.3f} MB of state"
-    click.echo(f"{moved} moved in {report.took_s:.2f} s; the longest pause of a replica: {1000 * report.pause_s:.0f} ms")
+    echo(f"{moved} moved in {report.took_s:.2f} s; the longest pause of a replica: {1000 * report.pause_s:.0f} ms")
 
 
 @click.command(cls=on_cluster.ClusterCommand)
@@ -71,4 +72,4 @@ def cancel(name: str, address: str | None) -> None:
     """End the job NAME without results; its snapshots stay."""
     job = on_cluster.attach(name, address)
     job.cancel()
-    click.echo(f"job {name!r} is {job.state.value}")
+    echo(f"job {name!r} is {job.state.value}")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
+from rayad.actors.status.terminal import echo_json
 from rayad.commands import on_cluster
 
 INTERVAL = click.option("--interval", "interval_s", type=click.FloatRange(min=0.1), default=2.0, show_default=True, help="Seconds.")
@@ -28,7 +27,7 @@ def top(name: str, address: str | None, interval_s: float, once: bool, replicas:
     job = on_cluster.attach(name, address)
     timeout_s = 0.0 if once else None
     if as_json:
-        follow(job.status, lambda status: click.echo(json.dumps(status.as_json())), interval_s, timeout_s)
+        follow(job.status, lambda status: echo_json(status.as_json()), interval_s, timeout_s)
         return
     with shown(with_replicas=replicas) as show:
         follow(job.status, show, interval_s, timeout_s)

@@ -7,9 +7,11 @@ from importlib.metadata import version as installed_version
 
 import click
 
+from rayad.actors.status.terminal import echo
+
 
 @click.command()
 def version() -> None:
     """Print the versions of rayad, Ray and Python."""
     python = ".".join(map(str, sys.version_info[:3]))
-    click.echo(f"rayad {installed_version('rayad')} (ray {installed_version('ray')}, python {python})")
+    echo(f"rayad {installed_version('rayad')} (ray {installed_version('ray')}, python {python})")
