@@ -278,6 +278,34 @@ def keys_that_end_expected() -> Expected:
     }
 
 
+def records_that_end(flow: rd.Dataflow) -> None:
+    """The join of rows with columns, and distinct: ``c`` is new again 30 later, the 1 of ``a`` for 9 no more than for 1."""
+    timed = flow.from_epochs(TIMED, parts=2, batch_rows=1).assign_timestamps(lambda record: record[1])
+    rows = timed.key_by(lambda record: record[0]).ttl(10, of="records")
+    batches = [pa.record_batch({"k": [key for key, _ in some], "t": [at for _, at in some]}) for some in TIMED]
+    columns = flow.from_epochs(batches, parts=2, batch_rows=1).assign_timestamps("t").key_by("k").ttl(5, of="records")
+    rows.join(columns).collect("mixed")
+    columns.join(columns).collect("columns")
+    rows.distinct(lambda record: 1).collect("distinct")
+
+
+def records_that_end_expected() -> Expected:
+    def joined(lives: int, shown: Any) -> list[list[Any]]:
+        flat = [(epoch, *record) for epoch, some in enumerate(TIMED) for record in some]
+        pairs = [(a, b) for a in flat for b in flat if a[1] == b[1] and -5 <= b[2] - a[2] <= lives]
+        return [[(a[1], (shown(a), of_columns(b))) for a, b in pairs if max(a[0], b[0]) == epoch] for epoch in range(len(TIMED))]
+
+    def of_columns(record: Any) -> Any:
+        return {"k": record[1], "t": record[2]}
+
+    fresh = [[("a", 1), ("b", 1)], [], [("c", 1), ("b", 1)], [("a", 1)], [("c", 1)], [("a", 1)]]
+    return {
+        "mixed": m.epochs(joined(10, lambda record: record[1:])),
+        "columns": m.epochs(joined(5, of_columns)),
+        "distinct": m.epochs(fresh),
+    }
+
+
 class Silence(rd.Process):
     def on_record(self, key: Any, record: Any, context: rd.ProcessContext) -> None:
         context.state = (context.state or 0) + 1
@@ -364,6 +392,7 @@ PROGRAMS = [
     Program("distribution", distribution, distribution_expected, check_distribution),
     Program("diamond", diamond, diamond_expected),
     Program("keys-that-end", keys_that_end, keys_that_end_expected),
+    Program("records-that-end", records_that_end, records_that_end_expected),
     Program("processes", processes, processes_expected),
     Program("join", join, join_expected),
     Program("bare", bare, bare_expected),
