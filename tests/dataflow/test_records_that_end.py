@@ -38,7 +38,7 @@ class Watermark:
 
 
 def joined(left: list[Any], right: list[Any], delay: int, lives: tuple[int, int]) -> Counter[str]:
-    mark, kept, out = Watermark(delay, 2), ([], []), Counter[str]()  # type: ignore[var-annotated]
+    mark, kept, out = Watermark(delay, 2), ([], []), Counter[str]()
     for epoch in range(max(len(left), len(right))):
         for side, records in enumerate(some[epoch] if epoch < len(some) else [] for some in (left, right)):
             for record in records:
@@ -162,7 +162,7 @@ def test_records_of_a_key_that_stays_active_end(columnar: bool, monkeypatch: pyt
     for of, furthest in (("keys", 1000), ("records", 20)):
         flow = rd.Dataflow()
         epochs = [pa.RecordBatch.from_pylist(rows) for rows in active(101)] if columnar else active(101)
-        sides = [flow.from_epochs(epochs).assign_timestamps("t").key_by("k").ttl(20, of=of) for _ in range(2)]  # type: ignore[arg-type]
+        sides = [flow.from_epochs(epochs).assign_timestamps("t").key_by("k").ttl(20, of=of) for _ in range(2)]
         sides[0].join(sides[1]).collect("pairs")
         sides[0].distinct("i").collect("values")
         sides[0].distinct("v").collect("again")
