@@ -102,6 +102,8 @@ class KeyedStream(Advising):
         than the one that was given.
         """
         ttl = after if isinstance(after, Ttl) else Ttl(after, of)
+        if of not in ("keys", ttl.of):
+            raise DataflowError(f"ttl at {users_line()} was given {ttl!r} and of={of!r}: say it once, rd.Ttl({ttl.after!r}, of={of!r})")
         for length in require_event_time(self.stream, "ttl", "keys end outside of all loops").lengths():
             kind_of_lengths([ttl.after, length])
         return KeyedStream(self.stream, self.key, ttl)

@@ -9,6 +9,7 @@ from rayad.dataflow.logical_graph import LogicalEdge, NodeKind
 from rayad.dataflow.operators.joins.intervals import JoinOfRecordsThatEnd
 from rayad.dataflow.operators.time_to_live import Ttl
 from rayad.dataflow.operators.values_that_end import DistinctOfRecords, TimedValues
+from rayad.dataflow.records.event_times import kind_of_lengths
 from rayad.dataflow.records.selectors import ValueSelector
 from rayad.dataflow.records.users_line import users_line
 from rayad.dataflow.streams import updates
@@ -39,8 +40,9 @@ def join_of_records(left: KeyedStream, other: KeyedStream, name: str | None, par
 
     assert left.time_to_live is not None
     assert other.time_to_live is not None
-    lives = Between(-other.time_to_live.after, left.time_to_live.after)
-    joined = join_in_time(JoinOfRecordsThatEnd, left, other, lives, "inner", "join", name, parallelism)
+    after, of_other = left.time_to_live.after, other.time_to_live.after
+    kind_of_lengths([after, of_other])
+    joined = join_in_time(JoinOfRecordsThatEnd, left, other, Between(-of_other, after), "inner", "join", name, parallelism)
     return Stream(left.flow, joined.node)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -259,9 +260,12 @@ KEEPS_NONE = r"ttl\(3\) ends keys; window\(\.\.\.\), say rd.windows.sliding\(\.\
             "join at .*: one side has the time-to-live 3 of records, the other 3 of keys: .* records end each by that of its side, give "
             "both one with of='records'",
         ),
+        (lambda s, o: s.join(o.ttl(0.5, of="records"), how="left"), "a join over all time is an inner one"),
+        (lambda s, o: s.join(o.ttl(dt.timedelta(1), of="records")), r"the lengths 3, datetime.timedelta\(days=1\) .* do not go together"),
         (lambda s, o: s.join(o), "one side has the time-to-live 3 of records, the other None"),
         (lambda s, o: s.join(o.ttl(3, of="records"), broadcast=True), r"join \(broadcast\) at .* with a time-to-live \(3 of records\)"),
         (lambda s, o: s.window(rd.windows.tumbling(3)), r"with a time-to-live \(3 of records\): windows end when they fire"),
+        (lambda s, o: o.ttl(rd.Ttl(3), of="records"), r"ttl at .* was given Ttl\(after=3, of='keys'\) and of='records': say it"),
         (lambda s, o: o.ttl(3, of="rows"), "Ttl: of is 'rows'.*'keys'.*'records'"),
     ],
 )
