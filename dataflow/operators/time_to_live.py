@@ -4,6 +4,8 @@ When a time is complete, after its records are in, a key whose largest event tim
 time-to-live, is gone. The watermark is a function of the data and the epochs, and all records of a time belong to one life of their key,
 so what lives does not depend on the order of arrival. Nothing live is lost: a record that is not late and finds its key gone is further
 behind the key's last one than the time-to-live.
+
+Records that end one by one are in ``values_that_end`` (distinct) and ``joins.intervals`` (the join).
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import lt
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -28,7 +30,7 @@ from rayad.dataflow.records.event_times import compared, event_time, later, leng
 from rayad.dataflow.records.moments import keys_in
 from rayad.dataflow.records.selectors import KeySelector, ValueSelector, require_columns
 from rayad.dataflow.vertex import EndVertex, VertexContext, begin
-from rayad.progress import DataflowError, Timestamp
+from rayad.progress import DataflowError, Timestamp, arguments
 
 ENDED = 1
 """The output of a vertex whose keys end, which has ``(key, None)`` of each that has."""
@@ -36,15 +38,21 @@ ENDED = 1
 
 @dataclass(frozen=True, slots=True)
 class Ttl:
-    """How long the state of a key is kept, by event time, after the last record of the key.
+    """How long state is kept, by event time: that of a key after the last record of the key, or each record after itself.
 
     Args:
         after: a number or timedelta of at least 0, in the unit of the event times.
+        of: what ends, "keys" or "records".
     """
 
     after: Any
+    of: Literal["keys", "records"] = "keys"
+
+    def __str__(self) -> str:
+        return f"{self.after!r} of {self.of}"
 
     def __post_init__(self) -> None:
+        arguments.choice(self.of, "Ttl: of", "keys", "records")
         length = length_from_zero(self.after, "Ttl: after")
         if length is None:
             raise DataflowError("Ttl: after is None: give a number or timedelta; without a time-to-live leave ttl() out")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, get_args, overload
+from typing import TYPE_CHECKING, Any, Literal, get_args, overload
 
 from rayad.dataflow.logical_graph import LogicalEdge, NodeKind, Partition, PartitionKind
 from rayad.dataflow.operators import stateless as el
@@ -43,6 +43,7 @@ from rayad.dataflow.streams import fitting, schemas, updates
 from rayad.dataflow.streams.broadcast_joins import broadcast_join
 from rayad.dataflow.streams.making import BY_PAIR, Make
 from rayad.dataflow.streams.misplaced import Advising
+from rayad.dataflow.streams.records_that_end import distinct_of_records, join_of_records, require_of_keys
 from rayad.dataflow.streams.stream import Stream, own_stream
 from rayad.dataflow.streams.timed_edges import keys_that_end, require_event_time
 from rayad.dataflow.windows import AsOf, Between, Direction, PerEpoch
@@ -76,7 +77,7 @@ class KeyedStream(Advising):
     def __init__(self, stream: Stream, key: KeySelector, ttl: Ttl | None = None) -> None:
         self.stream = stream
         self.key = key
-        self.keys_end = ttl
+        self.time_to_live = ttl
 
     def __repr__(self) -> str:
         return f"<KeyedStream {self.stream.name!r} of {self.flow.name!r} by {self.key.describe()}>"
@@ -86,7 +87,7 @@ class KeyedStream(Advising):
         """The dataflow that this stream belongs to."""
         return self.stream.flow
 
-    def ttl(self, after: Any) -> KeyedStream:
+    def ttl(self, after: Any, of: Literal["keys", "records"] = "keys") -> KeyedStream:
         """The same stream, whose operators forget a key of which no record has come for long (time-to-live): when an epoch is complete, a
         key whose largest event time is more than ``after`` behind the watermark is gone, and begins anew if it comes again. ``after``: a
         number or timedelta in the unit of the event times, or an ``rd.Ttl``.
@@ -94,16 +95,23 @@ class KeyedStream(Advising):
         For running totals, ``fold``, ``reduce``, ``top_k``, ``distinct``, ``lag``, ``head``, ``latest``, ``stateful_map`` and the join over
         all time, of which both sides need it; windows and joins in time end by themselves. ``stateful_map`` and ``join`` then answer when
         an epoch is complete. Not in loops.
+
+        ``of="records"``: each record that an operator keeps ends by itself, ``after`` past its own event time, also of a key that stays
+        active. For the join over all time, which then gives no pair of records further apart than that of the earlier one, and each side
+        may have a time-to-live of its own; and for ``distinct``, where a value is new again for a record that is more than ``after`` later
+        than the one that was given.
         """
-        ttl = after if isinstance(after, Ttl) else Ttl(after)
+        ttl = after if isinstance(after, Ttl) else Ttl(after, of)
+        if of not in ("keys", ttl.of):
+            raise DataflowError(f"ttl at {users_line()} was given {ttl!r} and of={of!r}: say it once, rd.Ttl({ttl.after!r}, of={of!r})")
         for length in require_event_time(self.stream, "ttl", "keys end outside of all loops").lengths():
             kind_of_lengths([ttl.after, length])
         return KeyedStream(self.stream, self.key, ttl)
 
     def require_no_ttl(self, what: str, why: str) -> None:
         """Raise DataflowError if the stream was given a time-to-live, which ``what`` does not take."""
-        if self.keys_end is not None:
-            raise DataflowError(f"{what} at {users_line()} is given a stream with a time-to-live ({self.keys_end.after!r}): {why}")
+        if self.time_to_live is not None:
+            raise DataflowError(f"{what} at {users_line()} is given a stream with a time-to-live ({self.time_to_live}): {why}")
 
     def require_records(self, what: str, *, per_time: bool = False) -> None:
         """Raise DataflowError if this stream has updates, which an operator with state must not take for records (``updates``)."""
@@ -151,9 +159,10 @@ class KeyedStream(Advising):
         self.require_records(base, per_time=per_time)
         make.reading(key=self.key, value=getattr(element, "value", None))
         stream, more = self.stream, list[LogicalEdge]()
-        if self.keys_end is not None and not per_time:
+        if self.time_to_live is not None and not per_time:
+            require_of_keys(self.time_to_live, base)
             stream = stream.materialised()
-            make, more = keys_that_end([(stream, self.key)], self.keys_end, make, name or base)
+            make, more = keys_that_end([(stream, self.key)], self.time_to_live, make, name or base)
         prepared = stream.through(f"{name or base}.prepare", element)
         edge = LogicalEdge(prepared.node, 0, BY_PAIR)
         scope, inputs = self.stream.scope, [edge, *more]
@@ -275,8 +284,10 @@ class KeyedStream(Advising):
 
     def distinct(self, value: Any = None, *, name: str | None = None) -> Stream:
         """Each distinct ``(key, record)`` once (or ``(key, value)``). Records are compared by content, also dicts, lists and NaN."""
-        element = OnceInBatch(self.key, self.value_of(record_unless(value), "distinct"))
-        return self._exchange("distinct", element, Make(Distinct), name)
+        selector = self.value_of(record_unless(value), "distinct")
+        if self.time_to_live is not None and self.time_to_live.of == "records":
+            return distinct_of_records(self, selector, self.time_to_live, name)
+        return self._exchange("distinct", OnceInBatch(self.key, selector), Make(Distinct), name)
 
     def lag(self, by: Callable[[Any], Any] | str, value: Any = None, *, name: str | None = None) -> Stream:
         """Each record (or ``value`` of it) with the one before it of its key: ``(key, (previous, record))``, None before the first.
@@ -377,18 +388,22 @@ class KeyedStream(Advising):
         for side in (self, other):
             side.require_records("join")
         fitting.require_meeting((schemas.known(self.stream), self.key), (schemas.known(other.stream), other.key), "join")
-        if self.keys_end != other.keys_end:
+        of_records = [side.time_to_live is not None and side.time_to_live.of == "records" for side in (self, other)]
+        if self.time_to_live != other.time_to_live and not all(of_records):
             raise DataflowError(
-                f"join at {users_line()}: one side has the time-to-live {self.keys_end and self.keys_end.after!r}, the other "
-                f"{other.keys_end and other.keys_end.after!r}: a key of a join ends on both sides at once; give both the same"
+                f"join at {users_line()}: one side has the time-to-live {self.time_to_live}, the other {other.time_to_live}: a key of a "
+                "join ends on both sides at once, give both the same; records end each by that of its side, give both one with "
+                "of='records'"
             )
         if broadcast:
             return broadcast_join(self, other, name, parallelism)
+        if all(of_records):
+            return join_of_records(self, other, name, parallelism)
         make, base = Make(Join).reading(key=self.key, right_key=other.key), name or "join"
         sides, more = [(self.stream, self.key), (other.stream, other.key)], list[LogicalEdge]()
-        if self.keys_end is not None:
+        if self.time_to_live is not None:
             sides = [(stream.materialised(), key) for stream, key in sides]
-            make, more = keys_that_end(sides, self.keys_end, make, base)
+            make, more = keys_that_end(sides, self.time_to_live, make, base)
         edges = [LogicalEdge(stream.through(f"{base}.prepare", KeyFirst(key)).node, 0, BY_PAIR) for stream, key in sides] + more
         node = graph.add(
             NodeKind.VERTEX, self.stream.scope, name=name, base="join", op=make, inputs=edges, outputs=make.outputs, parallelism=parallelism

@@ -19,7 +19,7 @@ from rayad.dataflow.operators.distinct import Distinct, OnceInBatch
 from rayad.dataflow.operators.head import Head
 from rayad.dataflow.operators.joins.asof import AsOfJoin
 from rayad.dataflow.operators.joins.broadcast import BroadcastJoin, labelled
-from rayad.dataflow.operators.joins.intervals import IntervalJoin
+from rayad.dataflow.operators.joins.intervals import IntervalJoin, JoinOfRecordsThatEnd
 from rayad.dataflow.operators.joins.join import Join
 from rayad.dataflow.operators.joins.windowed import WindowJoin
 from rayad.dataflow.operators.keys.key_first import KeyFirst, pairs_of
@@ -34,6 +34,7 @@ from rayad.dataflow.operators.time_to_live import KeysEnd, KeysEndSendingAtEnd, 
 from rayad.dataflow.operators.totals.epochs import EpochWindows
 from rayad.dataflow.operators.totals.tables import TableAtEnd, TableChanges, TableEvery
 from rayad.dataflow.operators.totals.totals import EpochTotals, Fold, Totals
+from rayad.dataflow.operators.values_that_end import DistinctOfRecords, TimedValues
 from rayad.dataflow.operators.windows.best import BestOfBatch, BestRecords, EpochBest
 from rayad.dataflow.operators.windows.counted import CountedWindows
 from rayad.dataflow.operators.windows.firing import EventWindows
@@ -399,6 +400,25 @@ def _window_join(window: str, how: Any, form: str) -> Keyed:
     return Keyed(f"WindowJoin, {how}, {window}, {form}", make, steps, windows.view_of_join, frozenset({2, 3}))
 
 
+def _join_of_records(form: str) -> Keyed:
+    steps = partial(windows.join_steps, *FORMS[form], windows.TIMED)
+    make = partial(JoinOfRecordsThatEnd, windows.INTERVAL, (2, 6))
+    return Keyed(f"JoinOfRecordsThatEnd, {form}", make, steps, windows.view_of_interval_join, frozenset({2, 3}))
+
+
+def _distinct_of_records() -> Keyed:
+    element = TimedValues(windows.KEY, windows.VALUE, windows.TIMES)
+    batches = windows.RECORDS.map(lambda some: (0, element.apply(some)))
+    times = st.tuples(st.just(1), windows.RECORDS.map(TellTimes(windows.TIMES).apply))
+    steps = partial(steps_with, st.one_of(batches, batches, times), first=[(0, element.apply(windows.FIRST)), (1, [22])])
+
+    def view(vertex: Any) -> Any:
+        seen = {key: sorted(map(repr, some.items())) for key, some in vertex.seen.kept.items()}
+        return seen, vertex.marks.checkpoint(), {time: windows.waiting(some) for time, some in vertex.pending.items()}
+
+    return Keyed("DistinctOfRecords", lambda: DistinctOfRecords(5, (2,)), steps, view, frozenset({1}))
+
+
 def _interval_join(how: Any, form: str) -> Keyed:
     steps = partial(windows.join_steps, *FORMS[form], windows.TIMED)
     make = partial(IntervalJoin, windows.INTERVAL, (2, 6), how)
@@ -452,6 +472,8 @@ ALL = [
         for form in FORMS
     ),
     *(_broadcast_join(form) for form in FORMS),
+    *(_join_of_records(form) for form in FORMS),
+    _distinct_of_records(),
     *(_interval_join(how, form) for how in ("inner", "full", "semi") for form in FORMS),
     *(
         _asof_join(*rule, form)

@@ -104,6 +104,8 @@ STEPS: dict[str, Callable[[rd.Stream], Any]] = {
     "as-of join": lambda s: timed(s).key_by("k").join_asof(timed(s).key_by("k"), tolerance=HOUR, allow_exact_matches=False),
     "time-to-live": lambda s: timed(s).key_by("k").ttl(QUARTER).sum("i"),
     "time-to-live of such a key": lambda s: timed(s).key_by("t").ttl(QUARTER).count(),
+    "join of records that end": lambda s: (keyed := timed(s).key_by("k").ttl(QUARTER, of="records")).join(keyed),
+    "distinct of records that end": lambda s: timed(s).key_by("k").ttl(QUARTER, of="records").distinct("t"),
     "process": lambda s: timed(s).key_by("k").process(Rings),
     "vertex": lambda s: s.key_by("t").vertex(KeysOfReplica).key_by(lambda r: r[0]).count_distinct(lambda r: r[1]),
 }

@@ -49,6 +49,7 @@ OPERATORS: dict[str, Build] = {
     "several windows of all": lambda s, r: s.assign_timestamps("t").window(WINDOWS["tumbling"]).aggregate(MANY),
     "best of epochs": lambda s, r: s.key_by("k").window(WINDOWS["per_epoch"]).min_by("v"),
     "join": lambda s, r: s.key_by("k").join(r.key_by("id")),
+    "join of records that end": lambda s, r: timed(s).ttl(SECOND, of="records").join(timed(r, "id").ttl(SECOND, of="records")),
     "broadcast join": lambda s, r: s.key_by("k").join(r.key_by("id"), broadcast=True),
     "broadcast join of two keys": lambda s, r: s.key_by(["k", "v"]).join(r.key_by(["id", "w"]), broadcast=True),
     "behind a union": lambda s, r: s.union(s.filter(pc.field("v") > 1)).key_by("k").sum("v"),

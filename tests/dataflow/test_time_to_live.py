@@ -302,7 +302,8 @@ def test_moments_and_lengths_of_time() -> None:
         ),
         (
             lambda s, o: s.assign_timestamps("t").key_by("k").ttl(3).join(o.assign_timestamps("t").key_by("k")),
-            "join at .*: one side has the time-to-live 3, the other None: a key of a join ends on both sides at once; give both the same",
+            "join at .*: one side has the time-to-live 3 of keys, the other None: a key of a join ends on both sides at once, give both "
+            "the same",
         ),
         (
             lambda s, o: o.assign_timestamps("t").key_by("k").join_asof(s.assign_timestamps("t").key_by("k").ttl(3)),

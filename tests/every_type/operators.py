@@ -438,6 +438,12 @@ def operators(kind: str) -> list[Operator]:
     add("key", "broadcast join", lambda s: s.key_by("x").join(s.key_by("x"), broadcast=True), joined("x"))
     add("key", "count with ttl", lambda s: s.assign_timestamps("t").key_by("x").ttl(1000).count(), running("x", number))
     add("key", "join with ttl", lambda s: (keyed := s.assign_timestamps("t").key_by("x").ttl(1000)).join(keyed), joined("x"))
+
+    def ending(s: rd.Stream, key: str) -> rd.KeyedStream:
+        return s.assign_timestamps("t").key_by(key).ttl(1000, of="records")
+
+    add("key", "join of records that end", lambda s: ending(s, "x").join(ending(s, "x")), joined("x"))
+    add("value", "distinct of records that end", lambda s: ending(s, "k").distinct("x"), distinct("k", "x"))
     add("key", "process", lambda s: s.assign_timestamps("t").key_by("x").process(Numbered), at_the_end("x", number))
     add("value", "max with ttl", lambda s: s.assign_timestamps("t").key_by("k").ttl(1000).max("x"), running("k", extreme("x", max)))
     add(

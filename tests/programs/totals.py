@@ -278,6 +278,23 @@ def keys_that_end_expected() -> Expected:
     }
 
 
+def records_that_end(flow: rd.Dataflow) -> None:
+    """A join whose sides live 10 and 5, and distinct: ``c`` is new again 30 later, ``b`` not 8 later."""
+    batches = [pa.record_batch({"k": [key for key, _ in some], "t": [at for _, at in some]}) for some in TIMED]
+    timed = flow.from_epochs(batches, parts=2, batch_rows=1).assign_timestamps("t").key_by("k")
+    left, right = (timed.ttl(after, of="records") for after in (10, 5))
+    left.join(right).collect("pairs")
+    left.distinct(lambda record: 1).collect("distinct")
+
+
+def records_that_end_expected() -> Expected:
+    records = [(epoch, *record) for epoch, some in enumerate(TIMED) for record in some]
+    met = [(a, b) for a in records for b in records if a[1] == b[1] and -5 <= b[2] - a[2] <= 10]
+    pairs = [(rd.Timestamp(max(a[0], b[0])), (a[1], tuple({"k": k, "t": at} for _, k, at in (a, b)))) for a, b in met]
+    fresh = [[("a", 1), ("b", 1)], [], [("c", 1), ("b", 1)], [("a", 1)], [("c", 1)], [("a", 1)]]
+    return {"pairs": pairs, "distinct": m.epochs(fresh)}
+
+
 class Silence(rd.Process):
     def on_record(self, key: Any, record: Any, context: rd.ProcessContext) -> None:
         context.state = (context.state or 0) + 1
@@ -364,6 +381,7 @@ PROGRAMS = [
     Program("distribution", distribution, distribution_expected, check_distribution),
     Program("diamond", diamond, diamond_expected),
     Program("keys-that-end", keys_that_end, keys_that_end_expected),
+    Program("records-that-end", records_that_end, records_that_end_expected),
     Program("processes", processes, processes_expected),
     Program("join", join, join_expected),
     Program("bare", bare, bare_expected),

@@ -46,7 +46,8 @@ class IntervalColumns(KeptRuns):
         lows = run.ticks + self.first(side, low)
         highs = run.ticks - self.first(side, -high)  # the last tick at or before
         for other in self.runs[1 - side]:
-            for mine, theirs in matches_within(run.codes, lows, highs, other.codes, other.ticks):
+            live = np.maximum(lows, other.limit)  # rows that are over stay for a while, and what is late could still meet them
+            for mine, theirs in matches_within(run.codes, live, highs, other.codes, other.ticks):
                 left, right = ((run, mine), (other, theirs))[:: 1 if side == 0 else -1]
                 yield from self._met(*left, *right)
 

@@ -111,3 +111,14 @@ class IntervalJoin(JoinInTwoForms[IntervalRows, IntervalColumns]):
         now = self.marks.watermark.now
         if now is not None:  # what has come may be settled already, also where the watermark has not moved
             self._fire(time, now)
+
+
+class JoinOfRecordsThatEnd(IntervalJoin):
+    """The join over all time whose records end: each pair of which neither record had ended at the event time of the other. Nothing is
+    late: a record that comes behind the watermark meets what is left, and is forgotten with its time if it has ended by then. ``between``
+    is how long right records live, as a negative length, and left ones."""
+
+    may_change = frozenset({"between", "delays"})
+
+    def told(self, mark: Any, time: Timestamp) -> tuple[Any, ...]:
+        return (None,)
