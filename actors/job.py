@@ -192,7 +192,7 @@ class JobInput(ABC):
 
     def send(self, records: Any, *, timeout_s: float | None = None) -> None:
         """Records (a list, RecordBatch or Table) of the current epoch. Blocks while the dataflow cannot keep up, as long as the job lives;
-        raises what ended it, or TimeoutError after ``timeout_s``: then nothing was sent."""
+        raises what ended it, or TimeoutError after ``timeout_s``: then nothing was sent, unless it says that this is not known."""
         self._require_open("send records")
         batch = as_items(records, f"what was sent to input {self.name!r}")
         if isinstance(batch, pa.Table):
@@ -203,9 +203,9 @@ class JobInput(ABC):
 
     def advance_to(self, epoch: int) -> None:
         """No more records before ``epoch``."""
+        epoch = arguments.epoch(epoch, f"advance_to(epoch) of input {self.name!r}")
         self._look()
         self._require_open(f"advance to {epoch}")
-        epoch = arguments.whole(epoch, f"advance_to(epoch) of input {self.name!r}")
         if epoch < self.epoch:
             raise DataflowError(f"input {self.name!r} cannot go back from epoch {self.epoch} to {epoch}: epochs only grow")
         if epoch > self.epoch:
@@ -233,7 +233,7 @@ class JobInput(ABC):
         From then on the driver need not have it any more: a job that resumes has it done. Raises what ended the job, ConfigError when it
         keeps no snapshots, DataflowError while the input is still in ``epoch``, TimeoutError after ``timeout_s`` (the job goes on).
         """
-        epoch = arguments.whole(epoch, f"wait_saved(epoch) of input {self.name!r}")
+        epoch = arguments.epoch(epoch, f"wait_saved(epoch) of input {self.name!r}")
         if not self.closed and epoch >= self.epoch:
             self._look()  # others may have advanced it; else not, since that waits for the calls of other senders
         if not self.closed and epoch >= self.epoch:
@@ -244,10 +244,10 @@ class JobInput(ABC):
         self._wait_saved(epoch, check_timeout(timeout_s, "wait_saved(timeout_s)"))
 
     def close(self) -> None:
-        """No more records at all. Closing twice does nothing."""
+        """No more records at all. Closing twice does nothing; one that has failed may be repeated."""
         if not self.closed:
-            self.closed = True
             self._close()
+            self.closed = True
 
     def __enter__(self) -> JobInput:
         return self
@@ -450,6 +450,14 @@ def took_nothing(name: str, job: str, timeout_s: float) -> TimeoutError:
     return TimeoutError(
         f"input {name!r} of job {job!r} has taken nothing for {timeout_s:g} s: nothing was sent, send it again; job.explain_stuck() "
         "tells who takes long"
+    )
+
+
+def perhaps_taken(name: str, job: str, timeout_s: float) -> TimeoutError:
+    """What ``send(..., timeout_s=)`` of a detached job's input raises when its keeper has not answered."""
+    return TimeoutError(
+        f"input {name!r} of job {job!r}: its keeper has not answered for {timeout_s:g} s, so it is not known whether the records were "
+        "taken: once it answers, job.input(name).sent says how many calls of send it has taken"
     )
 
 
