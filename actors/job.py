@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
+import time as clock
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -194,23 +196,23 @@ class JobInput(ABC):
 
     def send(self, records: Any, *, timeout_s: float | None = None) -> None:
         """Records (a list, RecordBatch or Table) of the current epoch. Blocks while the dataflow cannot keep up, as long as the job lives;
-        raises what ended it, or TimeoutError after ``timeout_s``: then nothing was sent."""
+        raises what ended it, or TimeoutError after ``timeout_s``: then nothing was sent, unless it says that this is not known."""
         self._require_open("send records")
         batch = as_items(records, f"what was sent to input {self.name!r}")
         if isinstance(batch, pa.Table):
             raise DataflowError(
                 f"what was sent to input {self.name!r} is a Table with more than 2 GiB in a column: send table.to_batches() one by one"
             )
-        timeout_s = check_timeout(timeout_s, "send(timeout_s)")
-        with self._one_at_a_time:
-            self.sent = self._send(batch, timeout_s)
+        with self._turn(check_timeout(timeout_s, "send(timeout_s)")) as left_s:
+            self._require_open("send records")
+            self.sent = self._send(batch, left_s)
 
     def advance_to(self, epoch: int) -> None:
         """No more records before ``epoch``."""
+        epoch = arguments.epoch(epoch, f"advance_to(epoch) of input {self.name!r}")
         self._look()
         self._require_open(f"advance to {epoch}")
-        epoch = arguments.whole(epoch, f"advance_to(epoch) of input {self.name!r}")
-        with self._one_at_a_time:
+        with self._turn():
             if epoch < self.epoch:
                 raise DataflowError(f"input {self.name!r} cannot go back from epoch {self.epoch} to {epoch}: epochs only grow")
             if epoch > self.epoch:
@@ -219,7 +221,7 @@ class JobInput(ABC):
 
     def tick(self) -> bool:
         """Advance to the next epoch, as inputs with ``epoch_s`` do by themselves; false where it is closed."""
-        with self._one_at_a_time:
+        with self._turn():
             if self.closed:
                 return False
             self._tick(self.epoch + 1)
@@ -247,7 +249,7 @@ class JobInput(ABC):
         From then on the driver need not have it any more: a job that resumes has it done. Raises what ended the job, ConfigError when it
         keeps no snapshots, DataflowError while the input is still in ``epoch``, TimeoutError after ``timeout_s`` (the job goes on).
         """
-        epoch = arguments.whole(epoch, f"wait_saved(epoch) of input {self.name!r}")
+        epoch = arguments.epoch(epoch, f"wait_saved(epoch) of input {self.name!r}")
         if not self.closed and epoch >= self.epoch:
             self._look()  # others may have advanced it; else not, since that waits for the calls of other senders
         if not self.closed and epoch >= self.epoch:
@@ -258,16 +260,35 @@ class JobInput(ABC):
         self._wait_saved(epoch, check_timeout(timeout_s, "wait_saved(timeout_s)"))
 
     def close(self) -> None:
-        """No more records at all. Closing twice does nothing."""
-        if not self.closed:
-            self.closed = True
-            self._close()
+        """No more records at all. Closing twice does nothing; one that has failed may be repeated."""
+        with self._turn():
+            if not self.closed:
+                self._close()
+                self.closed = True
 
     def __enter__(self) -> JobInput:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @contextmanager
+    def _turn(self, timeout_s: float | None = None) -> Iterator[float | None]:
+        """One call at a time; gives what is left of its timeout. Raises TimeoutError where others take all of it."""
+        began_s = clock.monotonic()
+        if self._one_at_a_time.acquire(blocking=False):
+            left_s = timeout_s
+        elif self._one_at_a_time.acquire(timeout=-1 if timeout_s is None else timeout_s):
+            left_s = None if timeout_s is None else max(0.0, timeout_s - (clock.monotonic() - began_s))
+        else:
+            raise TimeoutError(
+                f"input {self.name!r} has taken nothing for {timeout_s:g} s, since another call on it is under way: nothing was sent, send "
+                "it again"
+            )
+        try:
+            yield left_s
+        finally:
+            self._one_at_a_time.release()
 
     def _require_open(self, what: str) -> None:
         if self.closed:
@@ -468,6 +489,14 @@ def took_nothing(name: str, job: str, timeout_s: float) -> TimeoutError:
     return TimeoutError(
         f"input {name!r} of job {job!r} has taken nothing for {timeout_s:g} s: nothing was sent, send it again; job.explain_stuck() "
         "tells who takes long"
+    )
+
+
+def perhaps_taken(name: str, job: str, timeout_s: float) -> TimeoutError:
+    """What ``send(..., timeout_s=)`` of a detached job's input raises when its keeper has not answered."""
+    return TimeoutError(
+        f"input {name!r} of job {job!r}: its keeper has not answered for {timeout_s:g} s, so it is not known whether the records were "
+        "taken: once it answers, job.input(name).sent says how many calls of send it has taken"
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import ray
 
+from rayad.actors.cluster import last_words
 from rayad.actors.cluster.actor_class import PULSE, actor_title, remote_class
 from rayad.actors.cluster.joining import own_address
 from rayad.actors.host.isolated import isolated
@@ -37,6 +38,9 @@ class VertexActor:
         self._host: ReplicaHost | None = None
         self._has_run = True
         self._node = ray.util.get_node_ip_address()
+        self._id = ray.get_runtime_context().get_actor_id()
+        if self._id is not None:
+            last_words.tell_exits(self._id)
 
     def __repr__(self) -> str:
         """What Ray shows in its dashboard, ``ray list actors --detail`` and the prefix of log lines."""
@@ -90,6 +94,10 @@ class VertexActor:
             return self._host.report, staged
         except Exception as error:
             return failure_of(self._who, error), {}
+        except SystemExit as error:  # a function of the user's ends the process
+            if self._id is not None:
+                last_words.leave(self._id, last_words.told_of(error))
+            raise
 
     def ping(self) -> Pulse:
         """Answer, if the process lives, with what its event loop is busy with."""

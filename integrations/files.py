@@ -33,6 +33,7 @@ from rayad.integrations.file_output.committed import written_output, written_par
 from rayad.integrations.file_output.formats import CsvFormat, JsonFormat, exact_csv
 from rayad.integrations.file_output.partitions import NamedColumns, named_columns, names_in
 from rayad.integrations.file_output.text_types import json_schema
+from rayad.integrations.json_text import first_lines, wrong_bytes
 from rayad.integrations.paths import Paths, check_arrow, check_schema, files_fingerprint, find_files
 from rayad.progress import ConfigError, DataflowError, arguments, show
 
@@ -126,7 +127,11 @@ class _StreamedFiles(Source):
     def _read_schema(self, path: str) -> pa.Schema:
         try:
             with self._open(path, None) as reader:
-                return reader.schema
+                schema: pa.Schema = reader.schema
+            _ = schema.names  # decodes them
+            return schema
+        except UnicodeDecodeError as error:  # of a name of JSON, which Arrow takes as it is
+            raise self._not_text(path, error) from error
         except (pa.ArrowException, OSError) as error:
             raise DataflowError(
                 f"{self.where}: cannot find out the columns of {path!r}: {error}; check the file, or give schema="
@@ -148,6 +153,7 @@ class _StreamedFiles(Source):
                 if drift is not None:
                     raise drift
                 for batch in reader:
+                    self._check_text(path, batch)
                     found = batch.select(expected.names) if form is expected else cast_batch(batch, expected)
                     yield named.added(found, values).select(self.schema.names) if values else found
             except Inexact as error:
@@ -156,6 +162,14 @@ class _StreamedFiles(Source):
                 raise self._failure(path, error) from error
 
         return batches(), reader.close
+
+    def _check_text(self, path: str, batch: pa.RecordBatch) -> None:
+        """Raise DataflowError where the reader has let text through that is not UTF-8."""
+
+    def _not_text(self, path: str, error: Exception) -> DataflowError:
+        with self._filesystem.open_input_stream(path, compression="detect") as stream:
+            place = wrong_bytes(stream) or error
+        return DataflowError(f"{self.where}: {path!r} is not UTF-8: {place}; write it in UTF-8")
 
     def _failure(self, path: str, error: Exception) -> DataflowError:
         return DataflowError(
@@ -275,7 +289,8 @@ class CsvSource(_StreamedFiles):
 class JsonLinesSource(_StreamedFiles):
     """Files of one JSON object a line, as RecordBatches. Columns and types come from the first block of the first file, or from ``schema``;
     a field that is missing is null, an unknown one is an error. Dates of ``schema`` are ISO texts, durations numbers of their units; what
-    ``write_json`` wrote is read with its own types. Directories such as ``day=3/`` become columns, as of :class:`CsvSource`. For lines of
+    ``write_json`` wrote is read with its own types. Text that is not UTF-8 is an error, as of CSV; so are, without ``schema``, more than 64
+    levels of values in values. Directories such as ``day=3/`` become columns, as of :class:`CsvSource`. For lines of
     varying fields use ``JsonRowsSource``."""
 
     where = "read_json"
@@ -309,12 +324,24 @@ class JsonLinesSource(_StreamedFiles):
         form = json_schema(self._inside)
         return self._inside if form == self._inside else form
 
+    def _check_text(self, path: str, batch: pa.RecordBatch) -> None:
+        try:
+            batch.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise self._not_text(path, error) from error
+
     def _open(self, path: str, schema: pa.Schema | None) -> Any:
         behaviour = "infer" if schema is None else "error"
+        stream = self._filesystem.open_input_stream(path, compression="detect")
+        block_bytes = self._block_bytes
+        if schema is None:
+            with stream:
+                text = first_lines(stream, block_bytes, f"{self.where}: {path!r}")
+            stream, block_bytes = pa.BufferReader(text), len(text) + 1
         schema = None if schema is None else json_schema(schema)
         return pajson.open_json(
-            self._filesystem.open_input_stream(path, compression="detect"),
-            read_options=pajson.ReadOptions(block_size=self._block_bytes, use_threads=False),
+            stream,
+            read_options=pajson.ReadOptions(block_size=block_bytes, use_threads=False),
             parse_options=pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior=behaviour),
         )
 
@@ -337,7 +364,8 @@ class ParquetSource(Source):
 
     ``columns``: which to read, in this order. ``filter``: a ``pyarrow.compute`` expression on any columns; row groups that cannot match
     are not read. Directories such as ``day=3/`` become columns (``partitioning="hive"``; None turns it off): in their types where
-    ``write_parquet(partition_by=)`` wrote them, else in those that their text suggests.
+    ``write_parquet(partition_by=)`` wrote them, else in those that their text suggests. Strings are not checked to be UTF-8, as the format
+    says they are: that would cost up to a third of reading them (``pyarrow.RecordBatch.validate(full=True)`` in ``map_batches`` does it).
     """
 
     where = "read_parquet"

@@ -294,6 +294,11 @@ class JsonRowsSource(TextSource):
                     raise DataflowError(
                         f"{self.where}: the line at byte {at} of {path!r} is not JSON: {error}: {text[:80]!r}; give one JSON value a line"
                     ) from error
+                except RecursionError as error:
+                    raise DataflowError(
+                        f"{self.where}: the line at byte {at} of {path!r} nests values deeper than Python goes: {error}: {text[:80]!r}; "
+                        "write the inner ones as text in a string"
+                    ) from error
             at += len(line) + 1
         return values
 

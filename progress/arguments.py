@@ -17,6 +17,8 @@ from rayad.progress.errors import DataflowError, RayadError, show
 
 T = TypeVar("T")
 SECRET_BYTES_MIN = 16
+EPOCH_MAX = 2**63 - 1
+"""The largest epoch, and the largest loop counter: each has 8 bytes in frames and in columns, one bit of them for the sign."""
 
 
 def whole(
@@ -34,6 +36,17 @@ def whole(
             return number
     bounds = "" if least is None else f" of at least {least}" if most is None else f" from {least} to {most}"
     raise error(f"{what} is {show(value)}: it must be an int{bounds}{more}")
+
+
+def epoch(value: Any, what: str) -> int:
+    """An epoch, or a loop counter.
+
+    >>> epoch(-1, "advance_to(epoch)")
+    Traceback (most recent call last):
+    ...
+    rayad.progress.errors.DataflowError: advance_to(epoch) is -1: it must be an int from 0 to 9223372036854775807
+    """
+    return whole(value, what, least=0, most=EPOCH_MAX)
 
 
 def number(value: Any, what: str, *, zero: bool = False, error: type[RayadError] = DataflowError, more: str = "") -> int | float:
@@ -122,4 +135,4 @@ def instance(value: Any, what: str, of: type[T], *, error: type[RayadError] = Da
     raise error(f"{what} is {show(value, 60)}: it must be an instance of rd.{of.__name__}{hint}{more}")
 
 
-__all__ = ["choice", "flag", "instance", "number", "path", "seconds_or_none", "secret", "text", "whole"]
+__all__ = ["EPOCH_MAX", "choice", "epoch", "flag", "instance", "number", "path", "seconds_or_none", "secret", "text", "whole"]

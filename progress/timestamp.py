@@ -1,6 +1,6 @@
 """Logical timestamps `(epoch, <c1, ..., ck>)` (Naiad, SOSP 2013, section 2.1).
 
-Invariant: a timestamp is an immutable pair of an epoch and one counter per enclosing loop context, all integers >= 0.
+Invariant: a timestamp is an immutable pair of an epoch and one counter per enclosing loop context, all ints from 0 to `EPOCH_MAX`.
 
 Why a tuple: equality and hash are the tuple's own and run at C speed; they are the hot path of progress tracking.
 The comparison operators are NOT the tuple's: `<=` is Naiad's PARTIAL order. So `sorted(times)` and `min(times)` mean nothing;
@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rayad.progress.errors import DataflowError, DepthError
+from rayad.progress import arguments
+from rayad.progress.arguments import EPOCH_MAX
+from rayad.progress.errors import DataflowError, DepthError, show
 
 _new = tuple.__new__
 
@@ -37,18 +39,18 @@ class Timestamp(_Fields):
     >>> Timestamp(-1)
     Traceback (most recent call last):
     ...
-    rayad.progress.errors.DataflowError: Timestamp(epoch=-1): an epoch is an integer >= 0
+    rayad.progress.errors.DataflowError: Timestamp(epoch) is -1: it must be an int from 0 to 9223372036854775807
     """
 
     __slots__ = ()
 
     def __new__(cls, epoch: int, counters: tuple[int, ...] = ()) -> Timestamp:
-        if type(epoch) is not int or epoch < 0:
-            raise DataflowError(f"Timestamp(epoch={epoch!r}): an epoch is an integer >= 0")
+        if type(epoch) is not int or not 0 <= epoch <= EPOCH_MAX:
+            epoch = arguments.epoch(epoch, "Timestamp(epoch)")
         counters = tuple(counters)
         for counter in counters:
-            if type(counter) is not int or counter < 0:
-                raise DataflowError(f"Timestamp({epoch}, {counters!r}): every loop counter is an integer >= 0, this is {counter!r}")
+            if type(counter) is not int or not 0 <= counter <= EPOCH_MAX:
+                counters = tuple(arguments.epoch(each, f"a loop counter of Timestamp({epoch}, {show(counters)})") for each in counters)
         return _new(cls, (epoch, counters))
 
     @staticmethod

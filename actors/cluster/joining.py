@@ -20,6 +20,12 @@ STARTUP_MIN = 16
 """How many worker processes a Ray that is started here may start at once, at least."""
 
 
+def ray_encrypts() -> str:
+    """What RAY_USE_TLS says here, where it has Ray encrypt what goes between nodes; "" where it does not."""
+    asked = os.environ.get("RAY_USE_TLS", "").strip().lower()
+    return asked if asked in ("1", "true", "yes") else ""
+
+
 def ensure_ray(needs: Sequence[Need], what: str, autoscaling: bool | None = None) -> None:
     """Join the cluster that this process is in, or start one; refuse within seconds what cannot work."""
     if is_ray_client():

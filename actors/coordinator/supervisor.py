@@ -17,6 +17,7 @@ from typing import Any, assert_never, cast
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
+from rayad.actors.cluster import last_words
 from rayad.actors.cluster.joining import own_address
 from rayad.actors.coordinator.crew import Stuck
 from rayad.actors.coordinator.outcome import JobOutcome, Starting, stage_statistics
@@ -26,7 +27,7 @@ from rayad.actors.coordinator.stored_job import StoredJob
 from rayad.actors.job import JobState, JobStatistics
 from rayad.actors.lead import job_leader as lead
 from rayad.actors.lead import recovery_leader as recovery
-from rayad.actors.lead.crashes import isolated_steps
+from rayad.actors.lead.crashes import how_it_died, isolated_steps, told_place
 from rayad.actors.lead.failure import Failure, failure_of
 from rayad.actors.lead.job_leader import JobLeader, drive
 from rayad.actors.lead.recovery_leader import Failed, Listens, RolledBack
@@ -192,8 +193,10 @@ class Supervisor:
         job, incarnation = self._job, self._incarnation_of(name)
         answer = self._get(ref, job.who(name))
         if isinstance(answer, Failure):
-            if answer.has_ended and job.snapshots is not None:
-                answer = dataclasses.replace(answer, working=job.snapshots.ended_in(name))
+            if answer.has_ended:
+                working = job.snapshots.ended_in(name) if job.snapshots is not None else ""
+                told = f"{answer.message}{told_place(job.plan, name, working)}"
+                answer = dataclasses.replace(answer, working=working, message=told)
             if name not in self._rescaler.newcomers:  # else the change is refused
                 yield Failed(name, incarnation, answer)
         elif isinstance(answer, ReplicaReport):
@@ -226,8 +229,8 @@ class Supervisor:
         except GetTimeoutError:
             return Failure(who, f"what {who} gave could not be fetched within {CALL_S:g} s: its node may be gone", "", None, False)
         except RayActorError as error:
-            lost = str(error).strip().split("\n")
-            return Failure(who, f"the actor of {who} died: {lost[0].rstrip('.')}", str(error), None, False, has_ended=True)
+            how = last_words.take(error.actor_id) or how_it_died(str(error))
+            return Failure(who, f"the actor of {who} died: {how}", str(error), None, False, has_ended=True)
 
     def _wait(self, waiting: list[Any]) -> list[Any]:
         """Which calls have ended; takes part in the snapshots meanwhile."""

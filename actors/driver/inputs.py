@@ -73,6 +73,8 @@ class InputPlane:
         self._sent: dict[str, int] = {}
         self._names: dict[str, str] = {}
         self._closed = False
+        self._deadline_s = math.inf
+        """Of the call that has the lock."""
         self._resumes = job.config.keeps_snapshots
         self._keeps = job.survives
         self._hastened_s = 0.0
@@ -117,20 +119,52 @@ class InputPlane:
 
         ``mark``: says whose it is, to the process after this one.
         """
-        with self._lock:
-            self._check_open()
-            if timeout_s is not None and credit:
-                self._await_room(peer, clock.monotonic() + timeout_s, timeout_s)
-            if not self._keeps:
-                plane = self._connect(peer)
-                self._transmit(plane, peer, kind, payload, credit, self._sent.get(peer, 0))
-                self._sent[peer] = self._sent.get(peer, 0) + 1
-                return
-            frame = [bytes(part) for part in payload]
-            self._make_room(peer, sum(map(len, frame)))
-            self._keep(peer, kind, frame, credit=credit, mark=mark)
-            self._pump()
-            self._begin_to_watch()
+        deadline_s = clock.monotonic() + timeout_s if timeout_s is not None and credit else math.inf
+        if not self._acquire(deadline_s):
+            raise took_nothing(self._names[peer], self._job.name, timeout_s or 0.0)
+        before_s, self._deadline_s = self._deadline_s, min(self._deadline_s, deadline_s)
+        try:
+            self._send(peer, kind, payload, credit=credit, mark=mark)
+        except (_Late, NoAnswer):
+            if clock.monotonic() < deadline_s:
+                raise
+            raise took_nothing(self._names[peer], self._job.name, timeout_s or 0.0) from None
+        finally:
+            self._deadline_s = before_s
+            self._lock.release()
+
+    def _send(self, peer: str, kind: Kind, payload: list[Any], *, credit: bool, mark: str) -> None:
+        """Send, or keep for sending; raises _Late or NoAnswer only before that."""
+        self._check_open()
+        is_timed = self._deadline_s < math.inf
+        if is_timed:
+            self._await_room(peer)
+        if not self._keeps:
+            plane = self._connect(peer)
+            self._transmit(plane, peer, kind, payload, credit, self._sent.get(peer, 0))
+            self._sent[peer] = self._sent.get(peer, 0) + 1
+            if is_timed:
+                self._begin_to_watch()  # the connection may still hold it
+            return
+        frame = [bytes(part) for part in payload]
+        self._make_room(peer, sum(map(len, frame)))
+        self._keep(peer, kind, frame, credit=credit, mark=mark)
+        self._pump_now(peer) if is_timed else self._pump()
+        self._begin_to_watch()
+
+    def _acquire(self, deadline_s: float) -> bool:
+        """Take the lock, for this thread; false when another call has the planes for too long."""
+        return self._lock.acquire(timeout=min(max(0.0, deadline_s - clock.monotonic()), threading.TIMEOUT_MAX))
+
+    def _ask_again(self, method: str, *args: Any, timeout_s: float) -> Any:
+        """Ask the coordinator, or the next one, for as long as the call may take that has the planes. Raises NoAnswer."""
+        left_s = max(0.0, self._deadline_s - clock.monotonic())
+        return self._job.ask_again(method, *args, timeout_s=min(timeout_s, left_s + LAST_ANSWER_S), successor_s=left_s)
+
+    def _check_time(self) -> None:
+        """Raise _Late when the call that has the planes may take no longer."""
+        if clock.monotonic() >= self._deadline_s:
+            raise _Late
 
     def _begin_to_watch(self) -> None:
         if self._watcher is None:
@@ -171,7 +205,7 @@ class InputPlane:
     def _ask_to_save(self, peer: str, epoch: int, deadline_s: float) -> bool:
         """Ask for a snapshot behind all that was sent; false when it could not be asked in time, since another call has the planes. What is
         kept may be sent later: a connection that is gone, or a job that recovers, is not waited for."""
-        if not self._lock.acquire(timeout=-1 if math.isinf(deadline_s) else max(0.0, deadline_s - clock.monotonic())):
+        if not self._acquire(deadline_s):
             return False
         try:
             payload = [epoch.to_bytes(8, "little")]
@@ -180,11 +214,7 @@ class InputPlane:
                 return True
             self._check_open()
             self._keep(peer, Kind.INPUT_SAVE, payload, credit=False, mark="")
-            if peer in self._planes:
-                try:
-                    self._pump_some(peer)
-                except (_Lost, ConnectFailed):
-                    self._reset(peer)
+            self._pump_now(peer)
             self._begin_to_watch()
             return True
         finally:
@@ -197,20 +227,28 @@ class InputPlane:
             self._job.files.append(self._names[peer], Frame(log.first + len(log), kind, frame, credit, mark))
         log.append((kind, frame, credit), sum(map(len, frame)))
 
-    def _await_room(self, peer: str, deadline_s: float, timeout_s: float) -> None:
+    def _await_room(self, peer: str) -> None:
         """Wait until a batch could be sent at once."""
         while True:
             try:
                 plane = self._connect(peer)
                 if self._keeps and self._windows[peer].may_send():
                     self._pump_some(peer)
-                if self._windows[peer].may_send() and not (self._keeps and self._logs[peer].waits):
+                has_sent = not plane.queued_bytes(peer) and not (self._keeps and self._logs[peer].waits)
+                if has_sent and self._windows[peer].may_send():
                     return
-                self._take_credits(plane, peer, min(0.1, max(0.001, deadline_s - clock.monotonic())))
+                self._take_credits(plane, peer, min(0.1, max(0.001, self._deadline_s - clock.monotonic())))
             except (_Lost, ConnectFailed):
                 self._reset(peer)
-            if clock.monotonic() > deadline_s:
-                raise took_nothing(self._names[peer], self._job.name, timeout_s)
+            self._check_time()
+
+    def _pump_now(self, peer: str) -> None:
+        """Send what can be sent at once; the rest is sent later, by the thread that watches."""
+        if peer in self._planes:
+            try:
+                self._pump_some(peer)
+            except (_Lost, ConnectFailed):
+                self._reset(peer)
 
     def _pump_some(self, peer: str) -> None:
         """Send again what can be sent again at once."""
@@ -230,11 +268,14 @@ class InputPlane:
                     f"be kept for a failure: RunConfig.input_log_bytes is {config.input_log_bytes}, and no snapshot is taken by itself; "
                     "give SnapshotConfig(interval_s=...), or call job.savepoint() from time to time"
                 )
+            self._check_time()
             self._pump()
             if clock.monotonic() - self._hastened_s > TRIM_EVERY_S:
                 self._hastened_s = clock.monotonic()
                 with suppress(NoAnswer):
-                    self._job.ask("hasten_snapshot", timeout_s=ANSWER_S)
+                    self._job.ask(
+                        "hasten_snapshot", timeout_s=min(ANSWER_S, max(0.0, self._deadline_s - clock.monotonic()) + LAST_ANSWER_S)
+                    )
             try:
                 self._take_credits(self._connect(peer), peer, 0.05)
             except (_Lost, ConnectFailed):
@@ -256,6 +297,7 @@ class InputPlane:
                 return
             except (_Lost, ConnectFailed):
                 self._reset(peer)
+            self._check_time()
 
     def _reset(self, peer: str) -> None:
         """The replica is gone: forget the connection; the next one begins where its incarnation resumed."""
@@ -270,7 +312,7 @@ class InputPlane:
         if clock.monotonic() - self._trimmed_s > TRIM_EVERY_S and not self._ended():
             self._trimmed_s = clock.monotonic()
             try:
-                saved = self._job.ask_again("saved_inputs", timeout_s=ANSWER_S) or {}
+                saved = self._ask_again("saved_inputs", timeout_s=ANSWER_S) or {}
             except NoAnswer:
                 return  # later
             for peer, name in self._names.items():
@@ -285,7 +327,11 @@ class InputPlane:
                 if self._closed or self._ended():
                     return
                 try:
-                    self._pump()
+                    if self._keeps:
+                        self._pump()
+                    else:
+                        for peer, plane in self._planes.items():
+                            self._take_credits(plane, peer, 0.0)
                 except Exception:
                     return  # the job has ended: the next call that sends or waits reports how
 
@@ -293,6 +339,7 @@ class InputPlane:
         payload = [pack_number(number), *payload]
         window = self._windows[peer]
         while credit and not window.may_send():
+            self._check_time()
             self._take_credits(plane, peer, 0.1)
         if credit:
             window.on_send(payload_bytes(payload))
@@ -300,7 +347,7 @@ class InputPlane:
         if kind == Kind.INPUT_CLOSE:
             self._closed_inputs.add(peer)
         self._take_credits(plane, peer, 0.0)
-        while plane.connected(peer) and plane.queued_bytes(peer):
+        while plane.connected(peer) and plane.queued_bytes(peer) and clock.monotonic() < self._deadline_s:
             self._take_credits(plane, peer, 0.05)
 
     def _take_credits(self, plane: Plane, peer: str, timeout_s: float) -> None:
@@ -323,7 +370,7 @@ class InputPlane:
         if self._keeps and clock.monotonic() - self._looked_s > TRIM_EVERY_S:
             self._looked_s = clock.monotonic()
             try:
-                found = self._job.ask_again("where", peer, 0.0, timeout_s=ANSWER_S)
+                found = self._ask_again("where", peer, 0.0, timeout_s=ANSWER_S)
             except NoAnswer:
                 return  # later
             if found is not None and (found[1] > plane.incarnation or plane.job != self._job.identity()[0]):
@@ -350,8 +397,9 @@ class InputPlane:
         address, incarnation, notes = self._where(peer)
         job, secret = self._job.identity()
         plane = Plane(name=DRIVER, job=job, incarnation=incarnation, secret=secret, seals=bool(config.encrypt))
+        most_s = min(CONNECT_S, config.start_timeout_s) if self._keeps else config.start_timeout_s
         try:
-            plane.connect(peer, address, timeout_s=min(CONNECT_S, config.start_timeout_s) if self._keeps else config.start_timeout_s)
+            plane.connect(peer, address, timeout_s=min(most_s, max(0.01, self._deadline_s - clock.monotonic())))
         except BaseException:
             plane.close(linger_s=0.0)
             raise
@@ -366,8 +414,10 @@ class InputPlane:
         timeout_s = self._job.config.start_timeout_s
         most_s = timeout_s + ANSWER_S + taking_over_s(self._job.config)
         found: tuple[Address, int, dict[str, Any]] | None
-        found = self._job.ask_again("where", peer, timeout_s, timeout_s=most_s)
+        found = self._ask_again("where", peer, min(timeout_s, max(0.0, self._deadline_s - clock.monotonic())), timeout_s=most_s)
         if found is None:
+            if not self._ended():
+                self._check_time()
             self._job.raise_outcome()
             raise RayadError(f"job {self._job.name!r} did not start its inputs within {timeout_s} s")
         return found
@@ -404,6 +454,10 @@ def _after(state: _State, frame: Frame) -> _State:
 def _frames(notes: dict[str, Any], name: str) -> int:
     """How many frames of an input a snapshot holds."""
     return int(notes.get("inputs", {}).get(name, 0))
+
+
+class _Late(Exception):
+    """The call that has the planes may take no longer."""
 
 
 class _Lost(Exception):

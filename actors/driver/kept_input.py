@@ -12,7 +12,7 @@ from typing import Any
 
 from rayad.actors.driver.coordinator_line import Gone, NoAnswer
 from rayad.actors.driver.keeper_line import KeeperLine
-from rayad.actors.job import JobInput, SavedEpochs, not_saved, took_nothing
+from rayad.actors.job import JobInput, SavedEpochs, not_saved, perhaps_taken, took_nothing
 from rayad.progress import DataflowError
 
 TURN_S = 5.0
@@ -87,20 +87,26 @@ class KeptInput(JobInput):
     def _do(self, act: str, *args: Any, timeout_s: float | None = None) -> None:
         """One call at a time, the same one again until the keeper has done it: it tells repetitions by their number."""
         deadline_s = math.inf if timeout_s is None else clock.monotonic() + timeout_s
-        with self._turn:
+        if not self._turn.acquire(timeout=-1 if timeout_s is None else min(timeout_s, threading.TIMEOUT_MAX)):
+            raise took_nothing(self.name, self._keeper.entry.job, timeout_s or 0.0)
+        try:
             self._calls += 1
             while True:
-                left_s = deadline_s - clock.monotonic()
+                left_s = max(0.0, deadline_s - clock.monotonic())
+                call = (self.name, f"{self._sender}:{self._calls}", act, args, min(TURN_S, left_s))
+                is_known = True
                 try:
-                    hold_s = max(0.0, min(TURN_S, left_s))
-                    state = self._ask("take", self.name, f"{self._sender}:{self._calls}", act, args, hold_s, timeout_s=left_s + LOST_S)
+                    state = self._ask("take", *call, timeout_s=left_s + LOST_S)
                 except NoAnswer:
-                    state = None
+                    state, is_known = None, False
                 if state is not None:
                     self.sent, self.epoch, self.closed, self.note = state.sent, state.epoch, state.closed, state.note
                     return
                 if timeout_s is not None and clock.monotonic() > deadline_s:
-                    raise took_nothing(self.name, self._keeper.entry.job, timeout_s)
+                    told = took_nothing if is_known else perhaps_taken
+                    raise told(self.name, self._keeper.entry.job, timeout_s)
+        finally:
+            self._turn.release()
 
     def _ask(self, method: str, *args: Any, timeout_s: float = math.inf) -> Any:
         try:

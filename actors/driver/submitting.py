@@ -7,7 +7,7 @@ import os
 import time as clock
 from typing import Any
 
-from rayad.actors.cluster.joining import ensure_ray
+from rayad.actors.cluster.joining import ensure_ray, ray_encrypts
 from rayad.actors.driver.attached_job import AttachedJob, attach
 from rayad.actors.driver.job_handle import RayJobHandle
 from rayad.actors.driver.keeper import Program, start_keeper
@@ -41,14 +41,13 @@ def submit_to_ray(flow: Dataflow, config: RunConfig, scaling: ScalingConfig, *, 
 
 def _as_ray_encrypts(config: RunConfig) -> RunConfig:
     """Whether frames between nodes are encrypted, for all processes of the job; not in the clear beside what Ray encrypts."""
-    asked = os.environ.get("RAY_USE_TLS", "").strip().lower()
-    does_ray = asked in ("1", "true", "yes")
-    if config.encrypt is False and does_ray:
+    asked = ray_encrypts()
+    if config.encrypt is False and asked:
         raise ConfigError(
             f"RunConfig(encrypt=False), but RAY_USE_TLS={asked}: Ray encrypts what goes between nodes, and the job's batches would go "
             "beside it in the clear; leave encrypt out"
         )
-    return dataclasses.replace(config, encrypt=does_ray if config.encrypt is None else config.encrypt)
+    return dataclasses.replace(config, encrypt=bool(asked) if config.encrypt is None else config.encrypt)
 
 
 def _submit_here(program: Program) -> RayJob:

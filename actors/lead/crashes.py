@@ -8,12 +8,17 @@ meets the record, says nothing; so the while is CALM_S, and at least twice as lo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from rayad.actors.plane.protocol import PROGRESS, stage_of
 from rayad.dataflow.operators.bad_records import Tried, function_of
 from rayad.dataflow.plan import ApplyStep, Plan, Stage
 
+HOW_MOST = 300
+"""So many characters of Ray's own words are told."""
+_EXIT_CODE = re.compile(r"with an exit code (-?\d+)")
+_SIGNAL = re.compile(r"receives a (SIG[A-Z]+)")
 CALM_S = 60.0
 """So long the job runs before a snapshot ends a row."""
 
@@ -87,6 +92,34 @@ class Crashes:
             f"{told}. The functions that run in it: {names}. If a record of theirs ends the process, "
             f"on_error='skip', after_crashes={min(times - 1, 2)} at {'that operator' if len(steps) > 1 else 'it'} sets such records aside"
         )
+
+
+def how_it_died(told: str) -> str:
+    """How a process has ended, in few words, from what Ray tells of the death of its actor.
+
+    >>> how_it_died("The actor died unexpectedly.\\nWorker exits unexpectedly. Worker exits with an exit code 5.")
+    'exit status 5'
+    >>> how_it_died("The actor died unexpectedly.\\nThe actor is dead because its node has died.")
+    'The actor is dead because its node has died'
+    """
+    if (signal := _SIGNAL.search(told)) is not None:
+        return signal[1]
+    if (code := _EXIT_CODE.search(told)) is not None:
+        return f"exit status {code[1]}"
+    if "End of file" in told:
+        return "its process ended without a word, as by a signal: SIGKILL where memory runs out, SIGSEGV of native code"
+    lines = told.strip().split("\n")
+    because = [line for line in lines if " because " in line]
+    return (because or lines)[0].strip().rstrip(".")[:HOW_MOST]
+
+
+def told_place(plan: Plan, name: str, working: str) -> str:
+    """Where in a replica that has died its end may have come from; "" where only Rayad's code runs in it."""
+    steps = functions_in(plan.stage(stage_of(name))) if name != PROGRESS else []
+    if working:
+        steps = [step for step in steps if step.name == working]
+    known = ", ".join(f"{step.name!r} ({step.where})" for step in steps)
+    return f"; {'it was in' if working else 'functions in it:'} {known}" if known else ""
 
 
 def functions_in(stage: Stage) -> list[ApplyStep]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from rayad.dataflow.records.batches import require_distinct
 from rayad.dataflow.source import Source, SourcePart
-from rayad.progress import DataflowError, show
+from rayad.progress import DataflowError, arguments
 
 Position = tuple[int, list[int], list[tuple[int, int, Any]]]
 
@@ -79,7 +79,7 @@ class SourceReader:
             accepted = self._read_one()
             if self._open:
                 for part in self._open:
-                    part.last = part.floor()
+                    part.last = arguments.epoch(part.floor(), f"epoch_floor() of a part of source {self.name!r} ({self.where})")
                 lasts = [part.last for part in self._open]
                 self.epoch = max(self.epoch, min(lasts))
                 self.furthest = max(self.furthest, *lasts)
@@ -103,8 +103,8 @@ class SourceReader:
 
     def _accept(self, read: Any, reading: _OpenPart) -> tuple[int, Any] | None:
         epoch, batch = read if isinstance(read, tuple) and len(read) == 2 else (reading.last, read)
-        if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0:
-            raise DataflowError(f"source {self.name!r} ({self.where}) gave epoch {show(epoch)}: an epoch is an int of at least 0")
+        if type(epoch) is not int or not 0 <= epoch <= arguments.EPOCH_MAX:
+            epoch = arguments.epoch(epoch, f"an epoch that source {self.name!r} ({self.where}) gave")
         if not isinstance(batch, (list, pa.RecordBatch)):
             raise DataflowError(f"source {self.name!r} ({self.where}) gave a {type(batch).__name__}: a batch is a list or a RecordBatch")
         if isinstance(batch, pa.RecordBatch):

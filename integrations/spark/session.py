@@ -1,12 +1,13 @@
 """Starting and stopping Spark on Ray (RayDP), with an error that says why if it does not work.
 
-Checked first, because RayDP does not: a Java of the right version on every node, CPUs and memory. The start itself has a
+Checked first, because RayDP does not: a Java of the right version and the packages on every node, CPUs and memory. The start itself has a
 timeout: at the deadline RayDP's master is killed, which ends the wait inside RayDP with an error.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 import time
@@ -62,7 +63,7 @@ def spark_session(
         os.environ.setdefault(variable, sys.executable)
     if not ray.is_initialized():
         join_or_start_ray()
-    _check_nodes_have_java(java)
+    _check_nodes(java)
     placed = raydp_options.get("placement_group") is not None  # its resources are reserved already
     misfit = None if placed else explain_misfit(needs, nodes_room())
     if misfit is not None:
@@ -161,24 +162,26 @@ def nodes_room() -> list[NodeRoom]:
     return rooms
 
 
-def _check_nodes_have_java(java: JavaHome, timeout_s: float = 120.0) -> None:
-    """Ask a worker of each node which Java it sees: workers have the environment with which Ray was started there."""
+def _check_nodes(java: JavaHome, timeout_s: float = 120.0) -> None:
+    """Ask a worker of each node which Java and which packages it sees: workers have the environment with which Ray was started there."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     nodes = {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]}
-    probe = ray.remote(num_cpus=0, max_retries=0)(_java_of_this_node)
+    probe = ray.remote(num_cpus=0, max_retries=0)(_troubles_of_this_node)
     asked = {probe.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(): node for node in nodes}
     ready, late = ray.wait(list(asked), num_returns=len(asked), timeout=timeout_s)
     if late:
         silent = ", ".join(sorted(nodes[asked[ref]] for ref in late))
         raise ConfigError(
-            f"spark_session: {silent} did not report within {timeout_s:g} s whether it has a Java for Spark: Ray could start no worker "
+            f"spark_session: {silent} did not report within {timeout_s:g} s whether it has what Spark needs: Ray could start no worker "
             "there in that time; see `ray status` and how busy the node is, then try again"
         )
     problems = []
     for ref in ready:
-        problem = ray.get(ref, timeout=timeout_s)
+        problem, missing = ray.get(ref, timeout=timeout_s)
+        if missing:
+            raise ConfigError(f"spark_session: {_told_missing(missing[0], f'node {nodes[asked[ref]]}')}")
         if problem:
             problems.append(f"node {nodes[asked[ref]]} {problem}")
     if problems:
@@ -188,17 +191,41 @@ def _check_nodes_have_java(java: JavaHome, timeout_s: float = 120.0) -> None:
         )
 
 
-def _java_of_this_node() -> str:
-    """What is wrong with this node's Java; runs in a Ray worker."""
+def _troubles_of_this_node() -> tuple[str, list[str]]:
+    """What is wrong with this node's Java, and which modules it lacks; runs in a Ray worker."""
     import shutil
+    from importlib.util import find_spec
 
+    missing = [name for name in ("raydp", "pyspark") if find_spec(name) is None]
     found = shutil.which("java")
     if found is None:
-        return "has no java on the PATH that Ray was started with"
+        return "has no java on the PATH that Ray was started with", missing
     version, problem = java_version(found)
-    return (problem and f"has {found!r}, which {problem}") or (
-        "" if version in (8, 11, 17) else f"has Java {version} at {found!r}, not 8, 11 or 17"
-    )
+    if problem:
+        return f"has {found!r}, which {problem}", missing
+    return "" if version in (8, 11, 17) else f"has Java {version} at {found!r}, not 8, 11 or 17", missing
+
+
+_NO_MODULE = re.compile(r"No module named '([^']+)'")
+_ADDRESS = re.compile(r"\bip[=:] ?([0-9a-fA-F.:]*[0-9a-fA-F])")
+
+
+def _missing_module(error: BaseException) -> str:
+    """What there is to do where a worker lacks a module, as Ray says it somewhere in its error; "" where that is not the cause."""
+    known: BaseException | None = error
+    while known is not None:
+        text = str(known)
+        found, address = _NO_MODULE.search(text), _ADDRESS.search(text)
+        if found is not None:
+            return _told_missing(found[1], f"the node {address[1]}" if address is not None else "a node")
+        known = known.__cause__ or known.__context__
+    return ""
+
+
+def _told_missing(module: str, node: str) -> str:
+    package = module.partition(".")[0]
+    install = "'rayad[spark]'" if package in ("raydp", "pyspark", "py4j") else f"{package!r}, or the package that it is in"
+    return f"Ray's workers on {node} have no module {module!r}: pip install {install}, in the Python with which Ray is started on each node"
 
 
 _LOG_FILE = "spark.log4j.config.file.name"
@@ -231,6 +258,9 @@ def _start(
         session = raydp.init_spark(app_name, needs.executors, cores, memory, configs=settings, **options)
     except Exception as error:
         late = time.monotonic() >= deadline
+        missing = _missing_module(error)
+        if missing:
+            raise ConfigError(f"spark_session({app_name!r}): RayDP could not start it: {missing}") from error
         reason = f"not up after {timeout_s:g} s" if late else "RayDP could not start it"
         raise ConfigError(
             f"spark_session({app_name!r}): {reason}: {type(error).__name__}: {first_line(error)}; see the logs of the Java workers below "

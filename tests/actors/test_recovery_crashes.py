@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
 import rayad as rd
-from rayad.actors.lead.crashes import CALM_S
+from rayad.actors.lead.crashes import CALM_S, how_it_died, told_place
 from rayad.actors.lead.job_leader import End
 from rayad.actors.lead.recovery_leader import (
     GRACE_S,
@@ -118,3 +119,37 @@ def test_a_single_end_of_a_process_says_nothing_of_records() -> None:
     led.fail("work", **ENDED)
     (end,) = (effect for effect in led.tick() if isinstance(effect, End))
     assert "in a row" not in end.why
+
+
+RAY = "The actor died unexpectedly before finishing this task.\n\tclass_name: VertexActor\n\tpid: 71\nThe actor is dead because {}"
+WORKER = "its worker process has died. Worker exit type: SYSTEM_ERROR Worker exit detail: {}"
+
+
+@pytest.mark.parametrize(
+    ("ray", "told"),
+    [
+        (WORKER.format("Worker exits unexpectedly. Worker exits with an exit code 5."), "exit status 5"),
+        (WORKER.format("Worker exits unexpectedly. Worker exits with an exit code 1. The process receives a SIGTERM."), "SIGTERM"),
+        (
+            WORKER.format("Worker unexpectedly exits with a connection error code 2. End of file. Some common causes include: (1) .."),
+            "its process ended without a word, as by a signal: SIGKILL where memory runs out, SIGSEGV of native code",
+        ),
+        ("it was killed by `ray.kill`.", "The actor is dead because it was killed by `ray.kill`"),
+    ],
+)
+def test_what_ray_tells_of_a_death_is_one_short_reason(ray: str, told: str) -> None:
+    """Its first line was told, which is the same for every death."""
+    assert how_it_died(RAY.format(ray)) == told
+    assert (
+        how_it_died("The actor died unexpectedly before finishing this task.") == "The actor died unexpectedly before finishing this task"
+    )
+
+
+def test_a_death_is_told_with_the_functions_that_ran_in_the_process() -> None:
+    flow = rd.Dataflow("d")
+    flow.from_items([1]).map(lambda n: n, name="a").map(lambda n: n, name="b").collect("out")
+    plan = flow.plan()
+    both = r"; functions in it: 'a' \(test_recovery_crashes.py:\d+\), 'b' \(test_recovery_crashes.py:\d+\)"
+    assert re.fullmatch(both, told_place(plan, "v0.0", ""))
+    assert re.fullmatch(r"; it was in 'b' \(test_recovery_crashes.py:\d+\)", told_place(plan, "v0.0", "b"))
+    assert told_place(plan, PROGRESS, "") == ""

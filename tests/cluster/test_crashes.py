@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -83,3 +84,26 @@ def test_without_the_option_the_error_names_the_functions_and_the_option(nothing
     assert "ended 3 times in a row" in told
     assert "It ended in 'deadly' (test_crashes.py:" in told
     assert "on_error='skip', after_crashes=2" in told
+
+
+def leaves(n: int) -> int:
+    if n == EXITS:
+        sys.exit(5)
+    return n
+
+
+@pytest.mark.parametrize(
+    ("function", "told"), [(deadly, r"exit status 3 by os\._exit\(\) in deadly"), (leaves, r"exit status 5 by sys\.exit\(\) in leaves")]
+)
+def test_an_actor_that_ends_itself_is_told_with_its_exit_status_and_where(
+    nothing_left: Check, function: Callable[[int], int], told: str
+) -> None:
+    """Ray tells neither of os._exit(): the error said "The actor died unexpectedly before finishing this task"."""
+    flow = rd.Dataflow(f"told-{function.__name__}")
+    flow.from_items(range(1000)).rebalance(name="work").map(function, name="ends").collect("out")
+    job = flow.submit(rd.RunConfig(name=flow.name))
+    with pytest.raises(rd.RayadError) as caught:
+        job.wait(timeout_s=PATIENCE_S)
+    words = rf"the actor of 'work'\[0\] died: {told} \(.*test_crashes\.py:\d+\); functions in it: 'ends' \(test_crashes\.py:\d+\)"
+    assert re.search(words, str(caught.value)), str(caught.value)
+    assert [event.what for event in job.journal() if re.search(words, event.what)], job.journal()

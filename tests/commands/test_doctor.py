@@ -39,6 +39,8 @@ HEALTHY = Facts(
     token_file="/home/ann/.ray/auth_token",
     has_token=True,
     others_may_read_token=False,
+    tls="",
+    tls_trouble="",
 )
 LONG = "/mnt/scratch/of-the-whole-department/and-of-its-users/ann"
 
@@ -72,6 +74,13 @@ def test_nothing_is_found_when_all_is_well() -> None:
         ({"loopback_trouble": "Network is down"}, Level.FAIL, "loopback", "Network is down", "ip link set lo up"),
         ({"token_mode": "token", "has_token": False}, Level.FAIL, "token", "there is no token", "ray get-auth-token --generate"),
         ({"token_mode": "disabled"}, Level.WARN, "token", "who reaches Ray's ports can run code", "RAY_AUTH_MODE=token on all nodes"),
+        (
+            {"tls": "1", "tls_trouble": "RAY_TLS_CA_CERT is /etc/ca.pem"},
+            Level.FAIL,
+            "encryption",
+            "RAY_USE_TLS=1, but RAY_TLS_CA_CERT is /etc/ca.pem",
+            "name files that can be read",
+        ),
         ({"others_may_read_token": True}, Level.WARN, "token", "others may read", "chmod 600 /home/ann/.ray/auth_token"),
     ],
 )
@@ -80,6 +89,26 @@ def test_each_defect_is_named_with_its_mend_and_alone(defect: dict[str, object],
     assert (found.level, found.what) == (level, what)
     assert seen in found.seen
     assert mend in found.mend
+
+
+def test_it_says_whether_ray_and_the_frames_of_jobs_are_encrypted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("RAY_USE_TLS", raising=False)
+    (plain,) = [one for one in judge(machine.look()) if one.what == "encryption"]
+    assert (plain.level, plain.seen) == (
+        Level.OK,
+        "none between nodes: RAY_USE_TLS is not set for Ray; a job's own frames are encrypted with RunConfig(encrypt=True) only",
+    )
+    monkeypatch.setenv("RAY_USE_TLS", "True")
+    for name in ("RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY"):
+        (tmp_path / name).touch()
+        monkeypatch.setenv(name, str(tmp_path / name))
+    monkeypatch.delenv("RAY_TLS_CA_CERT", raising=False)
+    facts = machine.look()
+    assert (facts.tls, facts.tls_trouble) == ("true", "RAY_TLS_CA_CERT is not set")
+    (both,) = [one for one in judge(dataclasses.replace(facts, tls_trouble="")) if one.what == "encryption"]
+    assert both == Finding(
+        Level.OK, "encryption", "RAY_USE_TLS=true: Ray encrypts between nodes, and so do jobs their frames, by RunConfig(encrypt=None)"
+    )
 
 
 def test_no_limit_of_open_files_is_no_defect() -> None:

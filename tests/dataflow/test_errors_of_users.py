@@ -15,6 +15,7 @@ from rayad.actors.job import JobState
 
 T = rd.Timestamp
 MINE = "(test_errors_of_users.py:N)"
+EPOCHS = "it must be an int from 0 to 9223372036854775807"
 
 
 def shown(error: BaseException) -> str:
@@ -76,9 +77,14 @@ class BadPart(rd.SourcePart):
             return rd.SourceBatch(5 - self.at, [1])
         if self.where == "bad epoch":
             return rd.SourceBatch(-1, [1])
+        if self.where == "too large":
+            return rd.SourceBatch(2**63, [1])
         if self.where == "bad batch":
             return rd.SourceBatch(0, "abc")
-        return None
+        return rd.SourceBatch(0, []) if self.where == "bad floor" else None
+
+    def epoch_floor(self) -> Any:
+        return 1.5 if self.where == "bad floor" else 0
 
     def offset(self) -> int:
         return self.at
@@ -253,7 +259,19 @@ FAILING: dict[str, tuple[Callable[[rd.Dataflow], Any], str]] = {
     ),
     "source of a bad epoch": (
         lambda f: f.source(BadSource("bad epoch"), name="s"),
-        f"'s'[0] {MINE} failed in next_batch: source 's' {MINE} gave epoch -1: an epoch is an int of at least 0",
+        f"'s'[0] {MINE} failed in next_batch: an epoch that source 's' {MINE} gave is -1: {EPOCHS}",
+    ),
+    "source of too large an epoch": (
+        lambda f: f.source(BadSource("too large"), name="s"),
+        f"'s'[0] {MINE} failed in next_batch: an epoch that source 's' {MINE} gave is 9223372036854775808: {EPOCHS}",
+    ),
+    "source of a bad floor": (
+        lambda f: f.source(BadSource("bad floor"), name="s"),
+        f"'s'[0] {MINE} failed in next_batch: epoch_floor() of a part of source 's' {MINE} is 1.5: {EPOCHS}",
+    ),
+    "notified too late": (
+        made(on_recv=lambda v, b, t: v.notify_at(T(t.epoch + 2**63))),
+        f"{V} on_recv (input 0, 2 records from 1) at (0): Timestamp(epoch) is 9223372036854775808: {EPOCHS}",
     ),
     "source of a bad batch": (
         lambda f: f.source(BadSource("bad batch"), name="s"),
@@ -386,8 +404,10 @@ def test_a_live_input_refuses_calls_that_go_back_in_time_and_keeps_its_records()
     lines.advance_to(3)
     refused: list[tuple[Callable[[], Any], str]] = [
         (lambda: lines.advance_to(2), "input 'in' cannot go back from epoch 3 to 2: epochs only grow"),
-        (lambda: lines.advance_to(4.0), "advance_to(epoch) of input 'in' is 4.0: it must be an int"),
-        (lambda: lines.advance_to(True), "advance_to(epoch) of input 'in' is True: it must be an int"),
+        (lambda: lines.advance_to(4.0), f"advance_to(epoch) of input 'in' is 4.0: {EPOCHS}"),
+        (lambda: lines.advance_to(True), f"advance_to(epoch) of input 'in' is True: {EPOCHS}"),
+        (lambda: lines.advance_to(-1), f"advance_to(epoch) of input 'in' is -1: {EPOCHS}"),
+        (lambda: lines.advance_to(2**63), f"advance_to(epoch) of input 'in' is 9223372036854775808: {EPOCHS}"),
         (lambda: lines.send("abc"), "what was sent to input 'in' is the str 'abc': give a list of records; for one text, [text]"),
         (lambda: lines.send(5), "what was sent to input 'in' is 5: give a list of records"),
         (lambda: job.input("out"), "dataflow 'd' has no live input 'out': it has ['in']"),

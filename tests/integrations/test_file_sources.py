@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
-from rayad.integrations import CsvSource, JsonLinesSource, ParquetSource
+from rayad.integrations import CsvSource, JsonLinesSource, JsonRowsSource, ParquetSource
+from rayad.integrations.json_text import wrong_bytes
 from rayad.progress import ConfigError, DataflowError
 from tests.integrations.driving import check_resume, drain, read, records
 
@@ -219,3 +221,77 @@ def test_a_file_that_is_not_parquet_is_named(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [1]}), tmp_path / "0.parquet")
     with pytest.raises(DataflowError, match=r"a.parquet"):
         ParquetSource(tmp_path).list_parts()
+
+
+def nested(levels: int) -> str:
+    """A line of JSON, half of whose levels are objects; brackets in its strings count nothing."""
+    pairs = (levels - 1) // 2
+    return (
+        '{"s": "'
+        + "[" * 200
+        + r"\"{"
+        + '", "a": '
+        + "[" * (levels - 1 - 2 * pairs)
+        + '[{"a": ' * pairs
+        + "1"
+        + "}]" * pairs
+        + "]" * (levels - 1 - 2 * pairs)
+        + "}"
+    )
+
+
+@pytest.mark.parametrize("levels", [65, 100_000])
+def test_json_of_too_many_levels_is_refused_before_it_ends_the_process(levels: int, tmp_path: Path) -> None:
+    """Arrow's inference of types ended the driver by SIGSEGV."""
+    path = tmp_path / "a.json"
+    path.write_text('{"s": "x"}\n' * 2 + nested(64) + "\n")
+    assert records(JsonLinesSource(path))[2]["a"]
+    for end in ("\n", ""):
+        path.write_text('{"s": "x"}\n' * 2 + nested(levels) + end)
+        with pytest.raises(DataflowError) as info:
+            JsonLinesSource(path, block_bytes=1 << 21)
+        assert str(info.value) == (
+            f"read_json: {str(path)!r}, line 3: its value has {levels} levels of brackets, and Arrow carries at most 64 between processes: "
+            "write the inner ones as text in a string, or read rows: flow.source(rayad.integrations.JsonRowsSource(path))"
+        )
+        with pytest.raises(DataflowError, match=r"a.json' does not fit the expected columns .*changed from"):
+            read(JsonLinesSource(path, block_bytes=1 << 21, schema=pa.schema([("s", pa.string()), ("a", pa.list_(pa.int64()))])))
+
+
+@pytest.mark.parametrize("block_bytes", [9, 10, 20, 21, 1 << 20])
+def test_json_types_come_from_the_first_block_that_is_not_blank(block_bytes: int, tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text("\n" * 30 + '{"a": 1}\n{"a": null}')
+    assert records(JsonLinesSource(path, block_bytes=block_bytes)) == [{"a": 1}, {"a": None}]
+    path.write_text("\n" * 30 + '{"a": "' + "x" * block_bytes * 3 + '"}\n{"a": "y"}\n')
+    with pytest.raises(
+        DataflowError, match=rf"a.json': line 31 is longer than two blocks of {block_bytes} bytes: give a larger block_bytes="
+    ):
+        JsonLinesSource(path, block_bytes=block_bytes)
+
+
+def test_json_rows_of_too_many_levels_name_the_line(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("1\n" + nested(100_000))
+    with pytest.raises(DataflowError, match=r"the line at byte 2 of .*a.json' nests values deeper than Python goes: maximum recursion"):
+        records(JsonRowsSource(tmp_path / "a.json"))
+
+
+@pytest.mark.parametrize("schema", [None, pa.schema([("a", pa.string())])])
+def test_json_that_is_not_utf8_is_refused_as_csv_is(schema: pa.Schema | None, tmp_path: Path) -> None:
+    """It was written on as text."""
+    path = tmp_path / "a.json"
+    path.write_bytes(b'{"a": "x"}\n' * 100_000 + '{"a": "ü"}\n'.encode() + b'{"a": "x\xff"}\n')
+    place = r"line 100002, byte 1100020 \(0xff: invalid start byte\); write it in UTF-8"
+    with pytest.raises(DataflowError, match=rf"read_json: '.*a.json' is not UTF-8: {place}$"):
+        read(JsonLinesSource(path, schema=schema))
+    path.write_bytes(b'{"a": 1}\n{"a\xe2\x82": 2}\n')
+    with pytest.raises(DataflowError, match=r"line 2, byte 12 \(0xe2: invalid continuation byte\)"):
+        JsonLinesSource(path)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 64])
+def test_the_first_wrong_byte_is_found_across_pieces(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rayad.integrations.json_text.READ_BYTES", size)
+    assert wrong_bytes(io.BytesIO("a\nü\n€".encode())) is None
+    assert wrong_bytes(io.BytesIO("a\nü\n€".encode() + b"\xe2\x82")) == "line 3, byte 8 (0xe2: unexpected end of data)"
+    assert wrong_bytes(io.BytesIO("€\n€".encode() + b"\xe2\x82x")) == "line 2, byte 7 (0xe2: invalid continuation byte)"

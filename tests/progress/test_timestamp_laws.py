@@ -2,11 +2,13 @@
 
 import pickle
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rayad.progress import DataflowError, DepthError, Timestamp
+from rayad.progress.arguments import EPOCH_MAX
 from tests.progress.strategies import times
 
 pairs = st.integers(0, 3).flatmap(lambda depth: st.tuples(times(depth), times(depth)))
@@ -62,20 +64,32 @@ def test_time_pickles(time: Timestamp, protocol: int) -> None:
     assert type(copy) is Timestamp
 
 
+RULE = "it must be an int from 0 to 9223372036854775807"
+
+
 @pytest.mark.parametrize(
     ("epoch", "counters", "message"),
     [
-        (-1, (), "Timestamp(epoch=-1): an epoch is an integer >= 0"),
-        (True, (), "Timestamp(epoch=True): an epoch is an integer >= 0"),
-        (1.0, (), "Timestamp(epoch=1.0): an epoch is an integer >= 0"),
-        (1, (0, -2), "Timestamp(1, (0, -2)): every loop counter is an integer >= 0, this is -2"),
-        (1, (False,), "Timestamp(1, (False,)): every loop counter is an integer >= 0, this is False"),
+        (-1, (), f"Timestamp(epoch) is -1: {RULE}"),
+        (True, (), f"Timestamp(epoch) is True: {RULE}"),
+        (1.0, (), f"Timestamp(epoch) is 1.0: {RULE}"),
+        (2**63, (), f"Timestamp(epoch) is 9223372036854775808: {RULE}"),
+        (1, (0, -2), f"a loop counter of Timestamp(1, (0, -2)) is -2: {RULE}"),
+        (1, (False,), f"a loop counter of Timestamp(1, (False,)) is False: {RULE}"),
+        (1, (2**63,), f"a loop counter of Timestamp(1, (9223372036854775808,)) is 9223372036854775808: {RULE}"),
     ],
 )
 def test_wrong_parts_are_refused(epoch: int, counters: tuple[int, ...], message: str) -> None:
     with pytest.raises(DataflowError) as caught:
         Timestamp(epoch, counters)
     assert str(caught.value) == message
+
+
+def test_integers_of_numpy_are_integers() -> None:
+    time = Timestamp(np.int64(3), (np.uint8(2), 1))  # type: ignore[arg-type]
+    assert time == Timestamp(3, (2, 1))
+    assert [type(part) for part in time.sort_key()] == [int] * 3
+    assert Timestamp(EPOCH_MAX, (EPOCH_MAX,)).depth == 1
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
+from rayad.actors.cluster.joining import ray_encrypts
+
 PACKAGES = ("rayad", "ray", "pyarrow", "numpy", "cloudpickle")
 """Programs and data travel between processes in the formats of these: they must be equal on all nodes."""
 OF_SPARK = ("pyspark", "raydp")
@@ -43,6 +45,9 @@ class Facts:
     token_file: str
     has_token: bool
     others_may_read_token: bool
+    tls: str
+    """RAY_USE_TLS, where it has Ray encrypt what goes between nodes; else empty."""
+    tls_trouble: str
     address: str = field(default_factory=socket.gethostname)
 
 
@@ -70,7 +75,15 @@ def look() -> Facts:
         token_file=token_file,
         has_token=bool(os.environ.get("RAY_AUTH_TOKEN")) or os.path.isfile(token_file),
         others_may_read_token=os.path.isfile(token_file) and bool(os.stat(token_file).st_mode & 0o077),
+        tls=ray_encrypts(),
+        tls_trouble=_tls_trouble() if ray_encrypts() else "",
     )
+
+
+def _tls_trouble() -> str:
+    """Which of the files that Ray needs for it are not there."""
+    named = {name: os.environ.get(name, "") for name in ("RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_CA_CERT")}
+    return ", ".join(f"{name} is {path or 'not set'}" for name, path in named.items() if not os.access(path, os.R_OK))
 
 
 def installed(package: str) -> str | None:

@@ -112,12 +112,24 @@ def _token(facts: Facts) -> Finding:
     return ok(what, f"of {facts.token_file}" if facts.has_token else "none; Ray's version decides whether a cluster asks for one")
 
 
+def _encryption(facts: Facts) -> Finding:
+    """Jobs do as Ray does, by the environment of the driver."""
+    what = "encryption"
+    if not facts.tls:
+        seen = "none between nodes: RAY_USE_TLS is not set for Ray; a job's own frames are encrypted with RunConfig(encrypt=True) only"
+        return ok(what, seen)
+    if facts.tls_trouble:
+        mend = "name files that can be read, the same CA on all nodes, before Ray starts"
+        return fail(what, f"RAY_USE_TLS={facts.tls}, but {facts.tls_trouble}", mend)
+    return ok(what, f"RAY_USE_TLS={facts.tls}: Ray encrypts between nodes, and so do jobs their frames, by RunConfig(encrypt=None)")
+
+
 def _gb(count: float) -> str:
     return f"{count / 1e9:.1f} GB"
 
 
 RULES: Sequence[Callable[[Facts], Finding]] = (
-    _python, _packages, _java, _spark, _cpus, _memory, _shared_memory, _open_files, _temporary, _loopback, _token,
+    _python, _packages, _java, _spark, _cpus, _memory, _shared_memory, _open_files, _temporary, _loopback, _token, _encryption,
 )  # fmt: skip
 
 
