@@ -203,7 +203,7 @@ class JobInput(ABC):
             raise DataflowError(
                 f"what was sent to input {self.name!r} is a Table with more than 2 GiB in a column: send table.to_batches() one by one"
             )
-        with self._turn(check_timeout(timeout_s, "send(timeout_s)")) as left_s:
+        with self._in_turn(check_timeout(timeout_s, "send(timeout_s)")) as left_s:
             self._require_open("send records")
             self.sent = self._send(batch, left_s)
 
@@ -212,7 +212,7 @@ class JobInput(ABC):
         epoch = arguments.epoch(epoch, f"advance_to(epoch) of input {self.name!r}")
         self._look()
         self._require_open(f"advance to {epoch}")
-        with self._turn():
+        with self._in_turn():
             if epoch < self.epoch:
                 raise DataflowError(f"input {self.name!r} cannot go back from epoch {self.epoch} to {epoch}: epochs only grow")
             if epoch > self.epoch:
@@ -221,7 +221,7 @@ class JobInput(ABC):
 
     def tick(self) -> bool:
         """Advance to the next epoch, as inputs with ``epoch_s`` do by themselves; false where it is closed."""
-        with self._turn():
+        with self._in_turn():
             if self.closed:
                 return False
             self._tick(self.epoch + 1)
@@ -261,7 +261,7 @@ class JobInput(ABC):
 
     def close(self) -> None:
         """No more records at all. Closing twice does nothing; one that has failed may be repeated."""
-        with self._turn():
+        with self._in_turn():
             if not self.closed:
                 self._close()
                 self.closed = True
@@ -273,7 +273,7 @@ class JobInput(ABC):
         self.close()
 
     @contextmanager
-    def _turn(self, timeout_s: float | None = None) -> Iterator[float | None]:
+    def _in_turn(self, timeout_s: float | None = None) -> Iterator[float | None]:
         """One call at a time; gives what is left of its timeout. Raises TimeoutError where others take all of it."""
         began_s = clock.monotonic()
         if self._one_at_a_time.acquire(blocking=False):
@@ -281,10 +281,7 @@ class JobInput(ABC):
         elif self._one_at_a_time.acquire(timeout=-1 if timeout_s is None else timeout_s):
             left_s = None if timeout_s is None else max(0.0, timeout_s - (clock.monotonic() - began_s))
         else:
-            raise TimeoutError(
-                f"input {self.name!r} has taken nothing for {timeout_s:g} s, since another call on it is under way: nothing was sent, send "
-                "it again"
-            )
+            raise took_nothing(self.name, self._job_name(), timeout_s or 0.0)
         try:
             yield left_s
         finally:
@@ -296,6 +293,9 @@ class JobInput(ABC):
 
     def _look(self) -> None:
         """Bring ``epoch``, ``sent``, ``closed`` and ``note`` up to date, where others send to this input, too."""
+
+    @abstractmethod
+    def _job_name(self) -> str: ...
 
     @abstractmethod
     def _send(self, batch: Any, timeout_s: float | None) -> int:

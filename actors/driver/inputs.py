@@ -83,6 +83,11 @@ class InputPlane:
         self._watcher: threading.Thread | None = None
 
     @property
+    def job(self) -> str:
+        """The name of the job that it feeds."""
+        return self._job.name
+
+    @property
     def is_over(self) -> bool:
         """Whether the job's outcome is known."""
         return self._job.has_outcome()
@@ -476,6 +481,9 @@ class RayInput(JobInput):
         self._peer = peer
         self.sent, epoch, self.note = feed.open(peer, name)
         self.epoch, self.closed = epoch or 0, epoch is None
+
+    def _job_name(self) -> str:
+        return self._feed.job
 
     def _send(self, batch: Any, timeout_s: float | None) -> int:
         payload = encode_batch(Timestamp(self.epoch), batch)

@@ -54,6 +54,9 @@ class KeptInput(JobInput):
     def __reduce__(self) -> tuple[Any, ...]:
         return KeptInput, (self.name, self._keeper)
 
+    def _job_name(self) -> str:
+        return self._keeper.entry.job
+
     def _look(self) -> None:
         self._do("look")
 

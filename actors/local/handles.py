@@ -57,6 +57,9 @@ class LocalInput(JobInput):
         self.epoch, self.sent = core.input_epoch or 0, core.input_sends
         self.note = core.input_note
 
+    def _job_name(self) -> str:
+        return self._job.name
+
     def _put(self, item: tuple[str, Any]) -> None:
         self._job.raise_if_over()
         network = self._job.network
