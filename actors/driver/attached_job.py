@@ -208,18 +208,11 @@ class AttachedJob(RayJobHandle):
         if names.find(self.name).keys() - {self._token}:
             self._gone_since_s = None
             return True  # it does not say yet whose it is
-        if self._keeper is not None:  # which tells how the job ended
-            try:
-                self._keeper.call("ping", timeout_s=GLANCE_S)
-            except NoAnswer:  # Ray starts it again, perhaps on another machine, and it the coordinator: that is not the coordinator's time
-                self._gone_since_s = None
-                return True
-            except Gone:
-                return False
+        if self._keeper is not None:
+            return True  # it is in the table, or Ray starts it again: it starts the next coordinator, or tells how the job has ended
         now_s = clock.monotonic()
         self._gone_since_s = now_s if self._gone_since_s is None else self._gone_since_s
-        survives = self._config.failures_survived > 0 or self._keeper is not None
-        return survives and now_s - self._gone_since_s < self._succession_s()
+        return self._config.failures_survived > 0 and now_s - self._gone_since_s < self._succession_s()
 
     def _succession_s(self) -> float:
         """How long a coordinator that died may be without a successor: the owner hears of its death, waits, and starts one."""
