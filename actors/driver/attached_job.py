@@ -19,7 +19,8 @@ from rayad.actors.driver.job_handle import CANCEL_S, MOVE_S, STOP_S, RayJobHandl
 from rayad.actors.driver.keeper_line import KeeperLine
 from rayad.actors.driver.kept_input import KeptInput
 from rayad.actors.driver.ray_job import owned
-from rayad.actors.job import THE_COORDINATOR, JobInput, JobProgress, JobState, JobStatistics, Result
+from rayad.actors.inputs.job_input import JobInput
+from rayad.actors.job import THE_COORDINATOR, JobProgress, JobState, JobStatistics, Result
 from rayad.actors.lead.failure import Failure
 from rayad.autoscale import ScalingProgress
 from rayad.dataflow.config import CHANGEABLE, REPORT_INTERVAL, configured

@@ -7,8 +7,8 @@ import threading
 import time as clock
 from collections.abc import Callable, Mapping
 
-from rayad.actors.job import JobInput
-from rayad.actors.process.epoch_ticks import EpochTicks
+from rayad.actors.inputs.epoch_ticks import EpochTicks
+from rayad.actors.inputs.job_input import JobInput
 
 _log = logging.getLogger(__name__)
 

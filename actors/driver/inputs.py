@@ -11,16 +11,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from rayad.actors.driver.coordinator_line import ANSWER_S, NoAnswer
-from rayad.actors.job import JobInput, SavedEpochs, no_snapshots, not_saved, took_nothing
+from rayad.actors.inputs.job_input import no_snapshots, not_saved, took_nothing
+from rayad.actors.job import SavedEpochs
 from rayad.actors.lead.taking_over import taking_over_s
-from rayad.actors.plane.batch_codec import encode_batch, payload_bytes
+from rayad.actors.plane.batch_codec import payload_bytes
 from rayad.actors.plane.credits import SendWindow
 from rayad.actors.plane.plane import Address, ConnectFailed, Plane
 from rayad.actors.plane.protocol import DRIVER, Kind, pack_number, unpack_credit
 from rayad.actors.store.input_log import InputLog
 from rayad.actors.store.keeper_files import Frame, KeeperFiles
 from rayad.dataflow.config import RunConfig
-from rayad.progress import DataflowError, RayadError, Timestamp
+from rayad.progress import DataflowError, RayadError
 
 TRIM_EVERY_S = 1.0
 """Seconds between two questions to the coordinator which frames need not be kept any more."""
@@ -467,44 +468,3 @@ class _Late(Exception):
 
 class _Lost(Exception):
     """The connection to an input's replica has ended, but the job has not."""
-
-
-class RayInput(JobInput):
-    """Sends directly to the input's replica."""
-
-    mark = ""
-    """Whose the next frame is, where that is to be known after the death of this process."""
-
-    def __init__(self, name: str, feed: InputPlane, peer: str) -> None:
-        super().__init__(name)
-        self._feed = feed
-        self._peer = peer
-        self.sent, epoch, self.note = feed.open(peer, name)
-        self.epoch, self.closed = epoch or 0, epoch is None
-
-    def _job_name(self) -> str:
-        return self._feed.job
-
-    def _send(self, batch: Any, timeout_s: float | None) -> int:
-        payload = encode_batch(Timestamp(self.epoch), batch)
-        self._feed.send(self._peer, Kind.INPUT_BATCH, payload, credit=True, timeout_s=timeout_s, mark=self.mark)
-        return self.sent + 1
-
-    def _advance(self, epoch: int) -> None:
-        self._feed.send(self._peer, Kind.INPUT_ADVANCE, [epoch.to_bytes(8, "little")], credit=False, mark=self.mark)
-
-    def _tick(self, epoch: int) -> None:
-        self._feed.send(self._peer, Kind.INPUT_ADVANCE, [epoch.to_bytes(8, "little")], credit=False)
-
-    def _close(self) -> None:
-        if not self._feed.is_over:
-            self._feed.send(self._peer, Kind.INPUT_CLOSE, [b""], credit=False, mark=self.mark)
-
-    def _keep_note(self, text: str) -> None:
-        self._feed.send(self._peer, Kind.INPUT_NOTE, [text.encode()], credit=False, mark=self.mark)
-
-    def _saved(self) -> SavedEpochs:
-        return self._feed.saved(self.name)
-
-    def _wait_saved(self, epoch: int, timeout_s: float | None) -> None:
-        self._feed.wait_saved(self._peer, self.name, epoch, timeout_s)

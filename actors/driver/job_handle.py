@@ -22,11 +22,11 @@ from rayad.actors.coordinator.outcome import JobOutcome, Look, rebuild_error
 from rayad.actors.driver.coordinator_line import ANSWER_S, END_S, GLANCE_S, LOOK_AGAIN_S, CoordinatorLine, Gone, NoAnswer
 from rayad.actors.driver.probes import Holding, ProbedJob, RayProbe
 from rayad.actors.driver.top import follow, shown
+from rayad.actors.inputs.job_input import JobInput
 from rayad.actors.job import (
     THE_COORDINATOR,
     Job,
     JobEvent,
-    JobInput,
     JobProgress,
     JobState,
     JobStatistics,

@@ -12,7 +12,8 @@ from typing import Any
 
 from rayad.actors.driver.coordinator_line import Gone, NoAnswer
 from rayad.actors.driver.keeper_line import KeeperLine
-from rayad.actors.job import JobInput, SavedEpochs, not_saved, perhaps_taken, took_nothing
+from rayad.actors.inputs.job_input import JobInput, not_saved, perhaps_taken, took_nothing
+from rayad.actors.job import SavedEpochs
 from rayad.progress import DataflowError
 
 TURN_S = 5.0

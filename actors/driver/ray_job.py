@@ -24,14 +24,16 @@ from rayad.actors.coordinator.outcome import Beat, JobOutcome
 from rayad.actors.coordinator_actor import Coordinator
 from rayad.actors.driver.coordinator_line import END_S, GLANCE_S, CoordinatorLine, Gone
 from rayad.actors.driver.epoch_ticker import EpochTicker
-from rayad.actors.driver.inputs import FedJob, InputPlane, RayInput
+from rayad.actors.driver.inputs import FedJob, InputPlane
 from rayad.actors.driver.job_handle import CANCEL_S, RayJobHandle
+from rayad.actors.driver.ray_input import RayInput
 from rayad.actors.driver.termination import OF_THIS_PROCESS
-from rayad.actors.job import JobInput, JobProgress, JobState, JobStatistics, Result, SourcesOfJob
+from rayad.actors.inputs.epoch_ticks import lengths_of
+from rayad.actors.inputs.job_input import JobInput
+from rayad.actors.job import JobProgress, JobState, JobStatistics, Result, SourcesOfJob
 from rayad.actors.lead.failure import failure_of
 from rayad.actors.plane.protocol import replica_name
 from rayad.actors.process import unwaited
-from rayad.actors.process.epoch_ticks import lengths_of
 from rayad.actors.replica.user_errors import restarts_of
 from rayad.actors.store.keeper_files import KeeperFiles
 from rayad.autoscale import ScalingProgress

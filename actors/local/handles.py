@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, Protocol
 
-from rayad.actors.job import JobInput, Probe, SavedEpochs, no_snapshots, not_saved, took_nothing
+from rayad.actors.inputs.job_input import JobInput, no_snapshots, not_saved, took_nothing
+from rayad.actors.job import Probe, SavedEpochs
 from rayad.actors.local.network import Network, Where
 from rayad.actors.local.snapshots import LocalSnapshots
 from rayad.progress import DataflowError, InternalError, Timestamp

@@ -18,7 +18,9 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from rayad.actors.job import Job, JobEvent, JobInput, JobProgress, JobState, JobStatistics, JobStatus, Probe, Result, SourcesOfJob, not_yet
+from rayad.actors.inputs.epoch_ticks import EpochTicks, lengths_of
+from rayad.actors.inputs.job_input import JobInput
+from rayad.actors.job import Job, JobEvent, JobProgress, JobState, JobStatistics, JobStatus, Probe, Result, SourcesOfJob, not_yet
 from rayad.actors.lead import job_leader as lead
 from rayad.actors.lead import layouts, snapshot_leader
 from rayad.actors.lead import recovery_leader as recovery
@@ -34,7 +36,6 @@ from rayad.actors.local.results import only_a_snapshot_goes_on, progress_of, pub
 from rayad.actors.local.snapshots import LocalSnapshots
 from rayad.actors.plane.protocol import replica_name
 from rayad.actors.process import unwaited
-from rayad.actors.process.epoch_ticks import EpochTicks, lengths_of
 from rayad.actors.replica.core import ReplicaCore
 from rayad.actors.replica.user_errors import restarts_of, sign_of
 from rayad.actors.status.journal import Journal

@@ -14,7 +14,8 @@ import pytest
 
 import rayad as rd
 from rayad.actors.driver.coordinator_line import NoAnswer
-from rayad.actors.driver.inputs import LAST_ANSWER_S, FedJob, InputPlane, RayInput
+from rayad.actors.driver.inputs import LAST_ANSWER_S, FedJob, InputPlane
+from rayad.actors.driver.ray_input import RayInput
 from rayad.actors.plane.plane import Frame, Plane
 from rayad.actors.plane.protocol import DRIVER, Kind
 from tests.patience import PATIENCE_S

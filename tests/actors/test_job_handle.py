@@ -11,7 +11,8 @@ import rayad as rd
 from rayad.actors.coordinator.outcome import JobOutcome, Look
 from rayad.actors.driver.coordinator_line import NoAnswer
 from rayad.actors.driver.job_handle import BUSY_S, GLANCE_S, KNOCKING_S, RayJobHandle
-from rayad.actors.job import THE_COORDINATOR, JobInput, JobProgress, JobState, JobStatistics, Silent
+from rayad.actors.inputs.job_input import JobInput
+from rayad.actors.job import THE_COORDINATOR, JobProgress, JobState, JobStatistics, Silent
 from rayad.actors.lead.failure import failure_of
 from tests.patience import PATIENCE_S
 

@@ -15,7 +15,8 @@ import ray
 
 import rayad as rd
 from rayad.actors.driver.attached_job import NoSuchJob
-from rayad.actors.job import Job, JobInput, JobState
+from rayad.actors.inputs.job_input import JobInput
+from rayad.actors.job import Job, JobState
 from tests.cluster.conftest import job_processes
 from tests.cluster.until import until
 from tests.patience import PATIENCE_S

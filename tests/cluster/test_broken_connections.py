@@ -17,7 +17,8 @@ import pytest
 import ray
 
 import rayad as rd
-from rayad.actors.job import JobInput, JobState
+from rayad.actors.inputs.job_input import JobInput
+from rayad.actors.job import JobState
 from rayad.snapshots.resume_point import begin_run
 from rayad.snapshots.store import SnapshotStore
 from tests.cluster import connections

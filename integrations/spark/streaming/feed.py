@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, Protocol
 
-from rayad.actors.job import JobInput
+from rayad.actors.inputs.job_input import JobInput
 from rayad.progress import ConfigError
 
 

@@ -17,7 +17,8 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from rayad.actors.job import Job, JobInput
+from rayad.actors.inputs.job_input import JobInput
+from rayad.actors.job import Job
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.items import FedInput
 from rayad.integrations.file_output.committed import open_directory

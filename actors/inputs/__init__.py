@@ -1,0 +1,1 @@
+"""Live inputs, as all runtimes have them."""

@@ -1,0 +1,197 @@
+"""The sending end of a live input, which all runtimes share."""
+
+from __future__ import annotations
+
+import threading
+import time as clock
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+
+from rayad.actors.lead.saved_inputs import SavedEpochs
+from rayad.dataflow.config import check_timeout
+from rayad.dataflow.items import as_items
+from rayad.dataflow.records.wrong_calls import explains_calls
+from rayad.progress import ConfigError, DataflowError, arguments, show
+
+
+class JobInput(ABC):
+    """The sending end of a live input. Epochs begin at 0 and only grow.
+
+    In a job that resumes from a snapshot (``RunConfig(resume=...)``) ``sent``, ``epoch`` and ``closed`` say how much of the input is in the
+    snapshot: the driver sends again from call number ``sent`` on, counted from 0. ``note`` is the last text of :meth:`keep_note` in it.
+
+    An outer system that repeats what it was not told is done (Spark's foreachBatch, a queue with acknowledgements) is fed from so: send
+    what it gives as an epoch, advance, :meth:`wait_saved`, then tell it.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.epoch = 0
+        self.sent = 0
+        """How many calls of :meth:`send` there have been, those before the snapshot included."""
+        self.closed = False
+        self.note: str | None = None
+        self._one_at_a_time = threading.RLock()
+        """Calls, and epochs that advance by themselves: a batch must not be sent in an epoch that has just ended."""
+
+    def __init_subclass__(cls) -> None:
+        explains_calls(cls)
+
+    def send(self, records: Any, *, timeout_s: float | None = None) -> None:
+        """Records (a list, RecordBatch or Table) of the current epoch. Blocks while the dataflow cannot keep up, as long as the job lives;
+        raises what ended it, or TimeoutError after ``timeout_s``: then nothing was sent, unless it says that this is not known."""
+        self._require_open("send records")
+        batch = as_items(records, f"what was sent to input {self.name!r}")
+        if isinstance(batch, pa.Table):
+            raise DataflowError(
+                f"what was sent to input {self.name!r} is a Table with more than 2 GiB in a column: send table.to_batches() one by one"
+            )
+        with self._in_turn(check_timeout(timeout_s, "send(timeout_s)")) as left_s:
+            self._require_open("send records")
+            self.sent = self._send(batch, left_s)
+
+    def advance_to(self, epoch: int) -> None:
+        """No more records before ``epoch``."""
+        epoch = arguments.epoch(epoch, f"advance_to(epoch) of input {self.name!r}")
+        self._look()
+        self._require_open(f"advance to {epoch}")
+        with self._in_turn():
+            if epoch < self.epoch:
+                raise DataflowError(f"input {self.name!r} cannot go back from epoch {self.epoch} to {epoch}: epochs only grow")
+            if epoch > self.epoch:
+                self._advance(epoch)
+                self.epoch = epoch
+
+    def tick(self) -> bool:
+        """Advance to the next epoch, as inputs with ``epoch_s`` do by themselves; false where it is closed."""
+        with self._in_turn():
+            if self.closed:
+                return False
+            self._tick(self.epoch + 1)
+            self.epoch += 1
+            return True
+
+    def keep_note(self, text: str) -> None:
+        """Keep a text with this input, in the place of the one before: snapshots that hold what is sent from here on hold it, too.
+
+        For what tells whether the sender is the same as before a failure of the driver: the id of a query, an address.
+        """
+        self._require_open("keep a note")
+        if not isinstance(text, str):
+            raise DataflowError(f"keep_note of input {self.name!r} was given {show(text, 60)}: it takes a text")
+        self._keep_note(text)
+        self.note = text
+
+    def saved(self) -> SavedEpochs:
+        """Which epochs of this input snapshots hold. Raises ConfigError when the job keeps none."""
+        return self._saved()
+
+    def wait_saved(self, epoch: int, *, timeout_s: float | None = None) -> None:
+        """Wait until a complete snapshot holds everything of ``epoch`` and before, and ask for one, also where none is taken by interval.
+
+        From then on the driver need not have it any more: a job that resumes has it done. Raises what ended the job, ConfigError when it
+        keeps no snapshots, DataflowError while the input is still in ``epoch``, TimeoutError after ``timeout_s`` (the job goes on).
+        """
+        epoch = arguments.epoch(epoch, f"wait_saved(epoch) of input {self.name!r}")
+        if not self.closed and epoch >= self.epoch:
+            self._look()  # others may have advanced it; else not, since that waits for the calls of other senders
+        if not self.closed and epoch >= self.epoch:
+            raise DataflowError(
+                f"wait_saved({epoch}) of input {self.name!r}: it is in epoch {self.epoch}, of which more may come; "
+                f"advance_to({epoch + 1}) first"
+            )
+        self._wait_saved(epoch, check_timeout(timeout_s, "wait_saved(timeout_s)"))
+
+    def close(self) -> None:
+        """No more records at all. Closing twice does nothing; one that has failed may be repeated."""
+        with self._in_turn():
+            if not self.closed:
+                self._close()
+                self.closed = True
+
+    def __enter__(self) -> JobInput:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextmanager
+    def _in_turn(self, timeout_s: float | None = None) -> Iterator[float | None]:
+        """One call at a time; gives what is left of its timeout. Raises TimeoutError where others take all of it."""
+        began_s = clock.monotonic()
+        if self._one_at_a_time.acquire(timeout=0):
+            left_s = timeout_s
+        elif self._one_at_a_time.acquire(timeout=-1 if timeout_s is None else timeout_s):
+            left_s = None if timeout_s is None else max(0.0, timeout_s - (clock.monotonic() - began_s))
+        else:
+            raise took_nothing(self.name, self._job_name(), timeout_s or 0.0)
+        try:
+            yield left_s
+        finally:
+            self._one_at_a_time.release()
+
+    def _require_open(self, what: str) -> None:
+        if self.closed:
+            raise DataflowError(f"input {self.name!r} is closed: it cannot {what}")
+
+    def _look(self) -> None:
+        """Bring ``epoch``, ``sent``, ``closed`` and ``note`` up to date, where others send to this input, too."""
+
+    @abstractmethod
+    def _job_name(self) -> str: ...
+
+    @abstractmethod
+    def _send(self, batch: Any, timeout_s: float | None) -> int:
+        """Gives how many calls of send there have been, with this one."""
+
+    @abstractmethod
+    def _advance(self, epoch: int) -> None: ...
+
+    def _tick(self, epoch: int) -> None:
+        """Advance without being told to by a sender."""
+        self._advance(epoch)
+
+    @abstractmethod
+    def _close(self) -> None: ...
+
+    @abstractmethod
+    def _keep_note(self, text: str) -> None: ...
+
+    @abstractmethod
+    def _saved(self) -> SavedEpochs: ...
+
+    @abstractmethod
+    def _wait_saved(self, epoch: int, timeout_s: float | None) -> None: ...
+
+
+def no_snapshots(name: str, job: str) -> ConfigError:
+    """What asking for saved epochs raises."""
+    return ConfigError(f"input {name!r} of job {job!r}: the job keeps no snapshots, so nothing is saved; give RunConfig(storage_path=...)")
+
+
+def not_saved(name: str, job: str, epoch: int, timeout_s: float) -> TimeoutError:
+    """What ``wait_saved(timeout_s=)`` of an input raises."""
+    return TimeoutError(
+        f"epoch {epoch} of input {name!r} of job {job!r} is in no complete snapshot after {timeout_s:g} s; the job goes on: wait again, or "
+        "see job.explain_stuck()"
+    )
+
+
+def took_nothing(name: str, job: str, timeout_s: float) -> TimeoutError:
+    """What ``send(..., timeout_s=)`` of an input raises."""
+    return TimeoutError(
+        f"input {name!r} of job {job!r} has taken nothing for {timeout_s:g} s: nothing was sent, send it again; job.explain_stuck() "
+        "tells who takes long"
+    )
+
+
+def perhaps_taken(name: str, job: str, timeout_s: float) -> TimeoutError:
+    """What ``send(..., timeout_s=)`` of a detached job's input raises when its keeper has not answered."""
+    return TimeoutError(
+        f"input {name!r} of job {job!r}: its keeper has not answered for {timeout_s:g} s, so it is not known whether the records were "
+        "taken: once it answers, job.input(name).sent says how many calls of send it has taken"
+    )
