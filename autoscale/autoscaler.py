@@ -1,4 +1,4 @@
-"""The autoscaler's core: monitor, analyse, plan; executing is the shell's (seed 002, 7.1, calls the four MAPE).
+"""The autoscaler's core: monitor, analyse, plan; executing is the shell's (MPR, PUCRS 2023, 7.1, calls the four MAPE).
 
 The shell collects the readings of all replicas every few seconds and calls :meth:`AutoscalerCore.on_readings`. If the decision changes the
 layout, the shell asks the coordinator for the new layout and reports the outcome: :meth:`on_rescaled` or :meth:`on_refused`. Until then

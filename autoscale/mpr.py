@@ -1,4 +1,4 @@
-"""MPR's self-adaptive algorithm (seed 002, listings 7.1 and 7.2) and its files (listings 5.11 and 5.12), by the letter.
+"""MPR's self-adaptive algorithm (Löff, PUCRS 2023, listings 7.1 and 7.2) and its files (listings 5.11 and 5.12), by the letter.
 
 One vertex, one goal: items produced a second. Thresholds on the quotient of throughput and goal say how many replicas are added or removed.
 It is kept as it was published, oscillation included, as the yardstick and as the interface for controllers in any language; to run a job,

@@ -101,7 +101,8 @@ def write_page(folder: Path) -> None:
     PAGE.write_text(results_page.fill(PAGE.read_text(encoding="utf-8"), section), encoding="utf-8")
     for page, begin, end, table in (
         (AIMS, summary.AIMS_BEGIN, summary.AIMS_END, summary.aims_table(measurements)),
-        (README, summary.RIVALS_BEGIN, summary.RIVALS_END, summary.rivals_table(measurements)),
+        (PAGE, summary.RIVALS_BEGIN, summary.RIVALS_END, summary.rivals_table(measurements)),
+        (README, summary.HEADLINES_BEGIN, summary.HEADLINES_END, summary.headlines_table(measurements)),
         (INTERVAL, summary.INTERVAL_BEGIN, summary.INTERVAL_END, summary.interval_tables(measurements)),
     ):
         page.write_text(summary.filled(page.read_text(encoding="utf-8"), begin, end, table), encoding="utf-8")

@@ -2,7 +2,8 @@
 
 A job with unlimited input sums by key; replicas are killed at random times, the same for every choice of interval. The measure is the
 committed work at the end, as a share of what the job does in the same time without snapshots and failures: the utilization of
-seed 004. The model's figures are computed from measurements of the run itself: cost and duration of a snapshot, and the time to resume.
+Jayasekara et al. (FGCS 2020).
+The model's figures are computed from measurements of the run itself: cost and duration of a snapshot, and the time to resume.
 There are two: for the long run at that rate of failures, and for exactly these kills (the process of the model, step by step, with the same
 choice of interval).
 """

@@ -1,4 +1,4 @@
-"""The printed figures of the paper on the interval model (seed 004), and the figures of its own equations for the same arguments.
+"""The printed figures of Jayasekara et al. (FGCS 2020) on the interval model, and what its equations give for the same arguments.
 
 A figure *follows* when the computed value, rounded to as many decimals as are printed, is the printed one.
 """

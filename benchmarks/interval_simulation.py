@@ -1,6 +1,7 @@
 """The process that the utilization model describes, simulated: failures of a Poisson process, snapshots, restarts that may fail themselves.
 
-Source: seed 004, sections 3.5 and 4.4 (figures 5 and 12). A period of ``interval_s`` ends with ``cost_s`` of snapshot. The snapshot is
+Source: Jayasekara et al., FGCS 2020, sections 3.5 and 4.4 (figures 5 and 12).
+A period of ``interval_s`` ends with ``cost_s`` of snapshot. The snapshot is
 complete when the last of ``depth`` operators has taken it, ``hop_delay_s`` apart, while the next period already runs; then
 ``interval_s - cost_s`` of work are final. A failure returns the job to the last complete snapshot, after ``restart_s``; a failure
 during that time starts it again.

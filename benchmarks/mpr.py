@@ -1,4 +1,4 @@
-"""The four applications of seed 002 (MPR, 6.1), written in examples/mpr: as a dataflow, beside pools of Ray actors and one loop.
+"""The four applications of MPR (Löff, PUCRS 2023, 6.1), written in examples/mpr: as a dataflow, beside pools of Ray actors and one loop.
 
 All versions call the same kernel on the same items and give the same bytes. *Pool*: hand-written, two calls in flight for each actor.
 *ActorPool*: ``ray.util.ActorPool``, which has one. A call carries one item, as in the obvious program; for prime numbers there is also a

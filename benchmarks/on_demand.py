@@ -2,7 +2,7 @@
 
 The work is waiting (sleep), so that more replicas than cores can be compared. Each workload runs with ``rebalance()``, and with up
 to 64 batches queued at each replica, dealt out in turn, of one item and of many. The shortest possible time is that of the longest
-item, or all of the work divided by the replicas if that is more. Source: seed 002, 5.4.8 and 6.3.
+item, or all of the work divided by the replicas if that is more. Source: MPR (Löff, PUCRS 2023), 5.4.8 and 6.3.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Tables for other pages, made from the results: every ratio that has an aim (docs/performance.md), and for each workload our best and
-our worst row beside the strongest rival (README.md), with the time of the whole process."""
+"""Tables for the pages, made from the results: every ratio that has an aim (docs/performance.md); for each workload our best and our worst
+row beside the strongest rival, with the time of the whole process (docs/benchmarks.md); the best, middle and worst of these (README.md)."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from benchmarks.side_by_side import WHOLE
 AIMS_BEGIN, AIMS_END = "<!-- aims: written by python -m benchmarks --report -->", "<!-- end of aims -->"
 INTERVAL_BEGIN, INTERVAL_END = "<!-- interval: written by python -m benchmarks --report -->", "<!-- end of interval -->"
 RIVALS_BEGIN, RIVALS_END = "<!-- figures: written by python -m benchmarks --report -->", "<!-- end of figures -->"
+HEADLINES_BEGIN, HEADLINES_END = "<!-- headlines: written by python -m benchmarks --report -->", "<!-- end of headlines -->"
 RIVALLED = ("wordcount", "keyed_sum", "nexmark", "graphs", "latency")
 """Benchmarks with rivals, in the order of the table."""
 NO_ROWS = (", without loading", ", from due", ", those that changed process", "epoch until complete", "Ray actor round trip", ", waiting")
@@ -88,8 +89,22 @@ def _place_of(benchmark: str, name: str) -> tuple[str, str]:
 
 def rivals_table(measurements: Sequence[Measurement]) -> str:
     """Of each workload our best and our worst row, each beside its strongest rival; one row where there is only one."""
-    rows = []
-    for measurement in sorted((found for found in measurements if found.benchmark in RIVALLED), key=_place):
+    head = ["workload", "our row", "Rayad", "strongest rival", "ratio", "whole process, Rayad", "whole process, rival"]
+    return as_table(head, [[workload, which, *cells] for workload, which, _, cells in _rivalled(measurements)])
+
+
+def headlines_table(measurements: Sequence[Measurement]) -> str:
+    """Three rows of :func:`rivals_table`, chosen by their ratio: the least, the median (the greater one of two), and the greatest."""
+    rows = sorted(_rivalled(measurements), key=lambda row: row[2])
+    chosen = {"best": rows[0], "middle": rows[len(rows) // 2], "worst": rows[-1]} if rows else {}
+    head = [f"of {len(rows)} rows", "workload", "Rayad", "strongest rival", "ratio", "whole process, Rayad", "whole process, rival"]
+    return as_table(head, [[which, workload, *cells] for which, (workload, _, _, cells) in chosen.items()])
+
+
+def _rivalled(measurements: Sequence[Measurement]) -> list[tuple[str, str, float, list[str]]]:
+    """Workload, "best", "worst" or "only", the ratio, and the cells of a table: both sides, the ratio, both whole processes."""
+    found = []
+    for measurement in sorted((one for one in measurements if one.benchmark in RIVALLED), key=_place):
         series = {entry.name: entry for entry in measurement.series}
         whole = {row[0]: row[1] for table in measurement.tables if table.title == WHOLE for row in table.rows}
         by_workload: dict[str, list[Row]] = {}
@@ -100,9 +115,8 @@ def rivals_table(measurements: Sequence[Measurement]) -> str:
             for which, row in (("best", best), ("worst", worst)) if best != worst else (("only", best),):
                 cells = [f"{name}: {shown(series[name].median)} {series[name].unit}" for name in (row.ours, row.rival)]
                 processes = [_seconds(whole.get(name)) for name in (row.ours, row.rival)]
-                rows.append([workload, which, *cells, shown(row.ratio), *processes])
-    head = ["workload", "our row", "Rayad", "strongest rival", "ratio", "whole process, Rayad", "whole process, rival"]
-    return as_table(head, rows)
+                found.append((workload, which, row.ratio, [*cells, shown(row.ratio), *processes]))
+    return found
 
 
 def _place(measurement: Measurement) -> int:

@@ -48,7 +48,7 @@ class SnapshotConfig:
 
     Args:
         interval_s: seconds from one beginning to the next; ``"auto"`` computes the best interval from the measured cost of snapshots and
-            the failure rate, again and again (seed 004); None: only ``job.savepoint()`` takes one.
+            the failure rate, again and again (Jayasekara et al., FGCS 2020); None: only ``job.savepoint()`` takes one.
         timeout_s: an attempt that takes longer is given up, also a savepoint; the next one begins at its time.
         alignment_timeout_s: when barriers take longer than this to arrive on all inputs of a replica, it captures at once, with the
             records in flight as part of the snapshot; None: never, 0: always (unaligned snapshots, for jobs under backpressure). In the
@@ -289,7 +289,7 @@ class ScalingConfig:
         default: replicas of the vertices that the dict does not name.
         policy: on Ray: who decides: "ds2"; "observe" only measures; a policy (`rayad.autoscale`), or your own function
             ``(samples, state, now_s)`` that gives a decision, replicas by vertex name, or None. It must be picklable.
-        mpr_folder: on Ray: instead of a policy: a program in any language decides (seed 002, 5.5). It reads ``stats_<vertex>.json``
+        mpr_folder: on Ray: instead of a policy: a program in any language decides (MPR, PUCRS 2023, 5.5). It reads ``stats_<vertex>.json``
             there, and the job applies what it writes into ``parameters.json``.
         report_interval_s: on Ray: seconds from one round of readings, and one decision, to the next.
         window_s: on Ray: a decision uses the measurements of so many seconds before it.

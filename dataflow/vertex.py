@@ -1,6 +1,6 @@
 """A vertex as its author writes it: Naiad's ``on_recv`` / ``on_notify`` and ``send_by`` / ``notify_at``.
 
-One instance per replica, single-threaded. Source: Naiad (SOSP 2013), section 2.2; seed 000, "Vertex Computation".
+One instance per replica, single-threaded. Source: Naiad, SOSP 2013, 2.2.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Vertex:
     default. With a bound above 0 :meth:`send_by` hands it to :meth:`on_recv` at once, before it returns, as long as fewer than so many such
     calls are running: the queue of a loop stays short, and values go round depth first. Batches for other replicas,
     and deeper ones, are queued; results that depend on the order of batches in a loop may differ. ``on_recv`` must then expect to be
-    called inside its own ``send_by``, so: change the state first, then send. Source: Naiad (SOSP 2013), section 3.2; seed 000.
+    called inside its own ``send_by``, so: change the state first, then send. Source: Naiad, SOSP 2013, 3.2.
     """
 
     _context: VertexContext | None = None

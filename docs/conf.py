@@ -33,7 +33,12 @@ html_show_sphinx = False
 lexers["mermaid"] = TextLexer()  # drawn by GitHub and by editors; here as its text: mermaid's script would be loaded from the internet
 suppress_warnings = ["myst.header"]  # docs/types.md is written by a command, from tables that begin with a heading of their own
 
-BESIDE = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md", "docs/decisions/": "decisions/001-transport.md"}
+BESIDE = {
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
+    "docs/decisions/": "decisions/001-transport.md",
+}
 """What the first page, which is README, links to outside of this folder, and its page here."""
 
 

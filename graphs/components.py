@@ -10,7 +10,7 @@ the replica of each ghost whose label has fallen its new label. A label that is 
 replica is told of one node that has it: a later fall reaches every replica with that label in one hop, instead of going node
 by node through the graph. A later epoch costs what it changes.
 
-Sources: Naiad (SOSP 2013), 6.1 and seed 000 (weakly connected components by label propagation in a loop); Tian et al.,
+Sources: Naiad, SOSP 2013, 6.1 (weakly connected components by label propagation in a loop); Tian et al.,
 "From think like a vertex to think like a graph" (VLDB 2013), and Yan et al., Blogel (VLDB 2014): local fixpoints
 between rounds; Stergiou et al., "Shortcutting label propagation" (WSDM 2018); McSherry, Isard and Murray, "Scalability!
 But at what COST?" (HotOS 2015): union-find per worker, merge what differs.

@@ -1,6 +1,7 @@
 """Where the barriers of snapshots stand on the input channels of one replica. Pure: it decides, the shell moves the data.
 
-Source: seed 001, 3.2 and 3.3 (asynchronous barrier snapshots), with two additions that docs/design/snapshots.md argues for: a feedback
+Source: asynchronous barrier snapshots (Carbone et al., 2015, 4.2 and 4.3), with two additions that
+docs/design/snapshots.md argues for: a feedback
 channel whose barrier comes before the replica's own capture is blocked until then, and an unaligned mode (Chandy and Lamport 1985) in which
 the first barrier captures and channels are logged.
 

@@ -1,4 +1,4 @@
-"""What a barrier says, and the channels that it travels on. Source: seed 001, 3.2."""
+"""What a barrier says, and the channels that it travels on. Source: Carbone et al., 2015, 4.2."""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 A job knows nothing about its rate of failures at first: one a second and one a month are both possible. So the prior is uniform in the
 *logarithm* of the rate, between two bounds. Quiet time speaks against high rates (a factor ``exp(-rate * time)`` each), a failure for them
-(a factor ``rate``): the likelihood of a Poisson process (seed 004, section 3.2, has failures so; it leaves measuring them to its readers).
+(a factor ``rate``): the likelihood of a Poisson process. Jayasekara et al. (FGCS 2020, 3.2) have failures so, and leave measuring them to
+their readers.
 
 The rate may change: a node goes bad, another program runs. After each failure the belief is mixed with a share ``change`` of the prior:
 with this probability the next incarnation has another rate. Without it, what was learned over days would have to be outweighed by

@@ -1,7 +1,8 @@
 """How often to take snapshots: utilization as a function of the interval, its optimum, and its estimate in a running job.
 
-Source: seed 004 (Jayasekara, Harwood, Karunasekera: *A utilization model for optimization of checkpoint intervals in distributed stream
-processing systems*), equations 1 to 10. Its symbols: T interval, c cost of a snapshot, lambda failure rate, R time to detect a failure and
+Source: Jayasekara, Harwood, Karunasekera, *A utilization model for optimization of checkpoint intervals in distributed stream
+processing systems* (FGCS 2020), equations 1 to 10.
+Its symbols: T interval, c cost of a snapshot, lambda failure rate, R time to detect a failure and
 restart, n depth of the graph (operators on its critical path), delta delay of a hop.
 
 All times are seconds and all rates per second; any other unit does as well, as long as it is one.
@@ -98,7 +99,7 @@ def _excess(p: float) -> float:
 
 
 def daly_interval_s(cost_s: float, failures_per_s: float, restart_s: float) -> float:
-    """Daly's first-order interval, ``sqrt(2 c (1 / lambda + R))`` (seed 004, section 5, figure 15)."""
+    """Daly's first-order interval, ``sqrt(2 c (1 / lambda + R))`` (Jayasekara et al., FGCS 2020, section 5, figure 15)."""
     _check_all(cost_s=cost_s, restart_s=restart_s)
     _check(failures_per_s, "failures_per_s", positive=True)
     return math.sqrt(2.0 * cost_s * (1.0 / failures_per_s + restart_s))

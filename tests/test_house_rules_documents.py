@@ -67,6 +67,19 @@ def test_files_that_documents_name_are_there(page: Path) -> None:
     assert not missing, f"{page.relative_to(ROOT)} names {missing}: where are they now?"
 
 
+def test_sources_are_cited_as_papers() -> None:
+    """A number of a file that only some of us have says nothing to a reader."""
+    pages = [path for path in text_files() if not path.is_relative_to(ROOT / "tests") and path.suffix in {".md", ".py", ".ipynb"}]
+    refuse(
+        [
+            Breach(path, number, match[0], "cite the paper, as in Naiad, SOSP 2013, 2.3")
+            for path in pages
+            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+            for match in re.finditer(r"\bseed 0\d\d\b|\bthe seed's\b", line)
+        ]
+    )
+
+
 def test_the_readme_shows_how_to_run_the_demo_and_the_tests() -> None:
     readme = ROOT / "README.md"
     assert readme.is_file(), "README.md is missing; the package cannot be built without it either"

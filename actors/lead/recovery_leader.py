@@ -1,8 +1,8 @@
 """Who leads the start of a job and its recoveries: what is restarted after a failure, when, and when the job gives up. Pure.
 
 Both runtimes drive it, through :class:`rayad.actors.lead.job_leader.JobLeader`. Replicas have the names of the data plane
-(``plane/protocol.py``); each attempt has an *incarnation*, and an answer of another one is void. Sources: seed 001, section 4 (recovery, of
-the whole graph or of a part of it), docs/design/snapshots.md.
+(``plane/protocol.py``); each attempt has an *incarnation*, and an answer of another one is void. Sources: Carbone et al.,
+2015, 5 (recovery of the whole graph or of a part of it); docs/design/snapshots.md.
 
     Begin ──> ReadStore ──> StoreRead ──> Start, Listen ──> Listens ... ──> Run, Running
     Failed ──> others may report for GRACE_S ──> StopChange, Survived, and

@@ -2,7 +2,8 @@
 
 Both runtimes drive it. What has happened comes in as an event, with the time; what is to be done goes out as effects, in their order. The
 Ray runtime carries an effect out at once, and those that need the store or a sink in a thread of their own; in the local runtime each
-becomes events of its own, whose order the seed draws. Source: seed 001 (asynchronous barrier snapshots), docs/design/snapshots.md.
+becomes events of its own, whose order the seed draws. Source: asynchronous barrier snapshots (Carbone et al.,
+2015); docs/design/snapshots.md.
 
     Tick ──> Begin ──> PartWritten ... ──> Publish ──> Published ──> Commit ──> Committed
                   └──> PartFailed, expired ──> GiveUp

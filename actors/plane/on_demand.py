@@ -8,7 +8,7 @@ long travel one by one, cheap ones by the thousand. Receivers report with their 
 A batch is cut where it is produced, before its count is reported, and pieces are joined when they leave. If a piece were cut off later,
 its receiver could report it as consumed before it is counted, and its time would wrongly appear complete (docs/design/on_demand.md).
 
-Source: seed 002, 5.4.8.
+Source: MPR (Löff, PUCRS 2023), 5.4.8.
 """
 
 from __future__ import annotations

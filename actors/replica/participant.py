@@ -1,7 +1,7 @@
 """One replica's side of snapshots: alignment of its barriers, the capture, the growing log. Both runtimes drive it.
 
-The shell hands in barriers and batches in turn, sends the barriers that it is given, and writes the captures. Source: seed 001, 3.2, 3.3;
-docs/design/snapshots.md.
+The shell hands in barriers and batches in turn, sends the barriers that it is given, and writes the captures. Source: Carbone et al.,
+2015, 4.2 and 4.3; docs/design/snapshots.md.
 """
 
 from __future__ import annotations

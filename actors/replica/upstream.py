@@ -1,6 +1,6 @@
-"""Recovery of a failed vertex and what is upstream of it; the rest keeps running. Source: seed 001, section 4 (partial graph recovery).
+"""Recovery of a failed vertex and what is upstream of it; the rest keeps running. Source: Carbone et al., 2015, 5.
 
-The seed lets the receivers that keep running drop repeated records by sequence number. That needs senders that repeat exactly the same
+The paper lets the receivers that keep running drop repeated records by sequence number. That needs senders that repeat exactly the same
 batches in the same order. Rayad's do not, as batches are cut and merged by timing. What they do repeat is the records of each time. So with
 ``FailureConfig(recovery="upstream")`` a batch waits at its receiver until its time is complete there. Then a receiver
 has always consumed either all of a time or nothing, and drops by time: a batch of a time that was complete is a repetition, others are new.

@@ -1,4 +1,4 @@
-"""The autoscaler's files: its journal as JSON lines, and MPR's folder for a controller in any language (seed 002, 5.5)."""
+"""The autoscaler's files: its journal as JSON lines, and MPR's folder for a controller in any language (Löff, PUCRS 2023, 5.5)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Loop contexts: structured cycles, to any depth.
 
 A stream enters a loop (its timestamps gain a counter, 0), goes round through a feedback (the counter grows by 1) and leaves (the
-counter is dropped). Source: Naiad (SOSP 2013), 2.1; seed 000, "Graph Structure".
+counter is dropped). Source: Naiad, SOSP 2013, 2.1.
 """
 
 from __future__ import annotations

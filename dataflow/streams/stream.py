@@ -545,7 +545,8 @@ class Stream(Advising):
 
         On Ray, a replica has at most ``buffer`` batches at once: the one that it works on and what comes next. 1 is right for few items
         that take seconds each; more than 2 helps when latency is high. The size of a batch follows from the time that its records
-        take: long ones go one by one, tiny ones by the thousand; ``keep_batches=True`` leaves batches as they are. Source: seed 002, 5.4.8.
+        take: long ones go one by one, tiny ones by the thousand; ``keep_batches=True`` leaves batches as they are. Source: MPR
+        (Löff, PUCRS 2023), 5.4.8.
 
         ``name``: of the vertex that the stateless operators behind it make (``parallelism={name: 4}``, ``job.rescale(name, 4)``); by
         default "rebalance". A vertex with state behind it has its own name.

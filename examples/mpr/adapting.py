@@ -1,6 +1,6 @@
-"""Rescale a running application: at given seconds, or as a policy decides (seed 002, chapter 7).
+"""Rescale a running application: at given seconds, or as a policy decides (MPR: Löff, PUCRS 2023, chapter 7).
 
-`mpr` is exactly the seed's policy: thresholds on throughput over a goal (a step of 4 that would exceed the maximum is not taken at all).
+`mpr` is exactly MPR's policy: thresholds on throughput over a goal (a step of 4 that would exceed the maximum is not taken at all).
 `ds2` computes the replicas for the goal from true rates. Both begin with one replica. Without a policy the job is only
 measured. The autoscaler's journal is drawn: throughput, goal, replicas over time.
 """

@@ -1,4 +1,4 @@
-"""Pictures of how a job was scaled, from the autoscaler's journal: throughput, goal, replicas over time (seed 002, figures 7.1 to 7.4)."""
+"""Pictures of how a job was scaled, from the autoscaler's journal: throughput, goal, replicas over time (as MPR's figures 7.1 to 7.4)."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ import doctest
 
 import pytest
 
-from benchmarks import summary
-from benchmarks.__main__ import AIMS, INTERVAL, README
+from benchmarks import results_page, summary
+from benchmarks.__main__ import AIMS, INTERVAL, PAGE, README, RESULTS
 from benchmarks.measurement import Measurement, Ratio
 from benchmarks.side_by_side import WHOLE
 
@@ -78,4 +78,22 @@ def test_a_page_without_marks_is_refused() -> None:
 def test_the_documents_have_their_marks() -> None:
     summary.filled(AIMS.read_text(encoding="utf-8"), summary.AIMS_BEGIN, summary.AIMS_END, "")
     summary.filled(INTERVAL.read_text(encoding="utf-8"), summary.INTERVAL_BEGIN, summary.INTERVAL_END, "")
-    summary.filled(README.read_text(encoding="utf-8"), summary.RIVALS_BEGIN, summary.RIVALS_END, "")
+    summary.filled(PAGE.read_text(encoding="utf-8"), summary.RIVALS_BEGIN, summary.RIVALS_END, "")
+    summary.filled(README.read_text(encoding="utf-8"), summary.HEADLINES_BEGIN, summary.HEADLINES_END, "")
+
+
+def test_the_readme_shows_the_best_the_middle_and_the_worst_row_of_all() -> None:
+    rows = [line.split(" | ") for line in summary.headlines_table([rivalled()]).splitlines()[2:]]
+    assert [row[:2] for row in rows] == [["| best", "`nexmark`"], ["| middle", "`nexmark`"], ["| worst", "`nexmark`"]]
+    assert [row[4] for row in rows] == ["2.00", "4.00", "4.00"]
+
+
+def test_figures_of_readme_and_benchmarks_are_those_of_the_results() -> None:
+    """Nobody has typed over them, and both pages were written after the last measurement."""
+    measurements = results_page.load(RESULTS)
+    for page, begin, end, table in (
+        (PAGE, summary.RIVALS_BEGIN, summary.RIVALS_END, summary.rivals_table(measurements)),
+        (README, summary.HEADLINES_BEGIN, summary.HEADLINES_END, summary.headlines_table(measurements)),
+    ):
+        text = page.read_text(encoding="utf-8")
+        assert summary.filled(text, begin, end, table) == text, f"{page.name}: run python -m benchmarks --report"

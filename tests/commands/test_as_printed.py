@@ -21,6 +21,7 @@ from rayad.dataflow.streams.flow import Dataflow
 from tests.actors.test_scaling_plot import journal
 from tests.checkout import ROOT
 from tests.commands.fake_handle import Handle, attached
+from tests.examples.snippets import snippets_of
 from tests.test_house_rules_documents import PAGES, code_in
 
 ALONE = {"demo", "doctor", "jobs", "version"}
@@ -43,11 +44,10 @@ def printed() -> list[str]:
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with README's first program, a job's store, a journal of an autoscaler, and the examples."""
     folder = tmp_path_factory.mktemp("printed")
-    (program,) = re.findall(r"```python\n(import rayad.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
-    built = "".join(line for line in program.splitlines(keepends=True) if not line.startswith("flow.run"))
-    (folder / "program.py").write_text(built)
-    names: dict[str, object] = {}
-    exec(built, names)
+    program = snippets_of("README.md")[0].code
+    (folder / "program.py").write_text(program)
+    names: dict[str, object] = {"__name__": "program"}
+    exec(program, names)
     flow = names["flow"]
     assert isinstance(flow, Dataflow)
     for name in ("wordcount", "shop"):
@@ -74,6 +74,11 @@ def test_a_command_works_as_it_is_printed(words: str, place: Path, monkeypatch: 
     assert shown.exit_code == 0, f"rayad {words} ended with {shown.exit_code}:\n{shown.output}"
 
 
-def test_the_readme_prints_every_command_on_jobs() -> None:
+def test_documents_print_every_command_on_jobs() -> None:
     shown = {words.split()[0] for words in printed()}
     assert {command.name for command in OF_JOBS} <= shown
+
+
+def test_the_page_of_commands_has_a_row_for_each() -> None:
+    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `rayad ([a-z]+)", page, flags=re.MULTILINE)) == set(main.commands)

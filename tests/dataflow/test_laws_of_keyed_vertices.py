@@ -67,7 +67,7 @@ def test_state_restored_from_its_tables_is_the_same(keyed: Keyed, data: st.DataO
 
 def test_only_operators_with_state_of_one_epoch_have_no_tables() -> None:
     kinds = {type(vertex).__name__ for vertex in map(_begun, ALL) if not names_that_stay(tables_in(vertex))}
-    assert kinds == {"EpochTotals", "EpochWindows", "EpochBest", "LateRecords"}
+    assert kinds == {"EpochTotals", "EpochWindows", "EpochBest", "LateRecords", "StampRecords"}
 
 
 def _begun(keyed: Keyed) -> KeyedVertex:

@@ -1,4 +1,4 @@
-"""``rayad interval``: the best snapshot interval by the model of seed 004, and what other intervals would cost.
+"""``rayad interval``: the best snapshot interval by the model of Jayasekara et al. (FGCS 2020), and what other intervals would cost.
 
 For a job that does not exist yet, or whose costs are known; a job with ``interval_s="auto"`` measures them and uses the same model.
 """

@@ -17,7 +17,7 @@ from rayad.progress import RayadError, Timestamp
 
 
 class Exit(IntEnum):
-    """How a command ends; README lists these for scripts."""
+    """How a command ends; docs/commands.md lists these for scripts."""
 
     DONE = 0
     FAILED = 1
