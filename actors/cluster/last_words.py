@@ -7,8 +7,8 @@ process from outside says nothing here, nor does native code that does.
 
 from __future__ import annotations
 
+import inspect
 import os
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,7 +16,7 @@ from functools import partial
 from types import FrameType
 from typing import Any, NoReturn
 
-from ray.experimental import internal_kv
+from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_put
 
 from rayad.actors.process.activity import users_function
 
@@ -27,14 +27,16 @@ _KEPT_S = 2.0
 
 def tell_exits(actor_id: str) -> None:
     """From here on ``os._exit`` of this process, not of its forks, leaves last words."""
-    end, mine = os._exit, os.getpid()
+    functions, mine = vars(os), os.getpid()
+    end = functions["_exit"]
 
     def exit_and_tell(status: int) -> NoReturn:
         if os.getpid() == mine:
-            leave(actor_id, told(status, "os._exit()", sys._getframe(1)))
+            here = inspect.currentframe()
+            leave(actor_id, told(status, "os._exit()", here.f_back if here is not None else None))
         end(status)
 
-    os._exit = exit_and_tell
+    functions["_exit"] = exit_and_tell
 
 
 def told(status: Any, how: str, frame: FrameType | None) -> str:
@@ -58,17 +60,17 @@ def told_of(error: SystemExit) -> str:
 
 def leave(actor_id: str, words: str) -> None:
     """Keep the last words of an actor."""
-    _soon(partial(internal_kv._internal_kv_put, _key(actor_id), words.encode(), overwrite=True, namespace=_NAMESPACE))
+    _soon(partial(_internal_kv_put, _key(actor_id), words.encode(), overwrite=True, namespace=_NAMESPACE))
 
 
 def take(actor_id: str | None) -> str:
     """The last words of an actor that has died, which are forgotten; "" where there are none."""
     if not actor_id:
         return ""
-    found = _soon(partial(internal_kv._internal_kv_get, _key(actor_id), namespace=_NAMESPACE))
+    found = _soon(partial(_internal_kv_get, _key(actor_id), namespace=_NAMESPACE))
     if not found:
         return ""
-    _soon(partial(internal_kv._internal_kv_del, _key(actor_id), namespace=_NAMESPACE))
+    _soon(partial(_internal_kv_del, _key(actor_id), namespace=_NAMESPACE))
     return bytes(found).decode()
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from rayad.dataflow import hooks
 from rayad.dataflow import options as opt
+from rayad.dataflow.compiling.unseen import unseen
 from rayad.dataflow.config import KEY_GROUPS_MOST, RunConfig, ScalingConfig, check_timeout, not_acted_on, not_asked_locally, not_set_aside
 from rayad.dataflow.items import FedInput, ItemsSource, LiveInput, as_items
 from rayad.dataflow.logical_graph import LogicalGraph, NodeKind, check_count, check_name
@@ -317,7 +318,8 @@ class Dataflow:
         self._check_sources(run or RunConfig(), runtime)
         config = run or RunConfig()
         unkept = [*not_acted_on(config, scaling, runtime, seed), *not_asked_locally(self.graph, runtime)]
-        for promise in [*unkept, *not_set_aside(self.graph, config, runtime)]:
+        nothing = [] if config.keeps_snapshots else unseen(self.graph)  # else read_state() shows what it keeps
+        for promise in [*unkept, *not_set_aside(self.graph, config, runtime), *nothing]:
             warnings.warn(promise, UserWarning, stacklevel=users_level())
         if run is None or not run.keeps_snapshots:  # else the runtime finds out whether the job begins afresh
             self._check_sinks()

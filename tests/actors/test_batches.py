@@ -36,7 +36,7 @@ def test_times_and_rows_survive(epoch: int, counters: list[int], records: list[A
 
 def test_a_time_that_does_not_fit_is_refused() -> None:
     with pytest.raises(DataflowError, match="must be an integer below 2"):
-        encode_batch(Timestamp(2**63), [])
+        encode_batch(Timestamp.of(2**63, ()), [])
     with pytest.raises(DataflowError, match="at most 255 counters"):
         encode_batch(Timestamp(0, (0,) * 256), [])
 

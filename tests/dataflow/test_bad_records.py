@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 import rayad as rd
 from rayad.actors.status.table import as_lines
 
+pytestmark = pytest.mark.filterwarnings("ignore:nothing that this dataflow computes")  # programs that fail before that matters
+
 LINE = "test_bad_records.py:"
 
 

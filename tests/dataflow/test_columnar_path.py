@@ -275,7 +275,7 @@ def test_values_of_other_types_become_rows() -> None:
 def test_the_column_to_sum_must_be_clear() -> None:
     flow = rd.Dataflow()
     rows = [{"k": "a", "v": 1, "w": 2}]
-    flow.from_items(rows).key_by("k").sum(name="sums")
+    flow.from_items(rows).key_by("k").sum(name="sums").collect("out")
     for build in (lambda: flow.run(runtime="local"), lambda: flow.from_arrow(pa.Table.from_pylist(rows)).key_by("k").sum()):
         with pytest.raises(rd.DataflowError) as caught:
             build()

@@ -124,11 +124,13 @@ def test_a_missing_column_is_named() -> None:
 
 def test_row_steps_in_a_row_name_the_one_that_fails() -> None:
     flow = rd.Dataflow()
-    flow.from_items(["a b", "c 0"]).flat_map(str.split, name="cut").map(lambda w: 1 / (w != "0"), name="divide").key_by(lambda x: x).count()
+    flow.from_items(["a b", "c 0"]).flat_map(str.split, name="cut").map(lambda w: 1 / (w != "0"), name="divide").key_by(
+        bool
+    ).count().collect("out")
     with pytest.raises(DataflowError, match=r"'divide'\[0\].*on record '0'"):
         flow.run(runtime="local")
     flow = rd.Dataflow()
-    flow.from_items(["a b"]).map(str.split, name="cut").key_by(lambda w: w).count(name="n")
+    flow.from_items(["a b"]).map(str.split, name="cut").key_by(lambda w: w).count(name="n").collect("out")
     with pytest.raises(DataflowError, match=r"a key is not hashable: \['a', 'b'\]"):
         flow.run(runtime="local")
 

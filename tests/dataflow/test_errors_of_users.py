@@ -13,6 +13,8 @@ import pytest
 import rayad as rd
 from rayad.actors.job import JobState
 
+pytestmark = pytest.mark.filterwarnings("ignore:nothing that this dataflow computes")  # programs that fail before that matters
+
 T = rd.Timestamp
 MINE = "(test_errors_of_users.py:N)"
 EPOCHS = "it must be an int from 0 to 9223372036854775807"

@@ -26,6 +26,8 @@ import rayad as rd
 from rayad.dataflow.records.calling import WrongCall
 from rayad.progress import arguments
 
+pytestmark = pytest.mark.filterwarnings("ignore:nothing that this dataflow computes")  # programs that fail before that matters
+
 
 class V(rd.Vertex):
     def on_recv(self, edge: int, batch: Any, time: rd.Timestamp) -> None:

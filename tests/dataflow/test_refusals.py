@@ -15,6 +15,8 @@ import pytest
 
 import rayad as rd
 
+pytestmark = pytest.mark.filterwarnings("ignore:nothing that this dataflow computes")  # programs that fail before that matters
+
 
 class Bench:
     """A dataflow with streams in the root, in two loops, and another dataflow."""
