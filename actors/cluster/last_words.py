@@ -28,7 +28,7 @@ _KEPT_S = 2.0
 def tell_exits(actor_id: str) -> None:
     """From here on ``os._exit`` of this process, not of its forks, leaves last words."""
     functions, mine = vars(os), os.getpid()
-    end = functions["_exit"]
+    end: Callable[[int], NoReturn] = functions["_exit"]
 
     def exit_and_tell(status: int) -> NoReturn:
         if os.getpid() == mine:
