@@ -39,6 +39,8 @@ from rayad.progress import RayadError, Timestamp, show
 
 BLOCKS_S = 0.1
 """How long ``next_batch`` may take when there is nothing yet: its replica does nothing else meanwhile."""
+SLOW_MAX = 3
+"""So many calls in a row that take longer are no chance: a busy machine makes one of them slow."""
 QUIET_S = 0.3
 """A part that gives nothing for so long has given all it has."""
 
@@ -175,7 +177,7 @@ _QUIET: Any = object()
 
 def _next(opened: SourcePart, what: str, quiet_s: float) -> Any:
     """The next records with their epoch; None at the end; ``_QUIET`` when nothing has come for ``quiet_s``."""
-    began_s = clock.monotonic()
+    began_s, slow = clock.monotonic(), 0
     while True:
         asked_s = clock.monotonic()
         given = opened.next_batch()
@@ -188,8 +190,9 @@ def _next(opened: SourcePart, what: str, quiet_s: float) -> Any:
         _law("an epoch is an integer of at least 0", is_epoch, f"{what}: epoch {show(epoch)}")
         if rows:
             return epoch, list(rows)
-        _law("next_batch does not wait", took_s < BLOCKS_S, f"{what}: it took {took_s:.2f} s to say that nothing is there yet")
-        if clock.monotonic() - began_s > quiet_s:
+        slow = slow + 1 if took_s >= BLOCKS_S else 0
+        _law("next_batch does not wait", slow < SLOW_MAX, f"{what}: it took {took_s:.2f} s to say that nothing is there yet")
+        if clock.monotonic() - began_s > quiet_s and not slow:
             return _QUIET
         clock.sleep(0.001)
 
