@@ -131,12 +131,19 @@ ATTACHED = """
 import sys, threading, time
 import rayad as rd
 job = rd.attach("watched")
-first, results = id(job._line.outcome), []
+results = []
 waiting = threading.Thread(target=lambda: results.append(job.wait(timeout_s=float(sys.argv[1]))))
 waiting.start()
 print("attached", flush=True)
 sys.stdin.readline()
 print(job.state.value, job.progress().stages[-1].name, flush=True)
+while (before := job._line.outcome) is None:
+    time.sleep(0.1)
+print("has a reference", flush=True)
+sys.stdin.readline()
+while job._line.outcome in (None, before):
+    time.sleep(0.1)
+print("has another one", flush=True)
 waiting.join()
 print(sorted(results[0]["counts"])[-1], flush=True)
 """
@@ -159,7 +166,11 @@ def test_a_handle_in_another_process_outlives_its_broken_connections(nothing_lef
                 other.stdin.flush()
                 assert other.stdout.readline() == "running counts\n"
                 words.send(["a"])
+                assert other.stdout.readline() == "has a reference\n"
                 break_and_notice(job, coordinator)  # the reference that the other one waits for is lost with this
+                other.stdin.write("\n")
+                other.stdin.flush()
+                assert other.stdout.readline() == "has another one\n"  # else the job may end before it has asked
                 words.close()
                 assert totals(job.wait(timeout_s=PATIENCE_S)) == {"a": 2, "b": 1}
                 assert other.stdout.readline() == "(Timestamp(1), ('a', 2))\n"
