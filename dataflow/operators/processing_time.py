@@ -9,15 +9,15 @@ epochs without records, no record is late, and replicas agree on all of it, what
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from rayad.dataflow.operators.keys.keyed import distinct_names
+from rayad.dataflow.operators.keys.keyed import TAGS, distinct_names
 from rayad.dataflow.operators.projections import OfFields, WithArrivalTime, require_free
-from rayad.dataflow.operators.state.keyed_state import KeyedState, KeyedVertex
+from rayad.dataflow.operators.state.keyed_state import KeyedVertex, WholeState
 from rayad.dataflow.operators.state.tables import Entries
 from rayad.dataflow.operators.state.waiting import Batches, Waiting
 from rayad.dataflow.operators.stateless import Element
@@ -25,8 +25,6 @@ from rayad.dataflow.records.batches import ROWS_KEY, mark_keyed, no_rows
 from rayad.dataflow.vertex import EndVertex
 from rayad.progress import InternalError, Timestamp
 
-TAGS = 1 << 10
-"""Several for each key-group, so that replicas get about as many batches each."""
 NEVER = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
@@ -91,14 +89,13 @@ def untagged(batch: Any) -> Any:
     return pa.RecordBatch.from_arrays(batch.columns[1:], schema=pa.schema(list(batch.schema)[1:], metadata or None))
 
 
-class Readings(KeyedState):
+class Readings(WholeState):
     """The clock, as every replica knows it: readings of epochs that are not complete, and the latest of all others.
 
     Args:
         pending: what waits at the same vertex.
     """
 
-    always_whole = True
     is_in_flight = True
 
     def __init__(self, pending: Waiting) -> None:
@@ -123,24 +120,11 @@ class Readings(KeyedState):
         return self.latest
 
     # -- snapshots -----------------------------------------------------------------
-    @property
-    def inline(self) -> None:
-        return None
-
     def checkpoint(self) -> Any:
         return dict(self.told), self.latest
 
     def restore(self, stored: Any) -> None:
         self.told, self.latest = stored
-
-    def take_changes(self) -> Callable[[], Any] | None:
-        return self.checkpoint
-
-    def restore_changes(self, changes: Any) -> None:
-        self.restore(changes)
-
-    def forget_changes(self) -> None:
-        """All of it is stored each time."""
 
     # -- to other replicas -----------------------------------------------------------
     def give(self, groups: frozenset[int], key_groups: int) -> Any:

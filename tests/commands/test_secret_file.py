@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
-import rayad as rd
 from rayad.cli import main
 from rayad.snapshots.store import SnapshotStore
 
@@ -22,17 +20,9 @@ KEY = b"a key with a newline at its end\n"
 
 
 @pytest.fixture
-def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def program(tmp_path: Path, locally: None) -> str:
     (tmp_path / "key").write_bytes(KEY)
     (tmp_path / "program.py").write_text(PROGRAM)
-    submit = rd.Dataflow.submit
-
-    def locally(self: rd.Dataflow, config: rd.RunConfig, **options: Any) -> Any:
-        return submit(self, config, runtime="local", **options)
-
-    monkeypatch.setattr(rd.Dataflow, "submit", locally)
-    monkeypatch.setattr("sys.argv", ["rayad"])
-    monkeypatch.syspath_prepend(str(tmp_path))
     return f"{tmp_path / 'program.py'}:flow"
 
 

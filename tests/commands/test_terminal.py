@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -36,16 +35,8 @@ broken = lambda: fails("at once")
 
 
 @pytest.fixture
-def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def program(tmp_path: Path, locally: None) -> str:
     (tmp_path / "program.py").write_text(PROGRAM)
-    submit = rd.Dataflow.submit
-
-    def locally(self: rd.Dataflow, config: rd.RunConfig, **options: Any) -> Any:
-        return submit(self, config, runtime="local", **options)
-
-    monkeypatch.setattr(rd.Dataflow, "submit", locally)
-    monkeypatch.setattr("sys.argv", ["rayad"])
-    monkeypatch.syspath_prepend(str(tmp_path))
     return str(tmp_path / "program.py")
 
 

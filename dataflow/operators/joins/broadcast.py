@@ -12,7 +12,7 @@ of Spark.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,9 +23,9 @@ from rayad.dataflow.operators.joins.columns import joined_batch
 from rayad.dataflow.operators.joins.matching import matches
 from rayad.dataflow.operators.keys.column_keys import common_type, equal_keys
 from rayad.dataflow.operators.keys.key_first import KeyFirst, pairs_of
-from rayad.dataflow.operators.keys.keyed import distinct_names
+from rayad.dataflow.operators.keys.keyed import TAGS, distinct_names
 from rayad.dataflow.operators.state.by_key import KeyedDict, KeyedLists
-from rayad.dataflow.operators.state.keyed_state import KeyedState, KeyedVertex
+from rayad.dataflow.operators.state.keyed_state import KeyedVertex, WholeState
 from rayad.dataflow.operators.state.stored_columns import stored_mixed, taken_back_mixed
 from rayad.dataflow.operators.state.tables import TIME, Entries
 from rayad.dataflow.operators.state.waiting import Batches, Waiting
@@ -35,9 +35,6 @@ from rayad.dataflow.records.key_hashing import hash_columns
 from rayad.dataflow.records.selectors import KeySelector
 from rayad.dataflow.vertex import Vertex
 from rayad.progress import Timestamp
-
-TAGS = 1 << 10
-"""Several for each key-group, so that replicas get about as many batches each."""
 
 
 def labelled(batch: Any, labels: Any) -> Any:
@@ -124,14 +121,12 @@ class LeftBatches(KeyedLists):
             self.add(0, [(tag, pairs)], time)
 
 
-class SmallSide(KeyedState):
+class SmallSide(WholeState):
     """All of the small side, at every replica: ``(time, numbers, batch)``.
 
     Args:
         pending: what waits at the same vertex.
     """
-
-    always_whole = True
 
     def __init__(self, pending: Waiting) -> None:
         self._pending = pending
@@ -162,10 +157,6 @@ class SmallSide(KeyedState):
         return self._found[after, until]
 
     # -- snapshots -----------------------------------------------------------------
-    @property
-    def inline(self) -> None:
-        return None
-
     def checkpoint(self) -> Any:
         return [(time, numbers, stored_mixed([batch])) for time, numbers, batch in self.parts], set(self.waiting)
 
@@ -175,15 +166,6 @@ class SmallSide(KeyedState):
         self._found.clear()
         for time, numbers, batch in parts:
             self.add(numbers, taken_back_mixed(batch)[0], time)
-
-    def take_changes(self) -> Callable[[], Any] | None:
-        return self.checkpoint
-
-    def restore_changes(self, changes: Any) -> None:
-        self.restore(changes)
-
-    def forget_changes(self) -> None:
-        """All of it is stored each time."""
 
     # -- to other replicas -----------------------------------------------------------
     def give(self, groups: frozenset[int], key_groups: int) -> Any:

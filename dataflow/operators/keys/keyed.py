@@ -26,6 +26,9 @@ from rayad.dataflow.records.calling import mapped
 from rayad.dataflow.records.selectors import KeySelector, ValueSelector, require_columns, sole_value_column
 from rayad.progress import DataflowError, show
 
+TAGS = 1 << 10
+"""Batches that move as they came get one of so many numbers in turn, as their key: several for each key-group, so that replicas get about
+as many batches each (docs/decisions/067-broadcast-joins.md)."""
 PAIRS = KeySelector(function=itemgetter(0), pairs=True)
 """Selector of batches made by the elements of this module: the first of each pair, or the leading key columns."""
 

@@ -109,6 +109,25 @@ class KeyedState(ABC):
         self.restore(dict_of_entries(entries, Whole()))
 
 
+class WholeState(KeyedState):
+    """Small state that is stored as a whole each time."""
+
+    always_whole = True
+
+    @property
+    def inline(self) -> bool | None:
+        return None
+
+    def take_changes(self) -> Callable[[], Any] | None:
+        return self.checkpoint
+
+    def restore_changes(self, changes: Any) -> None:
+        self.restore(changes)
+
+    def forget_changes(self) -> None:
+        """All of it is stored each time."""
+
+
 class KeyedVertex(Vertex):
     """A vertex whose state is its attributes that are :class:`KeyedState`."""
 
@@ -176,4 +195,4 @@ class KeyedVertex(Vertex):
             state.gave()
 
 
-__all__ = ["KeyedState", "KeyedVertex"]
+__all__ = ["KeyedState", "KeyedVertex", "WholeState"]

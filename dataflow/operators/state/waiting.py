@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from rayad.dataflow.operators.state.contents import originals
 from rayad.dataflow.operators.state.group_index import GroupIndices, Groups, chosen, compacted, groups_of_keys, groups_of_rows
-from rayad.dataflow.operators.state.keyed_state import KeyedState
+from rayad.dataflow.operators.state.keyed_state import WholeState
 from rayad.dataflow.operators.state.stored_columns import stored_mixed, taken_back_mixed
 from rayad.dataflow.operators.state.tables import TIME, Entries
 from rayad.dataflow.records.batches import batch_rows, take_rows, to_rows
@@ -245,7 +245,7 @@ class _Together:
         return [(at, key, value) for at, (form, part) in each for _, key, value in form.pairs(part)]
 
 
-class Waiting(dict[Timestamp, Any], KeyedState):
+class Waiting(dict[Timestamp, Any], WholeState):
     """What waits, by time: ``waiting[time]`` is there to be added to, and ``on_notify(time)`` pops it.
 
     A time stays here until it is popped, though all of it may have been given to another replica: so there is one notification for each.
@@ -255,7 +255,6 @@ class Waiting(dict[Timestamp, Any], KeyedState):
         forms: what ``waiting[time]`` is; of several a tuple.
     """
 
-    always_whole = True
     is_in_flight = True
 
     def __init__(self, vertex: Vertex, *forms: Form) -> None:
@@ -269,10 +268,6 @@ class Waiting(dict[Timestamp, Any], KeyedState):
         self._vertex.notify_at(time)
         return kept
 
-    @property
-    def inline(self) -> None:
-        return None
-
     def rows(self) -> int:
         """How many rows wait as Python objects."""
         return sum(map(self._form.rows, self.values()))
@@ -283,15 +278,6 @@ class Waiting(dict[Timestamp, Any], KeyedState):
     def restore(self, stored: Any) -> None:
         self.clear()
         self.update({time: self._form.taken_back(kept) for time, kept in stored.items()})  # the runtime knows what was asked for
-
-    def take_changes(self) -> Callable[[], Any] | None:
-        return self.checkpoint
-
-    def restore_changes(self, changes: Any) -> None:
-        self.restore(changes)
-
-    def forget_changes(self) -> None:
-        """All of it is stored each time."""
 
     def _groups(self, key_groups: int) -> KnownGroups:
         if self._known is None:

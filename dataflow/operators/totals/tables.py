@@ -11,7 +11,7 @@ from typing import Any
 
 from rayad.dataflow.operators.keys.in_order import in_order, values_by_key
 from rayad.dataflow.operators.state.by_key import GrowingDict, KeyedDict
-from rayad.dataflow.operators.state.keyed_state import KeyedState, KeyedVertex
+from rayad.dataflow.operators.state.keyed_state import KeyedVertex, WholeState
 from rayad.dataflow.operators.state.tables import Entries
 from rayad.dataflow.operators.state.waiting import Batches, Waiting
 from rayad.dataflow.operators.stateless import Element, Gatherer
@@ -136,14 +136,13 @@ class TableEvery(Table):
             self._send(self.last.shown(time.epoch), time)
 
 
-class EpochsAsked(KeyedState):
+class EpochsAsked(WholeState):
     """The epochs at whose end the table is to be shown.
 
     Args:
         waiting: what waits at the same vertex.
     """
 
-    always_whole = True
     is_in_flight = True
 
     def __init__(self, waiting: Waiting) -> None:
@@ -161,24 +160,11 @@ class EpochsAsked(KeyedState):
         self._asked.discard(epoch)
         return asked
 
-    @property
-    def inline(self) -> None:
-        return None
-
     def checkpoint(self) -> list[int]:
         return sorted(self._asked)
 
     def restore(self, stored: Any) -> None:
         self._asked = set(stored)
-
-    def take_changes(self) -> Callable[[], Any] | None:
-        return self.checkpoint
-
-    def restore_changes(self, changes: Any) -> None:
-        self.restore(changes)
-
-    def forget_changes(self) -> None:
-        """All of it is stored each time."""
 
     def give(self, groups: frozenset[int], key_groups: int) -> list[int]:
         """All of them, which stay: a new replica has not been told."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rayad.dataflow.operators.state.keyed_state import KeyedState
+from rayad.dataflow.operators.state.keyed_state import WholeState
 from rayad.dataflow.operators.state.tables import Entries
 from rayad.dataflow.operators.state.waiting import Waiting
 from rayad.dataflow.operators.windows.watermark_rules import WHOLE, Mark, WatermarkRule, last_of
@@ -72,7 +72,7 @@ class Watermark:
         self.now = later(self.now, other.now)
 
 
-class Marks(KeyedState):
+class Marks(WholeState):
     """The watermark of a vertex, and what has come of it for times that are not complete: what each input tells of its event times. It
     goes along with whatever moves.
 
@@ -84,7 +84,6 @@ class Marks(KeyedState):
         pending: what waits at the same vertex.
     """
 
-    always_whole = True
     is_in_flight = True
 
     def __init__(self, delays: tuple[Any, ...], pending: Waiting) -> None:
@@ -106,19 +105,9 @@ class Marks(KeyedState):
         parts = [mark if isinstance(mark, dict) else {} if mark is None else {WHOLE: (mark, 0)} for mark in marks]
         self.marks = [{part: Mark(*mark) for part, mark in side.items()} for side in parts]
 
-    @property
-    def inline(self) -> None:
-        return None
-
     def take_changes(self) -> Callable[[], Any] | None:
         """What is known; None where the next snapshot is to be whole, since windows have fired unevenly."""
         return None if self.watermark.uneven else self.checkpoint
-
-    def restore_changes(self, changes: Any) -> None:
-        self.restore(changes)
-
-    def forget_changes(self) -> None:
-        """All of it is stored each time."""
 
     # -- to other replicas -----------------------------------------------------------
     def give(self, groups: frozenset[int], key_groups: int) -> Any:
