@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
+from tests import second_try
+
 # ci: the same examples on every run, so that a red build is red for everybody; it prints the blob that repeats a failure.
 # Not Phase.explain: below Python 3.12 it traces every line while it shrinks, and a failure would then show as a timeout.
 PHASES = [Phase.explicit, Phase.reuse, Phase.generate, Phase.target, Phase.shrink]
@@ -37,6 +39,22 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from tests.side_by_side import FromBothEnds
 
     return FromBothEnds(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of real processes may have a second try."""
+    second_try.mark(items)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Keep what is tried again."""
+    if report.outcome == "rerun":  # type: ignore[comparison-overlap]  # pytest-rerunfailures adds it
+        second_try.first_failures.append(report)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show it."""
+    second_try.summary(terminalreporter)
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:

@@ -206,8 +206,10 @@ def test_what_is_put_into_a_record_fits_the_schema_that_is_said() -> None:
 
 
 def test_a_record_that_cannot_be_combined_with_its_answer_fails_alone() -> None:
-    stream = rd.Dataflow("failing").from_items([1, 2, 0, 2]).map_async(
-        Calls(), cache=9, cache_by=lambda n: 0, combine=lambda n, answer: answer // n, on_error="skip"
+    stream = (
+        rd.Dataflow("failing")
+        .from_items([1, 2, 0, 2])
+        .map_async(Calls(), cache=9, cache_by=lambda n: 0, combine=lambda n, answer: answer // n, on_error="skip")
     )
     stream.errors.map(lambda bad: (bad["record"], bad["error"].split(":")[0])).collect("errors")
     stream.collect("out")
