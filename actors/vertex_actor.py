@@ -131,7 +131,7 @@ class VertexActor:
         return host.mailbox.ask(lambda: getattr(host.rescale, method)(*args), timeout_s=WHILE_IT_LIVES_S)
 
     def change_within(self, timeout_s: float, method: str, *args: Any) -> Any:
-        """The same, which is not done at all when the loop does not come to it in time. Raises NoAnswer."""
+        """Like :meth:`change`, but withdrawn if the loop does not reach it within ``timeout_s``. Raises NoAnswer."""
         assert self._host is not None
         rescale = self._host.rescale
         return self._host.mailbox.ask(lambda: getattr(rescale, method)(*args), timeout_s=timeout_s)

@@ -141,7 +141,7 @@ class LogicalGraph:
         self._taken: dict[str, int] = {}
         """By base of unnamed nodes: the highest number that was taken at the last search."""
         self._taken_sinks: dict[str, int] = {}
-        """The same of results."""
+        """By base of unnamed results: the highest number that was taken at the last search."""
 
     def add_scope(self, parent: int, name: str | None) -> ScopeInfo:
         """A new loop context inside ``parent``; an unnamed one is called ``loop`` with a number."""

@@ -229,13 +229,13 @@ class Plan:
         )
 
     def laid_out(self, layout: Layout) -> Plan:
-        """The same plan in another layout."""
+        """This plan with the replicas and owners of ``layout``."""
         stages = tuple(replace(s, parallelism=layout.replicas[s.id], owners=layout.owners.get(s.id)) for s in self.stages)
         edges = tuple(replace(edge, is_rebalanced=edge.id in layout.rebalanced) for edge in self.edges)
         return replace(self, stages=stages, edges=edges)
 
     def needing(self, resources: Mapping[str, Resources]) -> Plan:
-        """The same plan, where vertices by name ask for these over what the program says. Raises DataflowError for other names."""
+        """This plan with ``resources`` by vertex name in place of what the program says. Raises DataflowError for names that it lacks."""
         names = {stage.name for stage in self.stages}
         for name in resources:
             if name not in names:

@@ -28,7 +28,7 @@ class Contraction:
     """The forest of prepared edges (see ``edges.py``), taken in batch by batch."""
 
     ROWS_MIN = 1 << 15
-    """So many rows are taken together: a small epoch is one pass, a large one stays within the processor's cache."""
+    """Rows that are processed together: a small epoch is one pass, a large one stays within the processor's cache."""
 
     def __init__(self) -> None:
         self.nodes = Nodes(0, 1, 1)

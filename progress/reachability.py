@@ -44,7 +44,7 @@ class PathGraph:
         return self._search(start, None)
 
     def _search(self, start: int, last: int | None) -> Summaries:
-        """The same; no further down in topological order than the component `last`, where it is given."""
+        """Summaries of all paths from `start`; if `last` is given, only through components up to it in topological order."""
         order = self._order if last is not None else None
         found: Summaries = {start: Antichain([PathSummary.identity(self.depths[start])])}
         work = deque((start, summary) for summary in found[start])

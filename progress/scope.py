@@ -148,7 +148,8 @@ class ScopeTracker(Scope):
         return summaries, self._initial
 
     def set_external_summary(self, summaries: ScopeSummary, external: PortChanges) -> None:
-        """Also passes the surroundings of each child on to it; refuses a cycle through the outside that does not advance time."""
+        """Set the path summaries outside of this scope, and pass each child its surroundings. Refuses a cycle through the outside that does
+        not advance time."""
         self._check_external(summaries)
         self.set_outside(lambda: summaries, external)
 

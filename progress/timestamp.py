@@ -55,7 +55,7 @@ class Timestamp(_Fields):
 
     @staticmethod
     def of(epoch: int, counters: tuple[int, ...]) -> Timestamp:
-        """The same without checks, for times derived from valid ones.
+        """Make a timestamp without checks, for times derived from valid ones.
 
         >>> Timestamp.of(3, (1,)) == Timestamp(3, (1,))
         True

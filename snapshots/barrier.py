@@ -32,7 +32,7 @@ class Barrier(NamedTuple):
         return marshal.dumps(tuple(self))
 
     def turned_unaligned(self) -> Barrier:
-        """The same attempt, which from here on overtakes what is on the way."""
+        """This attempt's barrier, which from here on overtakes the batches on its way."""
         return self._replace(unaligned=True)
 
     @staticmethod

@@ -56,7 +56,7 @@ class FailureRate:
         self._quiet_s = 0.0
 
     def on_time(self, seconds: float) -> None:
-        """So much time without a failure."""
+        """``seconds`` passed without a failure."""
         self._quiet_s = min(self._quiet_s + seconds, _QUIET_MOST_S)
 
     def on_failure(self) -> None:

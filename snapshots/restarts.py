@@ -89,7 +89,7 @@ class Restarts:
         self._alike = 0
 
     def on_earlier(self, number: int) -> None:
-        """So many failures were survived before, outside: of coordinators before this one. They grow old like others."""
+        """``number`` failures were survived by coordinators before this one. They grow old like others."""
         self._earlier += number
         self._failed_at_s.extend([self._ran_s] * number)
 

@@ -196,7 +196,7 @@ def _by_call(manifest: Manifest, graph: Graph, asked: str | int) -> str:
 
 
 def _of_inputs(manifest: Manifest, graph: Graph) -> str:
-    """The same where vertices are the same, and get other streams."""
+    """Why the program differs although its vertices are those of the snapshot: some get other streams."""
     before, now = _routed(manifest.graph.get("edges", {})), _routed(graph["edges"])
     ends = {edge for edge in {*before, *now} if before.get(edge) != now.get(edge)}
     targets = [name for name in graph["vertices"] if any(re.search(f" -> {re.escape(name)}:\\d+( #\\d+)?$", edge) for edge in ends)]

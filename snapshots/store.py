@@ -344,7 +344,7 @@ class SnapshotStore:
         return next((one.why for one in standing if one.number == number), "it is not there")
 
     def _standing(self, numbers: Sequence[int]) -> Iterator[_Standing]:
-        """The same from the newest down, by what the manifests say.
+        """What their manifests say of snapshots, the newest first: the manifest of each that may be resumed from, the reason of each other.
 
         A run that resumes from an older snapshot makes those in between void: what they committed was rolled back. Each later
         manifest lists them (``notes["void"]``). Those that a newer one has retired, be that void or not, may be about to be deleted; those

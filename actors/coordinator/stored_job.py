@@ -30,7 +30,7 @@ from rayad.snapshots.store import StoreAwayError
 END_S = 30.0
 """How long a job that has failed waits for a commit that is under way; else it ends as if its process had died in it."""
 CANCELLED_S = 2.0
-"""The same of a job that is cancelled, whose driver does not wait for long."""
+"""How long a cancelled job waits for a commit that is under way: shorter, because its driver does not wait for long."""
 SURVIVED = "survived"
 """The note of a snapshot that tells how many failures there were before it."""
 _log = logging.getLogger(__name__)

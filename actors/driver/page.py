@@ -32,7 +32,7 @@ _THREADS = {PULSE: 1, "control": 1}
 LOOK_EVERY_S = 1.0
 """Seconds between two looks at the job while a browser is there."""
 GLANCE_EVERY_S = 5.0
-"""The same while none is: so the lines over time begin before somebody looks."""
+"""Seconds between two looks while no browser is there: the lines over time begin before somebody looks."""
 OPEN_S = ATTACH_S + 10.0
 """How long the actor may take to find the job and to listen."""
 PORT_MOST = 65535

@@ -140,7 +140,7 @@ class Isolated(Element):
         return joined(pieces), bad
 
     def _alone(self, one: Any, how: str, times: int) -> tuple[Any, list[Any]]:
-        """The same for one record, which has ended so many helpers."""
+        """Call the helper for one record that has already ended ``times`` helpers."""
         while times < ALONE_MAX:
             try:
                 return self._ask(one)

@@ -89,7 +89,7 @@ def _free_bytes(directory: str) -> int | None:
 
 
 def counts_from_outside(place: Workplace, activity: Activity | None) -> ReplicaReport:
-    """The same as far as another thread can see it while the loop is busy: what the loop is busy with, instead of what waits."""
+    """A replica's report made by another thread while the event loop is busy: it says what the loop is busy with, not what waits."""
     core = place.core
     waiting = [f"does not answer: its event loop is busy with {activity}" if activity is not None else "does not answer"]
     return replace(

@@ -264,7 +264,7 @@ class HostRescale:
             self.migration.on_marker((edge, self.place.replica_of[peer]))
 
     def on_feedback_marker(self, edge: int, source: int, payload: Any) -> None:
-        """The same for a feedback edge, when the marker's turn in the queue comes."""
+        """A marker of a feedback edge has reached the head of the feedback queue."""
         self.on_marker(edge, replica_name(self.place.edges[edge].source, source), payload)
 
     def takes(self, edge: int, peer: str, payload: Any) -> Any:

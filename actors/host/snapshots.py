@@ -212,8 +212,8 @@ class HostSnapshots:
         return False
 
     def takes_feedback(self, edge: int, source: int, time: Any, batch: Any) -> bool:
-        """The same for what came round a loop. A blocked item keeps waiting, with everything behind it, on disk if need be: a capture never
-        waits for a feedback."""
+        """Whether the snapshot takes what came round a loop: a barrier, or a batch of a blocked channel. A blocked batch waits with everything
+        behind it, on disk if need be, so that no capture ever waits for a feedback."""
         participant = self.participant
         assert participant is not None
         channel = (edge, source)

@@ -37,7 +37,7 @@ class SavedInputs:
 
     def __init__(self, begun: Manifest, keep: int) -> None:
         self.frames: dict[str, int] = {}
-        """So many frames of an input are in every snapshot that is kept."""
+        """By input: the number of frames that every kept snapshot covers."""
         self.epochs: dict[str, SavedEpochs] = {}
         """By input; replaced as a whole, so that other threads may look."""
         self._keep = keep

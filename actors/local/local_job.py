@@ -162,7 +162,7 @@ class LocalJob(Job):
         self._errors = {failure: error for failure, error in self._errors.items() if failure in told}
 
     def _happen(self, event: lead.Event) -> None:
-        """The same, and run a start or recovery that follows to its end."""
+        """Tell the leader of an event, and run a start or recovery that follows to its end."""
         self._tell(event)
         leader = self._leader.recovery
         while not self._leader.is_over and not self._leader.is_publishing and (leader.has_failed or not leader.is_running):

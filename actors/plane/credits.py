@@ -23,7 +23,7 @@ from rayad.progress import ConfigError, InternalError, ProtocolError
 
 
 class Grant(NamedTuple):
-    """So much was consumed, so the sender may send as much again; travels as one message: `window.on_credit(*grant)`."""
+    """What was consumed, and may therefore be sent again; travels as one message: `window.on_credit(*grant)`."""
 
     batches: int
     bytes: int

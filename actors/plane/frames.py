@@ -86,7 +86,7 @@ class Opens(Protocol):
         """The payload of the next frame."""
 
     def large(self, header: bytes, sealed: memoryview) -> memoryview:
-        """The same, in memory of its own."""
+        """The payload of the next frame, in memory of its own: for frames too large for the receive buffer."""
 
 
 class FrameParser:

@@ -38,7 +38,7 @@ class Sealer:
         return header + self._encrypt(nonce, frame[HEADER_BYTES:], header)
 
     def large(self, header: bytes, parts: Sequence[Buffer]) -> memoryview:
-        """The same, of a frame whose payload comes in parts."""
+        """Encrypt a frame whose payload comes in parts."""
         plain = parts[0] if len(parts) == 1 else b"".join(parts)
         nonce = _nonce(self._count)
         self._count += 1
@@ -70,7 +70,7 @@ class Opener:
         return payload
 
     def large(self, header: bytes, sealed: memoryview) -> memoryview:
-        """The same, in memory of its own."""
+        """Decrypt a frame into memory of its own: for frames too large for the receive buffer."""
         payload = self._allocate(len(sealed) - TAG_BYTES)
         try:
             self._decrypt_into(_nonce(self._count), sealed, header, payload)

@@ -39,7 +39,7 @@ _RECORDS = re.compile(r", \d+ records from .*?\)(?= at )")
 
 
 def sign_of(error: BaseException) -> str:
-    """The same text for errors of the user's code that are the same, in whatever replica and batch; empty for errors that may be transient.
+    """A text that two errors of the user's code share if they are one fault, in whatever replica and batch; empty if it may be transient.
 
     >>> try: raise_located("'price'[3] (a.py:7) failed in on_recv (input 0, 3 records from 1) at (2)", ValueError("bad"))
     ... except DataflowError as error: sign_of(error)

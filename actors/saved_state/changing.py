@@ -119,7 +119,8 @@ def _require_there(new: Sequence[str], now: Mapping[str, Any]) -> None:
 
 
 def _by_names(new: Sequence[str], gone: Sequence[str], before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """The same as a mapping: of what a snapshot lacks and may, and of what it has besides and may. Empty where that has been done."""
+    """``new`` and ``gone`` as a ``map_state`` mapping: an empty table for each new name that the snapshot lacks, None for each name that it
+    has and the program does not. Names that the snapshot has dealt with already are left out."""
     out: dict[str, Any] = {}
     for kind, prefix in (("vertices", ""), ("sinks", SINK)):
         out |= {prefix + name: {} for name in new if name in now[kind] and name not in before[kind]}

@@ -126,7 +126,7 @@ class InSchema(Element):
 
 @dataclass(slots=True)
 class EachInSchema(InSchema, PerRecord):
-    """The same of a step that calls a function for each record."""
+    """Fit to a schema what a step gives that calls a function for each record."""
 
     element: PerRecord
 

@@ -70,7 +70,7 @@ class OfFields(Element):
 
     @abstractmethod
     def of_rows(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The same for dicts, at least one."""
+        """Apply the projection to a batch of at least one dict."""
 
 
 class Where(OfFields):
@@ -102,8 +102,8 @@ class Where(OfFields):
 
 
 class Widen(Element):
-    """The same records in wider types, exactly; what streams that become one do. Records that are rows already stay as they are; with
-    ``fills`` they get None for each column that they lack, as columns get null.
+    """Widen the types of columns, without changing a value: how a union makes its streams alike. Rows stay as they are; with ``fills`` they
+    get None for each column that they lack, as columns get null.
 
     Raises DataflowError where the wider type does not hold a value: a large integer among floats.
     """

@@ -35,7 +35,7 @@ class Gatherer(ABC):
         """Take a batch in; gives the batches of this time that leave at once."""
 
     def add_rows(self, time: Timestamp, rows: Iterable[Any]) -> list[Any]:
-        """The same with records that are made as they are taken."""
+        """Add records that are made while they are iterated over."""
         return self.add(time, list(rows))
 
     @abstractmethod

@@ -83,7 +83,8 @@ class LastTimes(Element):
 
 
 class LargestTimes(Gatherer):
-    """The same of columns, over batches, where Arrow's largest time is Python's: key columns and the partials of a maximum."""
+    """Find the largest time of each key in columns: key columns and the partials of a maximum. Only for types of which Arrow's largest is
+    Python's."""
 
     def __init__(self, element: LastTimes) -> None:
         self._element = element
@@ -241,7 +242,7 @@ class KeysEnd(KeyedVertex):
 
 
 class KeysEndSendingAtEnd(KeysEnd, EndVertex):
-    """The same around a vertex that still sends when its input ends."""
+    """Let keys end in a vertex that still sends when its input ends."""
 
     def on_end(self, time: Timestamp) -> None:
         assert isinstance(self.inside, EndVertex)

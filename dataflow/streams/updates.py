@@ -125,7 +125,7 @@ def _around(graph: LogicalGraph, scope: int) -> set[int]:
 
 
 def require_records_behind(graph: LogicalGraph, feedback: Node) -> None:
-    """The same for what was written before the feedback was connected; it takes its input back where that is refused."""
+    """Check operators that were written before the feedback was connected; if one refuses updates, the feedback is disconnected again."""
     try:
         for node in graph.nodes[feedback.id :]:
             if TAKES in node.options:

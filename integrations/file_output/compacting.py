@@ -42,7 +42,7 @@ _KEY = "rayad.snapshots"
 
 
 class Rows(NamedTuple):
-    """So many rows of a snapshot, one behind the other in a file."""
+    """A run of rows in a file that came from one snapshot."""
 
     snapshot: int
     rows: int

@@ -43,7 +43,7 @@ class FileFormat(ABC):
 
     kind: ClassVar[str]
     chunk_rows: int
-    """So many records wait in memory before they are written."""
+    """Records that wait in memory before they are written."""
 
     @property
     @abstractmethod

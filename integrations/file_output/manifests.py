@@ -68,7 +68,7 @@ class CommittedFile(NamedTuple):
         return {name: value for name, value in self._asdict().items() if name not in defaults or value != defaults[name]}
 
     def in_entry(self, entry: int, shown_ms: int) -> CommittedFile:
-        """The same file, in an entry of Spark's log."""
+        """This file as it stands in an entry of Spark's log."""
         return self._replace(entry=entry, shown_ms=shown_ms)
 
 

@@ -83,7 +83,7 @@ def json_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def in_utc(kind: pa.DataType) -> pa.DataType:
-    """The same type with UTC for the zone of its moments: the text of one before 1900 in another zone has no seconds of its offset.
+    """``kind`` with UTC as time zone: in another zone, the text of a moment before 1900 lacks the seconds of its offset.
 
     >>> str(in_utc(pa.timestamp("us", "Europe/Berlin")))
     'timestamp[us, tz=UTC]'

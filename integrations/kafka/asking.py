@@ -61,7 +61,7 @@ class Asking:
         return edges(self._admin, self._source.topic, numbers, latest=latest)
 
     def edges_now(self, numbers: list[int], *, latest: bool) -> dict[int, int]:
-        """The same offsets, once they are known."""
+        """Offsets at the ends of partitions, by partition; waits for the broker's answers."""
         try:
             return {number: answer.result(ANSWER_S).offset for number, answer in self.edges(numbers, latest=latest).items()}
         except self._library.KafkaException as error:

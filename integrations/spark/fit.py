@@ -26,11 +26,11 @@ class SparkNeeds(NamedTuple):
     master_stays: bool = False
 
     def of_cpus_alone(self) -> SparkNeeds:
-        """The same needs without memory."""
+        """What is needed of CPUs alone."""
         return self._replace(memory_bytes=1)
 
     def of_memory_alone(self) -> SparkNeeds:
-        """The same needs without CPUs."""
+        """What is needed of memory alone."""
         return self._replace(cpus=0.0)
 
 

@@ -113,7 +113,7 @@ def networks_found(result: Any) -> dict[int, dict[str, str]]:
 
 
 def hours_expected(days: int) -> Hours:
-    """The same in plain Python."""
+    """What the result ``hours`` should be, computed in plain Python."""
     departures: Counter[tuple[str, int]] = Counter()
     late_min: Counter[tuple[str, int]] = Counter()
     for flight in every_flight(days):

@@ -77,7 +77,7 @@ class InOrder(Aggregator):
         return type(self), (self.by, self.value)
 
     def of(self, by: ValueSelector, value: ValueSelector) -> InOrder:
-        """The same of this order and these values."""
+        """A copy of this aggregator that orders by ``by`` and keeps ``value``."""
         return type(self)(by, value)
 
     def create(self, value: Any) -> Placed:

@@ -85,7 +85,7 @@ def nothing_held(kind: pa.DataType) -> Held:
 
 
 def grown(array: Held, size: int, neutral: Any) -> Held:
-    """The same, with what is neutral behind it up to ``size``."""
+    """Extend ``array`` to ``size`` entries with the neutral value."""
     if isinstance(array, Lists):
         return array.grown(size)
     out = np.full(size, neutral, dtype=array.dtype)

@@ -92,7 +92,7 @@ class Lists:
         self._items = tuple(items)
 
     def grown(self, size: int) -> Lists:
-        """The same with empty lists behind them, up to ``size``."""
+        """These lists, followed by empty ones up to ``size`` lists."""
         more = np.zeros(size - len(self), np.int64)
         return Lists(self._items, np.append(self._starts, more), np.append(self.lengths, more))
 

@@ -43,7 +43,7 @@ class Exact:
         return _rounded(Fraction(self.count * self.squares - self.total * self.total, self.count * (self.count - ddof)))
 
     def moments(self) -> Moments:
-        """The same in floats."""
+        """Count, mean and sum of squared deviations, in floats."""
         mean, rest = Fraction(self.total, self.count), Fraction(self.count * self.squares - self.total * self.total, self.count)
         return Moments(self.count, _rounded(mean), _rounded(rest))
 

@@ -52,7 +52,7 @@ class Numbered:
         return Numbered(self.start, self.count, batch)
 
     def split(self, rows: int) -> list[Numbered]:
-        """The same in pieces of at most ``rows`` records each, as long as nothing has been done with them.
+        """Cut into pieces of at most ``rows`` records each. Only before any record of it was used.
 
         >>> [(piece.start, piece.count, piece.batch) for piece in Numbered(5, 3, ["a", "b", "c"]).split(2)]
         [(5, 2, ['a', 'b']), (7, 1, ['c'])]

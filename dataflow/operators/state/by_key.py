@@ -243,7 +243,7 @@ class GrowingSet(RowForm):
 
 
 class KeyedSets(KeyedDict):
-    """The same of keys that come and go: ``{key: {something: None, ...}}``. To other replicas they go as pairs.
+    """Ordered sets by key, ``{key: {element: None, ...}}``, whose keys come and go. They move to other replicas as pairs.
 
     >>> seen = KeyedSets()
     >>> seen.add([("a", 1), ("a", 2), ("b", 1)]); seen.drop(["a"])

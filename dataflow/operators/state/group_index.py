@@ -20,9 +20,9 @@ from rayad.dataflow.records.batches import keyed_columns
 from rayad.dataflow.records.key_hashing import groups_of_hashes, hash_columns, hash_keys
 
 SLICE_KEYS = 1 << 12
-"""So many keys are hashed and put into their groups between two activations: one to three milliseconds, as they are simple or not."""
+"""Keys that are hashed and put into their groups between two activations: one to three milliseconds, by how simple they are."""
 SLICE_ROWS = 1 << 13
-"""The same of rows in columns."""
+"""Rows in columns that are hashed and put into their groups between two activations."""
 
 Groups = npt.NDArray[np.uint16]
 Chosen = npt.NDArray[np.bool_]

@@ -53,7 +53,7 @@ class KnownGroups:
         return out
 
     def _out_of_lists(self, parts: list[list[Any]], groups: frozenset[int]) -> list[Any]:
-        """The same for a list of such lists, which become one list, or none where nothing is left."""
+        """Keep of a list of lists what is in ``groups``: one list, or none if nothing is left."""
         if not parts:
             return []
         together = parts[0] if id(parts[0]) in self._lists else list(parts[0])  # what came is not ours to change

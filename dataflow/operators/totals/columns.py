@@ -207,7 +207,7 @@ class ColumnTotals:
         return pa.RecordBatch.from_arrays([*columns, *totals], schema=self.schema)
 
     def with_schema(self, schema: pa.Schema) -> ColumnTotals:
-        """The same totals in types that hold them all (``column_schemas.common_schema``).
+        """These totals in the types of ``schema``, which hold all of them.
 
         Raises NotColumns where Arrow does not have the keys.
         """

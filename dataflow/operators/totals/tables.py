@@ -278,7 +278,7 @@ class TellUpdates(Element):
 
 
 class _TimesTold(Gatherer):
-    """The same, once for each time."""
+    """Gather each time once."""
 
     def __init__(self) -> None:
         self._times: dict[Timestamp, None] = {}

@@ -77,7 +77,7 @@ class PlaceRecords(Element):
 
 @dataclass(slots=True)
 class PlaceRows(PlaceRecords):
-    """The same, always as rows: for a vertex that has no columns."""
+    """Place records and always give rows: for a vertex that has no columns."""
 
     def apply(self, batch: Any) -> Any:
         return self.rows(batch)
@@ -154,7 +154,8 @@ class LateRecords(KeyedVertex):
 
 
 class LateSessionRecords(LateRecords):
-    """The same of sessions: a record is in time, too, if others of its time, or an open session, connect it with what is not over."""
+    """Late records of session windows. A record is also in time if records of its epoch, or an open session, link it to a session that is
+    not over."""
 
     def __init__(self, windows: Session, delays: tuple[Any, ...]) -> None:
         super().__init__(windows, delays)

@@ -89,7 +89,7 @@ class OpenWindows(RowForm):
         return [(key, window, result(accumulator)) for key, window, accumulator in self.ended(mark)]
 
     def ended(self, mark: Any) -> list[tuple[Any, Window, Any]]:
-        """The same with accumulators."""
+        """Remove the windows that end by ``mark`` and give their keys and accumulators, in the order of their ends."""
         done = sorted(window for window in self.open if mark is None or window.end <= mark)
         out = [(key, window, accumulator) for window in done for key, accumulator in self.open.pop(window).items()]
         for key in list(self.sessions):
