@@ -212,8 +212,10 @@ class HostSnapshots:
         return False
 
     def takes_feedback(self, edge: int, source: int, time: Any, batch: Any) -> bool:
-        """Whether the snapshot takes what came round a loop: a barrier, or a batch of a blocked channel. A blocked batch waits with all that is
-        behind it, on disk if need be, so that no capture ever waits for a feedback."""
+        """Whether the snapshot takes what came round a loop: a barrier, or a batch of a blocked channel.
+
+        A blocked batch waits, on disk if need be, and so does what is behind it: no capture ever waits for a feedback.
+        """
         participant = self.participant
         assert participant is not None
         channel = (edge, source)
