@@ -51,14 +51,15 @@ class _SplitWords:
 
 
 def split_words(column: str, into: str = "word", *, keep: Sequence[str] = ()) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """A row for each word of a column of strings, as ``str.split()`` cuts them; null has no words.
+    """Make a function for ``map_batches`` that gives one row for each word of a column of strings, split as by ``str.split()``; null has
+    no words.
 
     Args:
         column: the strings.
         into: name of the column of words.
         keep: columns that are repeated for each word of their row.
 
-    Raises DataflowError, in the job, where a column is missing or holds no strings.
+    The function raises DataflowError, in the job, if a column is missing or holds no strings.
     """
     return _SplitWords(column, into, tuple(keep))
 

@@ -21,11 +21,11 @@ class Asked(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """What Ray reserves for each replica of a vertex; None: as the run says for all (``RunConfig.cpus_per_replica``), or nothing.
+    """What Ray reserves for each replica of a vertex. None: the default of the run (``RunConfig.cpus_per_replica``), or nothing.
 
     Args:
-        num_cpus, num_gpus: may be parts of one.
-        memory: in bytes; Ray reserves it, and limits nothing.
+        num_cpus, num_gpus: may be fractions.
+        memory: in bytes; reserved, not enforced.
         resources: custom ones by name, as nodes are started with (``ray start --resources``).
     """
 
@@ -52,7 +52,7 @@ class Resources:
         object.__setattr__(self, "resources", custom)
 
     def over(self, other: Resources | None) -> Resources:
-        """These, and what they leave open as ``other`` says."""
+        """These resources, with those of ``other`` wherever a field is None."""
         if other is None:
             return self
         plain = {name: getattr(self if getattr(self, name) is not None else other, name) for name in _NAMES}

@@ -71,21 +71,21 @@ class SinkWriter(ABC):
 
     @abstractmethod
     def write(self, time: Timestamp, batch: Any) -> None:
-        """Take records of ``time``: a list of Python objects or a ``pyarrow.RecordBatch``."""
+        """Accept records of ``time``: a list of Python objects or a ``pyarrow.RecordBatch``."""
 
     @abstractmethod
     def stage(self) -> Any:
-        """Flush; give a picklable description of (or the data) written since the last call.
+        """Flush, and return a picklable description of (or the data) written since the last call.
 
-        Called with every snapshot and at the end, so it must be cheap when nothing was written; the replica waits for it. What it
-        describes (files, say) must survive the replica, until it is published or the sink is told to abort. The value itself must not
-        be changed afterwards: it is pickled later.
+        Called with every snapshot and at the end, so it must be cheap when nothing was written: the replica waits for it. What it
+        describes, such as files, must survive the replica until it is published or the sink is aborted. The returned value must not be
+        changed afterwards: it is pickled later.
         """
 
     def kept_bytes(self) -> int:
-        """About how much memory what was written since the last ``stage()`` takes; 0 where it is in files, or is little.
+        """About how many bytes of memory hold what was written since the last ``stage()``; 0 if it is in files, or small.
 
-        Where a run keeps snapshots, a writer that keeps much is asked to ``stage()`` early. The values wait on disk, and ``commit`` gets
+        In a run that keeps snapshots, a writer that holds much is asked to ``stage()`` early. The values wait on disk, and ``commit`` gets
         them with the others of their snapshot.
         """
         return 0
@@ -93,12 +93,12 @@ class SinkWriter(ABC):
     def abort(self) -> None:
         """The replica ends early: remove what was written since the last ``stage()``. Called at most once; must not raise.
 
-        What ``stage()`` gave may belong to a complete snapshot: leave it to :meth:`Sink.abort` and :meth:`Sink.result`.
+        What ``stage()`` returned may belong to a complete snapshot: leave it to :meth:`Sink.abort` and :meth:`Sink.result`.
         """
 
 
 class Sink(ABC):
-    """A place for results. Instances are pickled to the replicas and to the coordinator."""
+    """A destination for results. Instances are pickled to the replicas and to the coordinator."""
 
     commits: bool = False
     """Whether results are shown with each snapshot, by :meth:`commit`; otherwise at the end, by :meth:`publish`."""
@@ -108,12 +108,12 @@ class Sink(ABC):
     for dead: raise an error, and change nothing."""
 
     def is_same_place(self, other: Sink) -> bool:
-        """Whether two sinks of one program would write over each other, so that the second one is refused when the program is written."""
+        """Tell whether two sinks of one program would overwrite each other; the second one is then refused when the program is written."""
         return False
 
     def check(self) -> None:
-        """A job starts afresh: raise ConfigError if the output cannot be written there. Not called when a job resumes from a
-        snapshot. May be repeated."""
+        """Raise ConfigError if the output cannot be written. Called when a job starts afresh, not when it resumes. May be called
+        repeatedly."""
 
     state_version: ClassVar[int] = 1
     """The version of ``stage()``, kept with snapshots beside the class's name: raise it when what was staged before cannot be published."""
@@ -124,45 +124,48 @@ class Sink(ABC):
 
     @abstractmethod
     def publish(self, staged: Sequence[Any]) -> Any:
-        """Make everything in ``staged`` visible at once; runs in the coordinator; must be idempotent. Gives a picklable receipt.
+        """Make everything in ``staged`` visible at once, and return a picklable receipt. Runs in the coordinator; must be idempotent.
 
-        ``staged``: every value that a writer staged, of all snapshots since the beginning and of the end, in order of the snapshots. It is
-        read from the store, a file at a time, whenever it is looked through: a sink that keeps no value needs the memory of one.
+        ``staged`` iterates over every value that a writer staged, of all snapshots and of the end, in the order of the snapshots. It is
+        read from the store, one file at a time, whenever it is iterated over, so a sink that keeps no value needs memory for one only.
         """
 
     def commit(self, snapshot: int, staged: Sequence[Any]) -> Any:
-        """Snapshot number ``snapshot`` is complete: add what it staged to what is visible, in one step.
+        """Snapshot number ``snapshot`` is complete: make what it staged visible, in one step, and return a picklable receipt for all
+        output so far.
 
-        ``staged`` is read as in :meth:`publish`; an error of the store comes out of looking through it: a transaction that is open then has
-        to be rolled back. Gives a picklable receipt that covers all output so far. Called again with the same values after a crash: nothing
-        may be there twice then. Only with ``commits``.
+        ``staged`` is read as in :meth:`publish`; iterating over it may raise errors of the store, after which an open transaction must be
+        rolled back. It may be called again with the same values after a crash, and nothing may then appear twice. Only for sinks with
+        ``commits``.
         """
         raise DataflowError(f"{type(self).__name__} has commits = True and no method commit(snapshot, staged)")
 
     def identity(self) -> str | None:
-        """What another run needs to know to continue the same output (a job's id in file names, say); None: nothing."""
+        """Return what another run must know to continue the same output (such as a job id in file names), or None."""
         return None
 
     def adopt(self, identity: str) -> None:
-        """This run continues the output of the run whose ``identity()`` this was. Called in the coordinator before ``roll_back``; the
-        copies that the replicas get are made afterwards."""
+        """Continue the output of the run that returned this ``identity()``. Called in the coordinator before ``roll_back``; the
+        replicas' copies are made afterwards."""
 
     def roll_back(self, last: int, first_new: int) -> None:
-        """The job resumes from snapshot ``last``: remove what later ones committed, or began to. ``commit(last, ...)`` follows at once.
+        """The job resumes from snapshot ``last``: remove what later snapshots committed or began to commit. ``commit(last, ...)``
+        follows at once.
 
-        Snapshots to come have numbers from ``first_new`` on. Those above ``last`` and below ``first_new`` are void: whoever still
-        tries to commit one (a coordinator that was taken for dead) should be refused. Only with ``commits``.
+        New snapshots have numbers from ``first_new`` on. Snapshots above ``last`` and below ``first_new`` are void: refuse whoever still
+        tries to commit one, such as a coordinator that was wrongly taken for dead. Only for sinks with ``commits``.
         """
 
     def abort(self) -> None:
         """The job failed or was cancelled: remove everything that is not visible. Must not raise.
 
-        Not called for a run that keeps snapshots: the job can be resumed, and a snapshot may name what is staged.
+        Not called for a run that keeps snapshots, because the job can be resumed and a snapshot may refer to what is staged.
         """
 
     def result(self, receipt: Any) -> Any:
-        """The job is complete: turn the last receipt into what ``result[name]`` gives. On the driver, whose copy has adopted nothing.
+        """The job is complete: turn the last receipt into the value of ``result[name]``. Runs on the driver, whose copy has adopted
+        nothing.
 
-        Nothing that is staged is needed any more.
+        Staged data is no longer needed.
         """
         return receipt

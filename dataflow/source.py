@@ -34,27 +34,27 @@ class SourcePart(ABC):
 
     @abstractmethod
     def next_batch(self) -> SourceBatch | None:
-        """The next records; an empty list when none are there *yet*; ``None`` when the part is exhausted.
+        """Return the next records; an empty batch if there are none *yet*; ``None`` if the part is exhausted.
 
-        Epochs must not go back within one part. Must not block for longer than a few milliseconds when nothing is there.
+        Epochs must not decrease within a part. Must not block for longer than a few milliseconds when there is nothing.
         """
 
     def epoch_floor(self) -> int:
-        """No later batch of this part will be of an epoch below this. Override it where epochs advance without data."""
+        """The lowest epoch that a later batch of this part can have. Override it where epochs advance without data."""
         return 0
 
     @abstractmethod
     def offset(self) -> Any:
-        """Where reading would resume: a small picklable value for ``Source.build_part(part, resume=...)``.
+        """Return where reading would resume: a small picklable value for ``Source.build_part(part, resume=...)``.
 
         Called between batches: before the first, after any, and after the last. A part that is built from it gives exactly the batches that
         this one has not yet given: the same epochs, the same records, cut in the same way. The value must not be changed afterwards.
         """
 
     def backlog(self) -> int | None:
-        """About how many records wait outside to be read; None: unknown. It need not be fast: it is called every few seconds.
+        """About how many records wait to be read; None: unknown. Called every few seconds, so it need not be fast.
 
-        It shows the autoscaler the rate of arrival where records arrive faster than they are read.
+        It tells the autoscaler the rate of arrival when records arrive faster than they are read.
         """
         return None
 
@@ -63,12 +63,12 @@ class SourcePart(ABC):
 
 
 class Source(ABC):
-    """Something that can be read in partitions. Instances are pickled to the replicas.
+    """An input that is read in parts. Instances are pickled to the replicas.
 
-    Replicas of a source read *their parts one after another, in the order of list_parts*, unless ``interleave`` is true; then they
-    take a batch from each part in turn, lowest epoch first (endless parts need this).
+    A replica reads *its parts one after another, in the order of list_parts*, unless ``interleave`` is true: then it takes a batch of each
+    part in turn, lowest epoch first, which endless parts need.
 
-    A source that has an attribute ``schema``, a ``pyarrow.Schema``, gives RecordBatches of these columns and types: ``Stream.schema``.
+    A source with an attribute ``schema``, a ``pyarrow.Schema``, gives RecordBatches of these columns and types: see ``Stream.schema``.
     """
 
     interleave: bool = False
@@ -86,23 +86,23 @@ class Source(ABC):
 
     @abstractmethod
     def list_parts(self) -> Sequence[Any]:
-        """Small picklable descriptions of the parts. Runs on the driver when the job starts, once for each run."""
+        """Return small picklable descriptions of the parts. Called on the driver when the job starts, once for each run."""
 
     @abstractmethod
     def build_part(self, part: Any, resume: Any | None) -> SourcePart:
-        """Open ``part`` in a replica; at its start, or where ``offset()`` stood when ``resume`` was taken."""
+        """Open ``part`` in a replica: at its start, or at ``resume``, a value that its ``offset()`` returned."""
 
     def fingerprint(self, parts: Sequence[Any]) -> dict[str, Any] | None:
-        """What the parts consist of, and each setting that changes what an offset means, as plain JSON; None: unknown.
+        """Return what the parts consist of, and each setting that changes the meaning of an offset, as plain JSON; None: unknown.
 
-        Runs on the driver, after ``list_parts`` gave ``parts``, for a job that keeps snapshots. Values are numbers, texts, or dicts by
+        Called on the driver with ``parts`` from ``list_parts``, for a job that keeps snapshots. Values are numbers, texts, or dicts by
         name, such as ``{"epoch": "day", "files": {"/in/a.csv": "120 bytes, changed ..."}}``; a refused resume names those that differ.
         """
         return None
 
     def check_run(self, config: Any, runtime: str) -> None:
-        """Raise ConfigError where a run with this RunConfig, on this runtime, cannot read the source. Called on the driver, before anything
-        is started."""
+        """Raise ConfigError if a run with this RunConfig, on this runtime, cannot read the source. Called on the driver, before anything
+        starts."""
         if not self.replays and config.keeps_snapshots:
             raise ConfigError(
                 f"{type(self).__name__} cannot be read again from an offset (replays = False), so a job that resumes from a snapshot would "
@@ -112,15 +112,16 @@ class Source(ABC):
             )
 
     def job_started(self, job: Any, config: Any) -> None:
-        """On the driver: a job that reads this has been submitted; its handle, and its RunConfig. What is raised here ends the job.
+        """Called on the driver with the job's handle and RunConfig when a job that reads this source has been submitted. Must return
+        soon.
 
-        For sources that have something of their own for as long as a job may read them. It must return soon.
+        For sources that hold something for as long as a job may read them. Raising an error ends the job.
         """
 
     def job_ended(self) -> None:
-        """On the driver: such a job has ended, in whichever way; once for each that was started.
+        """Called on the driver when a job that was started has ended, in whichever way; once for each.
 
-        It runs in whichever thread notices the end, must return soon, and waits for nothing.
+        It runs in whichever thread notices the end, must return soon, and must not wait.
         """
 
 

@@ -120,72 +120,74 @@ class Vertex:
         """Called once in the replica before anything else; ``self.replica`` and ``self.parallelism`` are known."""
 
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
-        """Records arrived on input port ``edge``: a list of Python objects or a RecordBatch, all of ``time``."""
+        """Called when records arrive on input port ``edge``: a list of Python objects or a RecordBatch, all of ``time``."""
         raise NotImplementedError(f"{type(self).__name__} has inputs but no on_recv(self, edge, batch, time)")
 
     def on_notify(self, time: Timestamp) -> None:
-        """Everything that could result in ``time`` here is done."""
+        """Called when ``time`` is complete: nothing that could result in it here is left anywhere."""
         raise NotImplementedError(f"{type(self).__name__} asked for a notification but has no on_notify(self, time)")
 
     def on_park(self, batch: Any) -> Any:
-        """For a vertex that takes times in order (:attr:`in_order`): a batch must wait; gives what to keep in its place, by default itself.
+        """Called when a batch must wait, in a vertex that takes times in order (:attr:`in_order`). Returns what to keep instead;
+        default: the batch.
 
-        :meth:`on_recv` gets what is kept when its time comes; snapshots before that pickle it.
+        :meth:`on_recv` gets what was kept when its time comes. Snapshots before that pickle it.
         """
         return batch
 
     def checkpoint(self) -> Any:
-        """The state, picklable; the default is everything in ``__dict__``.
+        """Return the state, picklable; default: everything in ``__dict__``.
 
         It is pickled before anything else happens to the vertex, so it may refer to objects that change later. Large state is pickled in a
-        forked copy of the process: what ``checkpoint`` itself changes is not kept, and it must not talk to other processes; see
+        forked copy of the process: changes that ``checkpoint`` itself makes are lost, and it must not talk to other processes; see
         :attr:`checkpoint_inline`.
         """
         return {k: v for k, v in self.__dict__.items() if k != "_context"}
 
     def restore(self, state: Any) -> None:
-        """Take back what :meth:`checkpoint` gave, in a new vertex, after :meth:`setup`."""
+        """Restore what :meth:`checkpoint` returned, in a new vertex, after :meth:`setup`."""
         self.__dict__.update(state)
 
     def take_changes(self) -> Callable[[], Any] | None:
-        """For incremental snapshots: the changes since the last call, or None when they are not known (then all state is written).
+        """For incremental snapshots: return a function that gives the changes since the last call, or None if they are unknown, so that
+        all state is written.
 
-        Called at each snapshot, in the replica. The function that it gives is called once or never, before anything else happens to the
-        vertex, perhaps in a forked copy of the process; it gives picklable changes for :meth:`restore_changes`.
+        Called at each snapshot, in the replica. The returned function is called at most once, before anything else happens to the vertex,
+        perhaps in a forked copy of the process. It returns picklable changes for :meth:`restore_changes`.
         """
         return None
 
     def restore_changes(self, changes: Any) -> None:
-        """Apply what the function of :meth:`take_changes` gave to the state before it."""
+        """Apply changes, as the function of :meth:`take_changes` returned them, to the state before them."""
         raise NotImplementedError(f"{type(self).__name__} has take_changes() but no restore_changes(self, changes)")
 
     def give(self, groups: frozenset[int]) -> Any:
-        """For rescaling: remove the state of these key-groups, with what waits for notifications, and give it, picklable.
+        """For rescaling: remove the state of these key-groups, with what waits for notifications, and return it, picklable; None if
+        there is nothing.
 
-        Called in the replica between two activations, with groups whose owner is changing; the group of a key is
-        ``rd.key_group(key, self.key_groups)``. None: there is nothing. Afterwards a notification that was asked for may come for a time at
-        which nothing is left here: do nothing then. The next snapshot must be a whole one (:meth:`take_changes` gives None).
+        Called in the replica between two activations, for groups that change their owner; the group of a key is ``rd.key_group(key,
+        self.key_groups)``. A notification that was asked for may still come for a time at which nothing is left here: do nothing then. The
+        next snapshot must be a full one (:meth:`take_changes` returns None).
         """
         raise NotImplementedError(f"{type(self).__name__} has no give(self, groups): its replicas cannot be added or removed while it runs")
 
     def take(self, state: Any) -> None:
-        """For rescaling: merge what :meth:`give` gave at another replica of this vertex into the state, between two activations.
+        """For rescaling: merge what :meth:`give` returned at another replica of this vertex into the state, between two activations.
 
-        Ask with :meth:`notify_at` for each time for which something of it waits; sending is not allowed. The next snapshot
-        must be a whole one.
+        Call :meth:`notify_at` for each time at which part of it waits; sending is not allowed. The next snapshot must be a full one.
         """
         raise NotImplementedError(f"{type(self).__name__} has give(self, groups) but no take(self, state)")
 
     def index_for_giving(self) -> Iterator[None] | None:
-        """For rescaling: a generator that prepares :meth:`give`, run between activations.
+        """For rescaling: return a generator that prepares :meth:`give` between activations, or None if there is nothing to prepare.
 
-        Each ``next`` is one slice of at most some milliseconds; batches arrive between slices. None: there is nothing to prepare. After the
-        last ``give`` of a change :meth:`gave` is called.
+        Each ``next`` should take at most some milliseconds; batches arrive in between. :meth:`gave` is called after the last ``give`` of a
+        change.
         """
         return None
 
     def gave(self) -> None:
-        """For rescaling: the change that :meth:`index_for_giving` was called for is over, done or not."""
+        """For rescaling: the change for which :meth:`index_for_giving` was called is over, whether it succeeded or not."""
 
     def close(self) -> None:
         """Called once at the end, also after an error."""
@@ -204,7 +206,7 @@ class Vertex:
         self._require().notify_at(time, time if capability is SAME else capability)
 
     def now(self) -> dt.datetime:
-        """The moment, in UTC, by the clock of this machine; where the local runtime was given ``clock=``, its seconds count from 1970.
+        """The current moment in UTC, by the clock of this machine; with ``clock=`` in the local runtime, its seconds since 1970.
 
         What depends on it is not repeatable: after a failure the moment is another one.
         """
@@ -243,19 +245,20 @@ def begin(vertex: Vertex, context: VertexContext) -> None:
 
 
 class EndVertex(Vertex):
-    """A vertex that still sends when its input ends: it keeps a capability at its input frontier.
+    """A vertex that may still send when its input ends, because it keeps a capability at its input frontier.
 
-    The runtime moves the capability with the frontier, so downstream is not held back. When no input can come any more it calls
-    :meth:`on_end` once, at the latest epoch that an input upstream of it has reached, whatever the order of arrival
-    (decision 046). Not allowed inside loops, where it would keep the loop alive.
+    The runtime moves the capability along with the frontier, so downstream is not held back. When no more input can come it calls
+    :meth:`on_end` once, at the latest epoch that an input upstream has reached, whatever the order of arrival (decision 046). Not allowed
+    inside loops, where it would keep the loop alive.
     """
 
     def on_advance(self, time: Timestamp) -> None:
-        """The input frontier moves beyond ``time``, the earliest one at which this vertex may still send: here is the last opportunity.
+        """Called when the input frontier moves beyond ``time``, the earliest time at which this vertex may still send: the last
+        opportunity to send there.
 
-        Which times these are depends on timing, but each time that is complete has one at it or before it. By default nothing is done.
+        Which times are passed depends on timing, but every completed time has one at or before it. The default does nothing.
         """
 
     def on_end(self, time: Timestamp) -> None:
-        """Input has ended; sending at ``time`` is allowed."""
+        """Called once when the input has ended. Sending at ``time`` is allowed."""
         raise NotImplementedError

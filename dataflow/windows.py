@@ -260,10 +260,10 @@ def given(start: Any, end: Any) -> Given:
 
 @explained
 def between(lower: Any, upper: Any) -> Between:
-    """For ``join(within=...)``: a right record's event time less the left one's is at least ``lower`` and at most ``upper``.
+    """Bounds for ``join(within=...)``: the right record's event time minus the left one's is at least ``lower`` and at most ``upper``.
 
-    Both are in the unit of the event times, or both timedeltas; they may be negative, and equal. A float counts as the decimal that was
-    written.
+    Both are numbers in the unit of the event times, or both timedeltas; they may be negative, and equal. A float counts as the decimal that
+    was written.
     """
     low, high = plain_length(lower), plain_length(upper)
     if low is None or high is None:

@@ -33,7 +33,8 @@ Arrived = tuple[Any, ...]
 
 
 class Process(ABC):
-    """What happens to the records of a key. A replica makes one object for all its keys: what belongs to a key is ``context.state``.
+    """Event-driven processing per key, with state and timers. A replica makes one object for all of its keys: what belongs to a key is
+    ``context.state``.
 
     >>> class Silence(Process):
     ...     'Tells when a key has been silent for ten minutes.'
@@ -52,25 +53,26 @@ class Process(ABC):
 
     @abstractmethod
     def on_record(self, key: Any, record: Any, context: ProcessContext) -> None:
-        """A record of the stream."""
+        """Called for each record of the stream."""
 
     def on_other(self, key: Any, record: Any, context: ProcessContext) -> None:
-        """A record of the other stream, where there is one."""
+        """Called for each record of the other stream, if there is one."""
         raise NotImplementedError(f"{type(self).__name__} has another stream but no on_other(self, key, record, context)")
 
     def on_timer(self, key: Any, context: ProcessContext) -> None:
-        """The watermark has passed a timer of the key: every record of its moment that is in time has come. ``context.time`` is it."""
+        """Called when the watermark has passed a timer of the key: all records up to it that are in time have come. ``context.time`` is
+        the timer."""
         raise NotImplementedError(f"{type(self).__name__} sets timers but has no on_timer(self, key, context)")
 
 
 class ProcessContext:
-    """What a :class:`Process` is called with, of one key.
+    """The key's state, the time, and the means to emit and set timers, as a :class:`Process` is called with.
 
     Attributes:
-        state: anything that can be pickled; None at first, and None forgets it.
+        state: anything that can be pickled; None at first, and setting None forgets the key.
         time: the event time of the record, or the moment of the timer.
-        is_late: whether the record lies before the watermark of the epochs before its own.
-        is_end: whether the input has ended, so that all timers fire that are left; those that are set then never do.
+        is_late: whether the record is before the watermark of the epochs before its own.
+        is_end: whether the input has ended: all timers that are left fire, and new ones never will.
     """
 
     __slots__ = ("_key", "_out", "is_end", "is_late", "state", "time", "timers")
@@ -90,8 +92,11 @@ class ProcessContext:
         self._out.append((self._key, copy.deepcopy(value) if value is self.state else value))  # the state may go on changing in place
 
     def set_timer(self, moment: Any) -> None:
-        """Ask for ``on_timer`` when the watermark has passed ``moment``, once for each moment. One that it has passed already fires at
-        once, in its order. Raises DataflowError for what is no moment, and in ``on_timer`` for one that is not later than its own."""
+        """Ask for ``on_timer`` when the watermark has passed ``moment``; the same moment is set once only.
+
+        A moment that the watermark has already passed fires at once, in its order. Raises DataflowError for a value that is not a moment,
+        and in ``on_timer`` for a moment that is not later than the current one.
+        """
         moment = event_time(moment, f"a timer of {show(self._key, 60)}")
         compared(moment, self.time)  # says what does not go together
         at = bisect_left(self.timers, moment)
@@ -101,7 +106,7 @@ class ProcessContext:
             self.timers.insert(at, moment)
 
     def clear_timer(self, moment: Any) -> None:
-        """Take a timer back; nothing happens if there is none."""
+        """Cancel a timer; nothing happens if it is not set."""
         moment = event_time(moment, f"a timer of {show(self._key, 60)}")
         if moment in self.timers:
             self.timers.remove(moment)

@@ -38,7 +38,7 @@ ENDED = 1
 
 @dataclass(frozen=True, slots=True)
 class Ttl:
-    """How long state is kept, by event time: that of a key after the last record of the key, or each record after itself.
+    """How long state is kept, by event time: a key after its last record, or each record after its own event time.
 
     Args:
         after: a number or timedelta of at least 0, in the unit of the event times.

@@ -152,11 +152,11 @@ def require_distinct(schema: pa.Schema, what: str) -> None:
 
 
 def to_record_batch(rows: Any, schema: pa.Schema | None = None) -> pa.RecordBatch:
-    """Records as one columnar batch: dicts by name, ``(key, value)`` pairs as columns ``key`` and ``value``, other tuples as ``c0 c1
-    ..``, anything else as one column ``value``. With ``schema`` in its columns and types, tuples by position.
+    """Convert records to one RecordBatch.
 
-    Nothing is rounded, cut or left out on the way (see ``records.exact``): raises DataflowError where the rows do not fit one
-    schema, or not ``schema``.
+    Dicts become columns by name, ``(key, value)`` pairs the columns ``key`` and ``value``, other tuples ``c0 c1 ..``, anything else one
+    column ``value``. With ``schema`` the columns and types are those, and tuples go by position. No value is rounded, cut or left out (see
+    ``records.exact``): raises DataflowError if the rows do not fit one schema, or not ``schema``.
 
     >>> to_record_batch([{"a": 1}, {"a": None}]).schema.names
     ['a']

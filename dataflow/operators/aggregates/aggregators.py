@@ -72,22 +72,23 @@ class Aggregator(ABC):
 
     @abstractmethod
     def create(self, value: Any) -> Any:
-        """The accumulator of one value."""
+        """Return the accumulator of one value."""
 
     def add(self, accumulator: Any, value: Any) -> Any:
-        """The accumulator with one value more; may change and return ``accumulator``."""
+        """Return the accumulator with one more value. May change and return ``accumulator``."""
         return self.merge(accumulator, self.create(value))
 
     @abstractmethod
     def merge(self, left: Any, right: Any) -> Any:
-        """The accumulator of both; may change and return ``left`` (never ``right``)."""
+        """Return the accumulator of both. May change and return ``left``, never ``right``."""
 
     def result(self, accumulator: Any) -> Any:
-        """What is emitted; must not change the accumulator."""
+        """Return what is emitted for an accumulator, which must not be changed."""
         return accumulator
 
     def emitted(self, accumulator: Any) -> Any:
-        """:meth:`result`, as a value that later merges do not change: a copy if it is a container, which may hold the accumulator."""
+        """Return :meth:`result` as a value that later merges do not change: a copy if it is a container, which may be the accumulator
+        itself."""
         out = self.result(accumulator)
         return out if type(out) in _PLAIN else copy.deepcopy(out)
 
@@ -119,12 +120,12 @@ class Aggregator(ABC):
     of them. A subclass that does not say it has one column ``value``."""
 
     def opened(self, values: list[Any]) -> list[list[Any]]:
-        """Accumulators as these columns."""
+        """Split accumulators into the columns that ``columns`` names."""
         width = len(self.state_columns)
         return [values] if width == 1 else [list(part) for part in zip(*values, strict=True)] or [[] for _ in range(width)]
 
     def closed(self, columns: Sequence[Sequence[Any]]) -> list[Any]:
-        """The inverse of :meth:`opened`."""
+        """Join columns into accumulators: the inverse of :meth:`opened`."""
         return list(columns[0]) if len(columns) == 1 else list(zip(*columns, strict=True))
 
     # -- when the program is written ------------------------------------------------
@@ -132,7 +133,7 @@ class Aggregator(ABC):
     """Whether :meth:`refusal` may run it: a built-in, which calls no function of the user."""
 
     def refusal(self, values: Sequence[Any]) -> str | None:
-        """What it says of values like these; None where it takes them, or is not to be tried."""
+        """Say why values like these are refused; None if they are accepted, or cannot be tried."""
         if not self.is_tried or not values:
             return None
         try:
@@ -153,13 +154,16 @@ class Aggregator(ABC):
     Empty: rows only, as for each subclass that does not say it itself."""
 
     def create_columns(self, values: pa.Array) -> Mapping[str, pa.Array]:
-        """:meth:`create` of many values, some of which may be null: a column for each of the names of ``columns``, as long as
-        ``values``. They are numbers, or of other types that the aggregation of that name has columns for (docs/design/totals.md).
-        Sums that leave 64 bits, or 38 digits, go on in rows."""
+        """Create the accumulators of many values at once: one column for each name in ``columns``, as long as ``values``, some of which
+        may be null.
+
+        Columns hold numbers, or other types that the aggregation of that name supports in columns (docs/design/totals.md). Sums that leave
+        64 bits, or 38 digits, continue in rows.
+        """
         raise NotImplementedError(f"{type(self).__name__} has columns and no create_columns(self, values)")
 
     def result_columns(self, columns: Mapping[str, pa.Array]) -> pa.Array:
-        """:meth:`result` of many: merged columns, of equal lengths; null where there was nothing but null."""
+        """Return the :meth:`result` of many accumulators, given as merged columns of equal lengths; null where there were only nulls."""
         raise NotImplementedError(f"{type(self).__name__} has columns and no result_columns(self, columns)")
 
     partials: Sequence[Partial] = ()
@@ -177,20 +181,20 @@ class Aggregator(ABC):
 
     @property
     def rows_reason(self) -> str:
-        """Why it has no columnar form, where it has none."""
+        """Say why this aggregator has no columnar form; None if it has one."""
         return f"{self.name} handles rows"
 
     @property
     def makes_input(self) -> bool:
-        """Whether what its partials are of is made by :meth:`input_of`, and is not the column of its value."""
+        """Tell whether its partials are computed from :meth:`input_of` instead of directly from the column of its value."""
         return bool(self.columns)
 
     def input_of(self, batch: pa.RecordBatch, value: ValueSelector, column: str | None) -> pa.Array | str:
-        """What its partials are of, shape (rows,); or why it handles rows of such a batch.
+        """Return the array, shape (rows,), that partials are computed from, or the reason why such a batch is handled in rows.
 
         Args:
             value: where the value is.
-            column: of that name, where it is a column.
+            column: the column of that name, if the value is a column.
         """
         if column is None:
             return f"the value of {self.name} is a {'record' if value.is_record else 'function'}"
@@ -200,30 +204,30 @@ class Aggregator(ABC):
         return created_columns(self, plain_form(found))
 
     def shown_as(self, value: ValueSelector) -> str | None:
-        """What a column that :meth:`input_of` makes is called in names of results."""
+        """Return the name that a column made by :meth:`input_of` has in results."""
         return value.column
 
     def takes_type(self, kind: pa.DataType) -> bool:
-        """Whether its partials of values of this type give what rows give; numbers, unless a subclass says more."""
+        """Tell whether partials in columns give the same as rows for values of this type: numbers, unless a subclass says more."""
         return bool(self.columns) or bool(pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind))
 
     def accumulator(self, partials: Sequence[Any]) -> Any:
-        """The accumulator that one row of the columns of its partials stands for."""
+        """Return the accumulator that one row of the columns of partials stands for."""
         parts = tuple(value if count else None for value, count in zip(partials[::2], partials[1::2], strict=True))
         return parts[0] if len(parts) == 1 else parts
 
     def finish(self, totals: Sequence[Any]) -> pa.Array:
-        """The result of each key, from the arrays of merged partials, each of shape (keys,): numpy's of numbers and bools, Arrow's of the
-        other types that :meth:`takes_type` lets in."""
+        """Return the result of each key from the arrays of merged partials, each of shape (keys,): numpy arrays of numbers and bools,
+        Arrow arrays of the other types that :meth:`takes_type` accepts."""
         each = zip(self.columns, totals[::2], totals[1::2], strict=True)
         return finished_columns(self, {name: _where(total, count) for name, total, count in each}, len(totals[0]))
 
     def has_type_of_values(self, kinds: Sequence[pa.DataType]) -> bool:
-        """Whether the type of what :meth:`finish` gives depends on the values, for partials of these types."""
+        """Tell whether the type of :meth:`finish` depends on the values, for partials of these types."""
         return False
 
     def results(self, names: Sequence[str], totals: Sequence[Any]) -> list[tuple[str, pa.Array]]:
-        """Named result columns: :meth:`finish`, called as the first of the columns of partials but for what it is."""
+        """Return named result columns: the results of :meth:`finish`, named after the first column of the partials."""
         return [("".join([self.name, *names[0].partition("(")[1:]]), self.finish(totals))]
 
 

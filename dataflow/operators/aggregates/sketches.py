@@ -69,13 +69,13 @@ class Buckets:
 
 
 class Quantile(Aggregator):
-    """The value below which a share ``q`` of the values lies, within ``relative_error`` of it: of n values that of rank
-    floor(q * (n - 1)) in their order, as a float; None of no value. Null and NaN are passed over.
+    """An estimate of the quantile ``q``: a float within ``relative_error`` of the value with rank floor(q * (n - 1)) among n values;
+    None of no value. Null and NaN are ignored.
 
     Args:
-        q: from 0 to 1: 0.5 is the median.
-        relative_error: more than 0, less than 1. The answer is between (1 - relative_error) and (1 + relative_error) times the exact one.
-            A key takes room for about log(largest / smallest) / (2 * relative_error) counts.
+        q: from 0 to 1; 0.5 is the median.
+        relative_error: between 0 and 1, exclusive. The estimate is between (1 - relative_error) and (1 + relative_error) times the exact
+            value. A key takes about log(largest / smallest) / (2 * relative_error) counts.
     """
 
     name = "quantile"
