@@ -38,11 +38,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class JobStatistics:
-    """What a job did: seconds, actors, batches and records by stage, the snapshots taken, the failures survived, how it was scaled.
+    """What a job did: its times, actors, batches and records by vertex, the snapshots taken, failures survived, how it was scaled.
 
-    ``start_s``: seconds from when the driver asked Ray for the first process until all actors were running. ``run_s``: from then until
-    the results were published. The plan (files listed, footers read) is made before the first, the driver takes the results after the
-    second; ``benchmarks/clock.py`` counts both. The local runtime starts nothing: ``start_s`` and ``actors`` are 0.
+    ``start_s``: seconds from the driver's first request to Ray until all actors ran. ``run_s``: seconds from then until the results were
+    published. Neither includes planning (listing files, reading footers) before, nor fetching results after; ``benchmarks/clock.py`` counts
+    both. The local runtime starts nothing: ``start_s`` and ``actors`` are 0.
     """
 
     start_s: float = 0.0
@@ -56,7 +56,7 @@ class JobStatistics:
 
 
 class NoSuchResult(DataflowError, KeyError):
-    """A result was asked for that no sink gives; a KeyError, as of any mapping."""
+    """No sink gives the result that was asked for. It is also a KeyError, as for any mapping."""
 
     __str__ = Exception.__str__  # a KeyError shows the repr of its message
 
@@ -109,7 +109,7 @@ class StageProgress:
 
 @dataclass(frozen=True, slots=True)
 class JobProgress:
-    """A look at a job: its state, the stages, and how many pointstamps are active."""
+    """A look at a job: its state, its vertices, and how many pointstamps are active."""
 
     state: JobState
     stages: tuple[StageProgress, ...]
@@ -142,7 +142,7 @@ class Probe(ABC):
         """The minimal times that can still appear here; empty when nothing can."""
 
     def wait(self, epoch: int, timeout_s: float | None = None) -> bool:
-        """Wait until ``epoch`` is complete here; False if the timeout came first, or, in the local runtime, when nothing can move before
+        """Wait until ``epoch`` is complete here. Returns False after ``timeout_s``, or, in the local runtime, if nothing can move before
         something is sent."""
         return self._wait(arguments.whole(epoch, "wait(epoch) of a probe"), check_timeout(timeout_s, "wait(timeout_s) of a probe"))
 
@@ -198,71 +198,79 @@ class Job(ABC):
 
     @abstractmethod
     def wait(self, timeout_s: float | None = None) -> Result:
-        """Wait for the end and give the results. Raises what ended the job, or TimeoutError (the job goes on)."""
+        """Wait for the end and return the results. Raises what ended the job; after ``timeout_s`` raises TimeoutError, and the job runs
+        on."""
 
     def result(self, name: str | None = None) -> Any:
-        """The results, or one of them, once the job is complete; waits for that."""
+        """Wait for the end and return the results, or the one called ``name``."""
         out = self.wait()  # ends with the job: nobody in it is silent for longer than its heartbeat timeout
         return out if name is None else out[name]
 
     @abstractmethod
     def progress(self) -> JobProgress:
-        """Frontiers and counts now."""
+        """Frontiers and counts of each vertex at this moment."""
 
     @abstractmethod
     def status(self) -> JobStatus:
-        """What is known of the job now: per vertex and replica rates, shares of time, backlog, state, frontier and its lag; the last
-        snapshot; who is silent. On Ray within a second, whoever does not answer. The first call gives means since the start, later ones
-        of the last second or more. Of a job that has ended only the state. In the local runtime the clock counts steps."""
+        """Look at the job now: rates, shares of time, backlog, state, frontier and its lag for each vertex and replica; the last
+        snapshot; who is silent.
+
+        On Ray it returns within a second, even if some do not answer. The first call gives means since the start, later calls means of the
+        last second or more. Of a job that has ended only the state is known. In the local runtime the clock counts steps.
+        """
 
     @abstractmethod
     def journal(self) -> tuple[JobEvent, ...]:
-        """What has happened to the job, oldest first: it runs, snapshots, failures, recoveries, changes of layout, decisions of the
-        autoscaler, its end; the newest 1,000. With ``storage_path`` they are also lines of JSON in ``<storage_path>/<job>/journal.jsonl``,
-        to which all its runs append; then those before this run come first."""
+        """Events of the job, oldest first: start, snapshots, failures, recoveries, rescales, decisions of the autoscaler, end; the
+        newest 1,000.
+
+        With ``storage_path`` they are also appended as JSON lines to ``<storage_path>/<job>/journal.jsonl``, which all runs of the job
+        share; events of earlier runs then come first.
+        """
 
     @abstractmethod
     def cancel(self) -> None:
-        """End the job without results; no process stays, and nothing more is published: what snapshots have committed stays. Does nothing
-        when it has ended."""
+        """End the job without results. No process stays and nothing more is published; what snapshots have committed stays. Does nothing
+        if the job has ended."""
 
     @abstractmethod
     def fail(self, error: RayadError) -> None:
-        """End the job as :meth:`cancel` does, but as failed: :meth:`wait` raises ``error``. For what feeds it from outside, and cannot any
-        more. Does nothing when it has ended."""
+        """End the job like :meth:`cancel`, but as failed: :meth:`wait` raises ``error``. For whoever feeds the job from outside and
+        cannot continue. Does nothing if the job has ended."""
 
     @abstractmethod
     def stop(self, *, drain: bool = True, timeout_s: float | None = None) -> Result:
-        """End the input here: sources read no more, inputs close, and what is under way is finished (``drain``); without ``drain`` as
-        cancel."""
+        """End the input: sources stop reading, live inputs close, and the job finishes what is under way. With ``drain=False`` it is
+        cancelled."""
 
     @abstractmethod
     def savepoint(self, *, timeout_s: float | None = None) -> str:
-        """Take a snapshot now that is kept until you delete it; gives its path, for ``RunConfig(resume=path)``.
+        """Take a snapshot now that is kept until you delete it; returns its path, for ``RunConfig(resume=path)``.
 
-        ``timeout_s``: how long that may take; None: ``SnapshotConfig.timeout_s``. In the local runtime, which does nothing else meanwhile,
-        it is not needed. Raises ConfigError when the job keeps no snapshots, SnapshotError when it could not be taken, or not in time; then
-        it may be taken later all the same, and the message says what is known. Of a job that has failed the cause is what :meth:`wait`
-        raises.
+        ``timeout_s``: how long it may take; None: ``SnapshotConfig.timeout_s``. The local runtime does nothing else meanwhile and needs no
+        timeout. Raises ConfigError if the job keeps no snapshots, SnapshotError if the savepoint could not be taken, or not in time; it may
+        then still be completed later, and the message says what is known. Of a failed job, :meth:`wait` raises the cause.
         """
 
     @abstractmethod
     def rescale(self, vertex: str | Mapping[str, int], replicas: int | None = None, *, timeout_s: float = 120.0) -> RescaleReport:
-        """Give a vertex another number of replicas while the job runs, or several at once (``{name: replicas}``); returns when it is done.
+        """Change the number of replicas of a vertex while the job runs, or of several (``{name: replicas}``); returns when it is done.
 
         Keyed vertices take their state along, a few key-groups at a time; nothing halts (docs/design/rescaling.md). A failure meanwhile is
-        survived as any other, and the change is begun again. Raises RescaleRefused, and the layout stays, when a name is unknown, a vertex
-        cannot be divided, or, on Ray, the new replicas could not be placed, or a replica in a long activation has not come to the change,
-        within ``timeout_s``. From then on the change is waited for, 10 minutes more at the most: then TimeoutError, and it goes on. In the
-        local runtime new replicas are there at once, and all key-groups move in one step.
+        survived like any other, and the change starts again. Raises RescaleRefused, and the layout stays, if a name is unknown, a vertex
+        cannot be divided, or (on Ray) new replicas could not be placed, or a replica in a long activation did not reach the change, within
+        ``timeout_s``. From then on it waits for the change at most 10 more minutes: then it raises TimeoutError while the change goes on.
+        In the local runtime new replicas exist at once, and all key-groups move in one step.
         """
 
     @abstractmethod
     def configure(self, **changes: Any) -> None:
-        """Change runtime parameters while the job runs: fields of :class:`RunConfig` that bound buffers, batches and pauses
-        (``window_batches``, ``window_bytes``, ``batch_rows``, ``combine_hold_s``, ``rescale_pause_s``), and the autoscaler's
-        ``report_interval_s``. Nothing halts; replicas that come later have them, too. Raises ConfigError for others, and values that
-        cannot be. On Ray it waits for replicas in long activations, as :meth:`rescale`; the local runtime warns of what it does not act on.
+        """Change settings while the job runs.
+
+        These are fields of :class:`RunConfig` that bound buffers, batches and pauses (``window_batches``, ``window_bytes``, ``batch_rows``,
+        ``combine_hold_s``, ``rescale_pause_s``), and the autoscaler's ``report_interval_s``. Nothing halts; replicas that are added later
+        have them, too. Raises ConfigError for other names and impossible values. On Ray it waits for replicas in long activations, as
+        :meth:`rescale` does; the local runtime warns of settings that have no effect there.
         """
 
     @abstractmethod
@@ -275,7 +283,7 @@ class Job(ABC):
 
     @abstractmethod
     def explain_stuck(self) -> str:
-        """Why nothing moves: for each waiting notification what still could result in it, and where batches are held up."""
+        """Say why nothing moves: for each waiting notification what could still result in it, and where batches are held up."""
 
     def _known(self, name: str, kind: str, among: Mapping[str, int]) -> int:
         if not isinstance(name, str) or name not in among:

@@ -39,7 +39,7 @@ class WarmUp:
 
 @dataclass(frozen=True, slots=True)
 class CoolDown:
-    """After a change, no replicas are added for ``up_s`` and none taken away for ``down_s``."""
+    """After a change, adds no replicas for ``up_s`` seconds and removes none for ``down_s`` seconds."""
 
     policy: Policy
     up_s: float
@@ -64,13 +64,13 @@ class CoolDown:
 
 @dataclass(frozen=True, slots=True)
 class Hysteresis:
-    """Changes a vertex only when the policy has wanted it in the same direction for several rounds in a row.
+    """Changes a vertex only after the policy has wanted it in the same direction for several rounds in a row.
 
-    It takes the count nearest to the present one of those that the policy wanted in these rounds: an outlier decides nothing.
+    Of the counts that the policy wanted in these rounds it takes the one nearest to the present count: an outlier decides nothing.
 
     Args:
         policy: whose decisions are counted.
-        up_rounds, down_rounds: how many rounds, this one included; 1: at once.
+        up_rounds, down_rounds: how many rounds, including the present one; 1: at once.
     """
 
     policy: Policy

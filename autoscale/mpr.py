@@ -50,14 +50,14 @@ def thresholds(replicas: int, throughput: float, goal: float, below: int = REPLI
 
 @dataclass(frozen=True, slots=True)
 class MprThresholds:
-    """The policy of listing 7.2 for one vertex.
+    """The policy of listing 7.2 for one vertex (MPR, PUCRS 2023).
 
     The loop around it is listing 7.1: throughput is what all replicas produced since the last look, divided by the time since then, even if
-    replicas were added or removed in between. The first look only notes the counts (the autoscaler has no sample then and holds).
+    replicas were added or removed in between. The first look only records the counts; the autoscaler has no sample then and holds.
 
     Args:
-        vertex: whose throughput is compared, and who is scaled.
-        goal_per_s: items a second that it shall produce.
+        vertex: whose throughput is compared, and which is scaled.
+        goal_per_s: items a second that it should produce.
         below: the count stays below this.
     """
 

@@ -20,9 +20,9 @@ Answer = Decision | Mapping[str, int] | None
 
 @dataclass(frozen=True, slots=True)
 class FunctionPolicy:
-    """A user's function as a policy: it gives a decision, the replicas by vertex that it wants (others stay), or None to hold.
+    """A user's function as a policy. It returns a decision, wanted replicas by vertex name (others stay), or None to hold.
 
-    Raises DataflowError where it answers anything else.
+    Raises DataflowError if it returns anything else.
 
     >>> FunctionPolicy(lambda samples, state, now_s: {"count": 4}).function.__name__
     '<lambda>'

@@ -47,17 +47,18 @@ class SnapshotConfig:
     """When and how snapshots are taken.
 
     Args:
-        interval_s: seconds from one beginning to the next; ``"auto"`` computes the best interval from the measured cost of snapshots and
-            the failure rate, again and again (Jayasekara et al., FGCS 2020); None: only ``job.savepoint()`` takes one.
-        timeout_s: an attempt that takes longer is given up, also a savepoint; the next one begins at its time.
-        alignment_timeout_s: when barriers take longer than this to arrive on all inputs of a replica, it captures at once, with the
-            records in flight as part of the snapshot; None: never, 0: always (unaligned snapshots, for jobs under backpressure). In the
-            local runtime a number above 0 says that it may happen; the seed draws when.
-        keep: how many snapshots stay in the store, with those that they build on; savepoints are kept besides.
-        failures_max: so many attempts in a row that were given up are a failure (`FailureConfig`); None: the job runs on without snapshots.
-        secret: signs manifests and what the keeper of a detached job keeps, for this job and for the place where each lies; others are
-            refused, unsigned ones too (docs/deployment.md).
-        signed_for: the name of another job whose signed snapshots are taken for this job's: its store was copied here, or it was renamed.
+        interval_s: seconds from the beginning of one snapshot to the next. ``"auto"`` computes the best interval online from the measured
+            cost of snapshots and the failure rate (Jayasekara et al., FGCS 2020). None: only ``job.savepoint()`` takes one.
+        timeout_s: a snapshot or savepoint that takes longer is given up; the next one begins at its time.
+        alignment_timeout_s: if barriers take longer than this to arrive on all inputs of a replica, it captures at once, and records in
+            flight become part of the snapshot. None: never. 0: always (unaligned snapshots, for jobs under backpressure). In the local
+            runtime the seed draws when, if it is above 0.
+        keep: how many snapshots stay in the store, with those that they build on; savepoints are kept in addition.
+        failures_max: how many snapshots in a row may fail before that counts as a failure (`FailureConfig`); None: the job runs on without
+            snapshots.
+        secret: signs manifests and what the keeper of a detached job stores, for this job and the place where each lies; anything else,
+            unsigned files too, is refused (docs/deployment.md).
+        signed_for: the name of another job whose signed snapshots are accepted, because its store was copied here or the job was renamed.
     """
 
     interval_s: float | Literal["auto"] | None = None
@@ -89,27 +90,27 @@ class FailureConfig:
     """How many failures a job survives, and how they are noticed. Without a store (``RunConfig.storage_path``) it survives none.
 
     Args:
-        max_failures: after a failure the job resumes from its last snapshot (starts again, when there is none yet), so many times
-            within ``window_s``; then it fails, with the first cause of these. 0: the first failure ends it. None: 10 deaths of processes
-            and nodes are survived, and what your code raises ends it.
-        survive_errors: whether what your code raises is survived as deaths are; None: where ``max_failures`` is given.
-        window_s: failures after which the job has run for so long do not count; None: all since the job's start count. Only running
-            makes failures old, not the time that starts and delays take: a job that dies at every start ends.
-        delay_s, delay_max_s: the first restart is at once. When failures come in a row, the second waits ``delay_s``, and each later one
-            twice as long (a tenth more or less, drawn), up to ``delay_max_s``.
-        reset_after_s: a row of failures is over when the job has run for so long without one; snapshots in between do not end it. The
-            same error of your code belongs to the row however long after it comes.
-        same_error_max: when the same error of your code repeats so many times in a row, at the same vertex and time, the job ends:
-            it would repeat for ever. Errors that may pass (OSError and its subclasses, classes of other libraries) do not count.
-            None: only ``max_failures`` ends it.
-        recovery: "graph" restarts all vertices from the snapshot; "upstream" restarts the failed vertices and their upstream, while
-            the others keep running. For that, batches wait before each vertex until their time is complete (in loops: before
-            the loop), which costs latency and memory for one epoch; and what a vertex sends at a time must follow from what it received at
-            and before that time, whatever the order. Where a failure reaches every vertex, the whole graph restarts.
-        heartbeat_timeout_s: on Ray: a process that has not answered for so long counts as dead: it may be stopped, or its node is gone. So
-            does one to which a lost connection was not replaced for so long. A thread of its own answers, so a function of yours may
-            take longer, as long as it lets other threads run (Python code does; C code that keeps the interpreter's lock does
-            not). For a function that never returns there is `RunConfig.activation_timeout_s`.
+        max_failures: how many failures within ``window_s`` the job survives; after each it resumes from its last snapshot, or restarts if
+            there is none. One more, and it fails with the first cause among them. 0: the first failure ends it. None: survive 10 deaths of
+            processes or nodes, and no exception of your code.
+        survive_errors: whether exceptions of your code are survived like deaths; None: only if ``max_failures`` is given.
+        window_s: failures no longer count after the job has run for so long; None: all since the job's start count. Only running time ages
+            them, not the time of starts and delays: a job that dies at every start ends.
+        delay_s, delay_max_s: the first restart is immediate. When failures come in a row, the second waits ``delay_s``, each later one
+            twice as long as the one before (plus or minus a random tenth), up to ``delay_max_s``.
+        reset_after_s: a row of failures is over when the job has run for so long without one; snapshots in between do not end it. A
+            repetition of the same exception of your code always belongs to the row.
+        same_error_max: end the job when the same exception of your code repeats so many times in a row at the same vertex and time: it
+            would repeat for ever. Errors that may pass (OSError and its subclasses, classes of other libraries) do not count. None: only
+            ``max_failures`` ends it.
+        recovery: "graph" restarts all vertices from the snapshot. "upstream" restarts the failed vertices and those upstream of them, while
+            the others keep running. For that, batches wait before each vertex until their time is complete (in loops: before the loop),
+            which costs latency and memory for one epoch; and what a vertex sends at a time must follow from what it received at and before
+            that time, in whatever order. If a failure reaches every vertex, the whole graph restarts.
+        heartbeat_timeout_s: on Ray: a process that has not answered for so long counts as dead, and so does one whose lost connection was
+            not replaced for so long. Heartbeats have a thread of their own, so your functions may take longer, as long as they let other
+            threads run (Python code does; C code that keeps the interpreter's lock does not). For functions that never return see
+            `RunConfig.activation_timeout_s`.
     """
 
     max_failures: int | None = None
@@ -149,47 +150,46 @@ class FailureConfig:
 @explains_calls
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
-    """Of one run.
+    """Settings of one run.
 
     Args:
-        name: the job's name; the dataflow's by default.
-        storage_path: folder, or URI that pyarrow knows, below which the job keeps its snapshots (``<storage_path>/<name>/snapshots``);
-            ``~/.rayad`` when an interval or ``resume`` is given without one. None, and neither of these: no snapshots are kept.
-        resume: "latest" resumes from the newest whole snapshot of the job of this name, and starts afresh when there is none; a number, or
-            the path that ``job.savepoint()`` gave, from that one. "never" starts afresh, and deletes the snapshots of that name
-            (savepoints stay). None starts afresh where there are none, and is refused where there are some: nothing is deleted silently.
+        name: the job's name; default: the dataflow's.
+        storage_path: a folder, or a URI that pyarrow knows, under which the job keeps its snapshots (``<storage_path>/<name>/snapshots``).
+            Default: ``~/.rayad`` if an interval or ``resume`` is given, otherwise no snapshots are kept.
+        resume: "latest" resumes from the newest complete snapshot of the job of this name, or starts afresh if there is none; a number, or
+            a path that ``job.savepoint()`` returned, resumes from that one. "never" starts afresh and deletes the snapshots of that name,
+            except savepoints. None starts afresh if there are no snapshots, and is refused if there are: nothing is deleted silently.
         snapshots, failures: see `SnapshotConfig` and `FailureConfig`.
-        key_groups: number of key-groups; no keyed vertex can have more replicas.
+        key_groups: number of key-groups, the upper bound of replicas of a keyed vertex.
         window_batches: credits of each channel in batches: how many may be in flight to a slow receiver.
-        window_bytes: the same in bytes; in the local runtime, which encodes nothing, an estimate of them.
-        batch_rows: lists of records for one replica are joined up to so many while they wait to be sent.
-        spill_memory_bytes: a replica keeps so much of a feedback edge's backlog in memory, the rest on disk; likewise of
-            the batches that wait for their time before a vertex that takes times in order.
-        spill_directory: the folder for that; the system's temporary folder by default.
-        combine_hold_s: on Ray: how long a replica that has more input ready may keep combining before it sends; without more
-            input it sends at once. 0 combines within one round of the event loop only. In the local runtime the seed draws it.
-        activation_timeout_s: on Ray: how long one call of a vertex or a source (``on_recv``, ``on_notify``, ``next_batch``, with the
-            functions in it) may take; a replica that takes longer is killed, which is a failure like others. None: for ever, since a model
-            may take minutes; ``job.explain_stuck()`` tells who takes long, in which function.
-        input_log_bytes: on Ray: the driver keeps so much of what was sent to each live input since the last snapshot, to send it again
-            after a failure; beyond it ``send`` waits for the next snapshot. For a job that survives no failure it keeps nothing.
-        start_timeout_s: on Ray: how long the actors may take to start, and how long a recovery waits for an unavailable store.
-        termination_s: on Ray: SIGTERM to the driver (``ray job stop``, the end of a pod) takes a savepoint where there is a store and ends
-            the job and the process, with status 143, within this time; a second SIGTERM ends at once. ``ray job stop`` kills after 3 s:
-            give it longer by ``RAY_JOB_STOP_WAIT_TIME_S``. A handler of your own stays.
-        keep_results_s: on Ray: how long the results of a job that was submitted with ``detached=True`` are kept when it has ended, if
-            nobody fetches them.
-        cpus_per_replica: on Ray: the CPUs of each replica, unless its vertex says otherwise.
-        resources: on Ray: by vertex: the resources of each of its replicas, instead of those in the program (``map(f, num_gpus=1)``).
-        autoscaling_cluster: on Ray: whether the cluster may add nodes that can offer what no node can now: then the job waits for them, at
-            most ``start_timeout_s``; else it is refused at once. None: as the cluster says of itself (Ray's autoscaler v2 does).
-        rescale_pause_s: on Ray: how long one step of a change of layout may pause a replica: large state moves in many steps;
-            None: all key-groups at once, as in the local runtime (docs/design/rescaling.md).
-        unix_sockets: on Ray: whether replicas on one node use Unix sockets; False makes all of them use TCP, as between nodes.
-        encrypt: on Ray: whether what goes between replicas of different nodes is encrypted, and refused where somebody has changed it
-            (docs/decisions/075-sealed-frames.md). None: as Ray does, by ``RAY_USE_TLS=1``; False is refused there.
-        host: on Ray: address that all actors of the job listen on, which must be one of their node's; by default each listens on the
-            address by which Ray knows its node (``ray start --node-ip-address``).
+        window_bytes: credits of each channel in bytes; an estimate in the local runtime, which encodes nothing.
+        batch_rows: lists of records for one replica are merged up to this length while they wait to be sent.
+        spill_memory_bytes: how much of a feedback edge's backlog a replica keeps in memory, the rest is on disk; likewise for batches that
+            wait before a vertex that takes times in order.
+        spill_directory: the folder for that; default: the system's temporary folder.
+        combine_hold_s: on Ray: how long a replica with more input ready may keep combining before it sends; without more input it sends at
+            once. 0 combines within one round of the event loop. In the local runtime the seed draws it.
+        activation_timeout_s: on Ray: how long one call of a vertex or source (``on_recv``, ``on_notify``, ``next_batch``, with the
+            functions in it) may take; a replica that takes longer is killed, which counts as a failure. None: no limit, since a model may
+            take minutes; ``job.explain_stuck()`` names the replica and function that take long.
+        input_log_bytes: on Ray: how much of what was sent to each live input since the last snapshot the driver keeps, to send it again
+            after a failure; beyond it ``send`` waits for the next snapshot. Nothing is kept for a job that survives no failure.
+        start_timeout_s: on Ray: how long the actors may take to start, and how long a recovery waits for a store that is unavailable.
+        termination_s: on Ray: on SIGTERM to the driver (``ray job stop``, the end of a pod) the job takes a savepoint if it has a store,
+            and job and process end, with status 143, within this time; a second SIGTERM ends them at once. ``ray job stop`` kills after 3 s
+            unless ``RAY_JOB_STOP_WAIT_TIME_S`` is larger. A signal handler of your own is kept.
+        keep_results_s: on Ray: how long results of a job submitted with ``detached=True`` are kept after its end if nobody fetches them.
+        cpus_per_replica: on Ray: CPUs of each replica, unless its vertex says otherwise.
+        resources: on Ray: resources of each replica by vertex name, in place of those in the program (``map(f, num_gpus=1)``).
+        autoscaling_cluster: on Ray: whether the cluster may add nodes for resources that no node has now: the job then waits for them, at
+            most ``start_timeout_s``; otherwise it is refused at once. None: as the cluster says (Ray's autoscaler v2 does).
+        rescale_pause_s: on Ray: how long one step of a rescale may pause a replica: large state moves in many steps. None: all key-groups
+            at once, as in the local runtime (docs/design/rescaling.md).
+        unix_sockets: on Ray: whether replicas on one node use Unix sockets; False: TCP everywhere, as between nodes.
+        encrypt: on Ray: whether traffic between nodes is encrypted and authenticated (docs/decisions/075-sealed-frames.md). None: only with
+            ``RAY_USE_TLS=1``, where False is refused.
+        host: on Ray: address that all actors of the job listen on, which must be one of their node's; default: the address by which Ray
+            knows each node (``ray start --node-ip-address``).
     """
 
     name: str | None = None
@@ -277,26 +277,26 @@ PolicyChoice = str | Callable[[Any, Any, float], Any]
 @explains_calls
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingConfig:
-    """How many replicas, and who changes that while the job runs (docs/design/autoscaling.md).
+    """How many replicas vertices have, and who changes that while the job runs (docs/design/autoscaling.md).
 
-    Without policy, ranges and folder there is no autoscaler. With a policy or a folder it may change every vertex that can be rescaled; a
-    range bounds a vertex, an int is where it begins. With ranges alone the policy is "ds2", and only vertices with a range change.
+    Without policy, ranges and folder there is no autoscaler. With a policy or a folder it may change every vertex that can be rescaled: a
+    range bounds a vertex, an int is where it starts. With ranges alone the policy is "ds2", and only vertices with a range change.
 
     Args:
-        parallelism: an int for all vertices, or a dict from vertex name to an int or a range ``(least, most)``, which begins at its least.
-            Without a range a policy may ask for as many replicas as the cluster has CPUs (at least 2; with ``mpr_folder`` 256).
-            The local runtime stays where a range begins.
-        default: replicas of the vertices that the dict does not name.
-        policy: on Ray: who decides: "ds2"; "observe" only measures; a policy (`rayad.autoscale`), or your own function
-            ``(samples, state, now_s)`` that gives a decision, replicas by vertex name, or None. It must be picklable.
-        mpr_folder: on Ray: instead of a policy: a program in any language decides (MPR, PUCRS 2023, 5.5). It reads ``stats_<vertex>.json``
-            there, and the job applies what it writes into ``parameters.json``.
-        report_interval_s: on Ray: seconds from one round of readings, and one decision, to the next.
-        window_s: on Ray: a decision uses the measurements of so many seconds before it.
-        warm_up_s: on Ray: measurements so soon after a change do not count.
+        parallelism: an int for all vertices, or a dict from vertex name to an int or a range ``(least, most)``, which starts at ``least``.
+            Without a range a policy may ask for as many replicas as the cluster has CPUs (at least 2; with ``mpr_folder`` 256). In the
+            local runtime a range stays where it starts.
+        default: replicas of vertices that the dict does not name.
+        policy: on Ray: who decides: "ds2"; "observe", which only measures; a policy of `rayad.autoscale`; or a picklable function
+            ``(samples, state, now_s)`` that returns a decision, replicas by vertex name, or None.
+        mpr_folder: on Ray: instead of a policy, a program in any language decides (MPR, PUCRS 2023, 5.5): it reads ``stats_<vertex>.json``
+            in this folder, and the job applies what it writes to ``parameters.json``.
+        report_interval_s: on Ray: seconds from one round of measurements, with its decision, to the next.
+        window_s: on Ray: a decision uses the measurements of the last ``window_s`` seconds.
+        warm_up_s: on Ray: measurements within so many seconds after a change are ignored.
         timeout_s: on Ray: how long the new replicas of a change may take to start.
-        journal: on Ray: file to which measurements and decisions are added as JSON lines, for ``rayad plot``; by default
-            ``<storage_path>/<job>/scaling.jsonl``, where the storage is a local folder.
+        journal: on Ray: file to which measurements and decisions are appended as JSON lines, for ``rayad plot``; default:
+            ``<storage_path>/<job>/scaling.jsonl`` if the storage is a local folder.
     """
 
     parallelism: Parallelism = 1
@@ -327,7 +327,7 @@ class ScalingConfig:
         object.__setattr__(self, "default", check_count(self.default, "ScalingConfig.default"))
 
     def of(self, name: str) -> int | None:
-        """The replicas given for a vertex by name; None if none."""
+        """The replicas given for a vertex by name; None if none were given."""
         if not isinstance(self.parallelism, Mapping):
             return None
         value = self.parallelism.get(name)
@@ -335,7 +335,7 @@ class ScalingConfig:
 
     @property
     def ranges(self) -> dict[str, tuple[int, int]]:
-        """Least and most replicas, where they were given."""
+        """Least and most replicas by vertex, for those that were given a range."""
         named = self.parallelism.items() if isinstance(self.parallelism, Mapping) else ()
         return {name: value for name, value in named if isinstance(value, tuple)}
 

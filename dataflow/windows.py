@@ -29,12 +29,12 @@ class Window(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PerEpoch:
-    """Each logical time on its own (inside a loop: each round of each epoch)."""
+    """A window for each logical time (inside a loop: for each round of each epoch)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Each so many records of a key."""
+    """Windows of a number of records of a key."""
 
     size: int
 
@@ -99,7 +99,7 @@ class Tumbling:
 
 @dataclass(frozen=True, slots=True)
 class Sliding:
-    """Windows of ``size``, one beginning every ``slide``; with a size below the slide there are times between the windows, in none."""
+    """Windows of ``size``, one starting every ``slide``. If the size is below the slide, times between the windows are in none."""
 
     size: Any
     slide: Any
@@ -125,7 +125,7 @@ def _assigned(ticks: WindowTicks, time: Any) -> list[Window]:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Runs of events no more than ``gap`` apart: the window is ``[first, last + gap)``."""
+    """Windows of events that are at most ``gap`` apart: ``[first, last + gap)``."""
 
     gap: Any
     scale: Scale = field(init=False, repr=False, compare=False)
@@ -134,7 +134,7 @@ class Session:
         object.__setattr__(self, "scale", Scale.of([self.gap]))
 
     def assign(self, time: Any) -> list[Window]:
-        """The window of one event alone.
+        """The window of a single event.
 
         >>> Session(0.1).assign(0.7)
         [Window(start=0.7, end=0.8)]
@@ -153,7 +153,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """Each record brings its window along: where its start and its end are."""
+    """Windows that the records carry: where a record has the start and end of its window."""
 
     start: Any
     end: Any
@@ -161,7 +161,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """How far the event time of a right record may be from that of a left one: ``lower <= right - left <= upper``."""
+    """Bounds of a join in time: ``lower <= right - left <= upper``, of the event times of a right and a left record."""
 
     lower: Any
     upper: Any
@@ -177,9 +177,11 @@ Direction = Literal["backward", "forward", "nearest"]
 
 @dataclass(frozen=True, slots=True)
 class AsOf:
-    """Which right record a left one meets: the last one that is not later (``backward``), the first one that is not earlier (``forward``),
-    or the nearer of the two (``nearest``), of two that are equally near the earlier one; none of the same time with ``exact=False``, and
-    none that is further away than ``tolerance`` (None: at any distance)."""
+    """How an as-of join picks the right record of a left one.
+
+    "backward": the last one that is not later; "forward": the first one that is not earlier; "nearest": the nearer of the two, the earlier
+    one on a tie. ``exact=False`` excludes equal times; ``tolerance`` is the largest distance (None: any).
+    """
 
     tolerance: Any
     exact: bool
@@ -212,20 +214,24 @@ def _offset(value: Any, size: Any) -> Any:
 
 @explained
 def per_epoch() -> PerEpoch:
-    """Each epoch (each logical time) alone."""
+    """A window for each epoch (inside a loop: for each round of each epoch)."""
     return PerEpoch()
 
 
 @explained
 def tumbling(size: Any, offset: Any = None) -> Tumbling:
-    """Event-time windows ``[offset + k*size, offset + (k+1)*size)``; ``size`` in the unit of the event times, or a timedelta."""
+    """Event-time windows of equal ``size``, side by side: ``[offset + k*size, offset + (k+1)*size)``.
+
+    ``size`` and ``offset`` are numbers in the unit of the event times, or timedeltas.
+    """
     size = _positive(size, "window size")
     return Tumbling(size, _offset(offset, size))
 
 
 @explained
 def sliding(size: Any, slide: Any, offset: Any = None) -> Sliding:
-    """Event-time windows of ``size``, one every ``slide``; where the size is below the slide, times between two windows are in none."""
+    """Event-time windows of ``size``, one starting every ``slide``. If the size is below the slide, times between two windows are in
+    none."""
     size, slide = _positive(size, "window size"), _positive(slide, "window slide")
     if isinstance(size, dt.timedelta) != isinstance(slide, dt.timedelta):
         raise DataflowError(f"window size is {size!r} and slide {slide!r}: both must be numbers, or both timedeltas")
@@ -234,23 +240,25 @@ def sliding(size: Any, slide: Any, offset: Any = None) -> Sliding:
 
 @explained
 def count(size: int) -> Counted:
-    """Each ``size`` records of a key, epoch after epoch, within one by event time: windows ``[0, size)``, ``[size, 2 * size)`` of their
-    numbers. What is left when the input ends is a window, too, of fewer."""
+    """Windows of ``size`` records of a key: ``[0, size)``, ``[size, 2 * size)`` of their numbers.
+
+    Records are numbered by epoch, within an epoch by event time. Records that are left when the input ends form a smaller last window.
+    """
     return Counted(arguments.whole(size, f"windows.count at {users_line()}: size", least=1))
 
 
 @explained
 def session(gap: Any) -> Session:
-    """Event-time windows of activity, closed by a pause of ``gap``."""
+    """Event-time windows of activity: a window closes after a pause of ``gap``."""
     return Session(_positive(gap, "session gap"))
 
 
 @explained
 def given(start: Any, end: Any) -> Given:
-    """Event-time windows that records bring along: an auction that is open from ... until ..., a trip, a campaign.
+    """Event-time windows that the records carry: an auction that is open from ... to ..., a trip, a campaign.
 
-    ``start`` and ``end`` are columns or functions of the record. A record whose event time is not within ``start <= t < end`` belongs to no
-    window and is left out. Windows of different keys, and of one key, may overlap.
+    ``start`` and ``end`` are columns or functions of the record. A record whose event time is not in ``start <= t < end`` is in no window
+    and is dropped. Windows of different keys, and of the same key, may overlap.
     """
     for value, what in ((start, "start"), (end, "end")):
         if value is None:

@@ -43,16 +43,16 @@ def _library(where: str) -> Any:
 
 
 class DeltaSink(TableSink):
-    """Appends records to a Delta table, a transaction for each snapshot; ``result`` gives :class:`PublishedTable`.
+    """Appends records to a Delta table, one transaction for each snapshot; ``result`` gives :class:`PublishedTable`.
 
-    ``table``: a local directory, a URI, or a ``deltalake.DeltaTable``. ``mode``, where there is a table: ``"error"``, ``"append"``, or
-    ``"overwrite"`` (the first commit replaces its rows; its columns stay). ``schema``: columns and types; without it those of the table,
-    and of a new one those of the records (as of ``write_parquet``). ``partition_by``: columns by which a new table is partitioned.
-    ``epoch_column``: a column of this name with the epoch of each row. ``storage_options``: for ``deltalake``, ``filesystem`` for
-    ``pyarrow``, where the URI does not say it all.
+    ``table``: a local directory, a URI, or a ``deltalake.DeltaTable``. ``mode``, if the table exists: ``"error"``, ``"append"``, or
+    ``"overwrite"`` (the first commit replaces its rows; its columns stay). ``schema``: columns and types; default: those of the table, or
+    of the records if it is new (as in ``write_parquet``). ``partition_by``: columns that partition a new table. ``epoch_column``: name of
+    an added column with each row's epoch. ``storage_options`` for ``deltalake`` and ``filesystem`` for ``pyarrow``: needed if the URI does
+    not say it all.
 
-    Types are those of Spark and Delta: unsigned integers become wider ones, times of zones those of UTC; nanoseconds have to be whole
-    microseconds; durations and times of day are refused. The files of commits that were rolled back stay until the table is vacuumed.
+    Types are those of Spark and Delta: unsigned integers become wider ones, zoned times become UTC; nanoseconds must be whole microseconds;
+    durations and times of day are refused. Files of commits that were rolled back stay until the table is vacuumed.
     """
 
     where: ClassVar[str] = "write_delta"

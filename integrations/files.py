@@ -209,16 +209,17 @@ def _partition_types(written: pa.Schema | None) -> dict[str, pa.DataType]:
 
 
 class CsvSource(_StreamedFiles):
-    """CSV files with a header line, as RecordBatches. Types come from the start of the first file, or from ``schema`` (all columns) or
-    ``column_types`` (some of them); ``delimiter`` separates the fields. Compressed files are read by their suffix.
+    """Reads CSV files with a header line, as RecordBatches.
 
-    ``null``: the text that is null in every column where it is not in quotes, and nothing else is; the columns of text have no null
-    without it, and Arrow's list of words is null in others (``""``, ``NA``, ``NaN``, ``null`` ..). What ``write_csv`` wrote is read with
-    its own types, and with ``null=""``.
+    Types are inferred from the start of the first file, or given by ``schema`` (all columns) or ``column_types`` (some of them).
+    ``delimiter`` separates the fields. Compressed files are recognised by their suffix.
 
-    Directories such as ``day=3/`` become columns, behind those of the files (``partitioning="hive"``; None leaves them out): in their types
-    where ``write_csv(partition_by=)`` wrote them, in those of ``schema`` or ``column_types``, else in those that their text suggests. With
-    ``schema`` only those that it names. A column that the files have, too, is that of the files.
+    ``null``: the only text that is null, in every column, unless it is quoted. Without it, columns of text have no null, and others use
+    Arrow's list of words (``""``, ``NA``, ``NaN``, ``null`` ..). What ``write_csv`` wrote is read with its own types and ``null=""``.
+
+    Directories such as ``day=3/`` become columns, after those of the files (``partitioning="hive"``; None ignores them). Their types are
+    those that ``write_csv(partition_by=)`` recorded, or those of ``schema`` or ``column_types``, or what their text suggests. ``schema``
+    also selects which of them are read. A column that is also in the files is read from the files.
     """
 
     where = "read_csv"
@@ -287,11 +288,13 @@ class CsvSource(_StreamedFiles):
 
 
 class JsonLinesSource(_StreamedFiles):
-    """Files of one JSON object a line, as RecordBatches. Columns and types come from the first block of the first file, or from ``schema``;
-    a field that is missing is null, an unknown one is an error. Dates of ``schema`` are ISO texts, durations numbers of their units; what
-    ``write_json`` wrote is read with its own types. Text that is not UTF-8 is an error, as of CSV; so are, without ``schema``, more than 64
-    levels of values in values. Directories such as ``day=3/`` become columns, as of :class:`CsvSource`. For lines of
-    varying fields use ``JsonRowsSource``."""
+    """Reads files of one JSON object a line, as RecordBatches.
+
+    Columns and types are inferred from the first block of the first file, or given by ``schema``; a missing field is null, an unknown one
+    is an error. In ``schema``, dates are ISO texts and durations numbers of their unit; what ``write_json`` wrote is read with its own
+    types. Text that is not UTF-8 is an error; so are, without ``schema``, more than 64 levels of nesting. Directories such as ``day=3/``
+    become columns, as in :class:`CsvSource`. For lines with varying fields use ``JsonRowsSource``.
+    """
 
     where = "read_json"
 
@@ -360,12 +363,12 @@ class RowGroup(NamedTuple):
 
 
 class ParquetSource(Source):
-    """Parquet files as RecordBatches, a row group a part.
+    """Reads Parquet files as RecordBatches; each row group is a part.
 
-    ``columns``: which to read, in this order. ``filter``: a ``pyarrow.compute`` expression on any columns; row groups that cannot match
-    are not read. Directories such as ``day=3/`` become columns (``partitioning="hive"``; None turns it off): in their types where
-    ``write_parquet(partition_by=)`` wrote them, else in those that their text suggests. Strings are not checked to be UTF-8, as the format
-    says they are: that would cost up to a third of reading them (``pyarrow.RecordBatch.validate(full=True)`` in ``map_batches`` does it).
+    ``columns``: which to read, in this order. ``filter``: a ``pyarrow.compute`` expression on any columns; row groups that cannot match are
+    skipped. Directories such as ``day=3/`` become columns (``partitioning="hive"``; None ignores them), with the types that
+    ``write_parquet(partition_by=)`` recorded, or what their text suggests. Strings are not checked to be UTF-8, as the format promises: the
+    check would add up to a third to the time of reading (``pyarrow.RecordBatch.validate(full=True)`` in ``map_batches`` does it).
     """
 
     where = "read_parquet"
@@ -408,7 +411,7 @@ class ParquetSource(Source):
         return kind
 
     def list_parts(self) -> Sequence[RowGroup]:
-        """The row groups that ``filter`` cannot rule out; reads each file's footer and compares its columns."""
+        """List the row groups that ``filter`` cannot rule out. Reads each file's footer and compares its columns."""
         parts: list[RowGroup] = []
         expected = self._dataset.schema
         for fragment in self._dataset.get_fragments(filter=self._filter):

@@ -72,17 +72,18 @@ class Listing(NamedTuple):
 
 
 class FolderSource(Source):
-    """Reads the files of a folder, and those that appear in it later, for ever.
+    """Reads the files of a folder, and those that appear in it later, without end.
 
     Args:
-        path: a local directory or a URI. Files are found at any depth, except hidden ones (``.`` or ``_`` first) and unfinished ones.
-        pattern: which file names, as ``*.csv``.
+        path: a local directory or a URI. Files are found at any depth, except hidden ones (names with ``.`` or ``_`` first) and unfinished
+            ones.
+        pattern: which file names, such as ``*.csv``.
         format: "parquet", "csv", "json" (one object a line) or "text"; None: by the suffix of ``pattern``.
         schema: all columns of CSV, JSON or Parquet; None: those of the first file that is read. A file that differs is an error.
-        epoch: an integer column that says the epoch of each row; None: each file is an epoch.
-        until: the input ends when there is a file of this name in the folder and all others have been read; None: it never does.
-        every_s: how often to look for new files.
-        settle_s: a file is read only when it has not changed for so long: for writers that do not rename.
+        epoch: an integer column that gives the epoch of each row; None: each file is an epoch.
+        until: the input ends when the folder has a file of this name and all others have been read; None: it never ends.
+        every_s: seconds between two listings of the folder.
+        settle_s: a file is read only after it has not changed for so long; for writers that do not rename.
         options: of the reader: see :data:`OPTIONS` and :mod:`rayad.integrations.files`.
     """
 

@@ -84,21 +84,20 @@ def _library(where: str) -> Any:
 
 
 class IcebergSink(TableSink):
-    """Appends records to an Iceberg table, a transaction for each snapshot; ``result`` gives
+    """Appends records to an Iceberg table, one transaction for each snapshot; ``result`` gives
     :class:`rayad.integrations.file_output.tables.PublishedTable`.
 
-    ``table``: its identifier, ``"namespace.table"``; the namespace has to be there, the table is made by the first commit. ``catalog``: a
-    name in the configuration of ``pyiceberg``, or the properties of a catalog, with its ``name`` among them (``"default"`` without).
-    ``mode``, where there is a table: ``"error"``, ``"append"``, or ``"overwrite"`` (the first commit replaces its rows; its columns stay).
-    ``schema``: columns and types; without it those of the table, and of a new one those of the records (as of ``write_parquet``).
-    ``epoch_column``: a column of this name with the epoch of each row. ``location`` and ``properties``: of a new table; without
-    ``location`` the catalog decides. ``filesystem``: for the files, where that of the catalog does not do (as one that gives credentials
-    for a short time, or for each table).
+    ``table``: its identifier, ``"namespace.table"``; the namespace must exist, the first commit creates the table. ``catalog``: a name in
+    the configuration of ``pyiceberg``, or the properties of a catalog, including its ``name`` (default ``"default"``). ``mode``, if the
+    table exists: ``"error"``, ``"append"``, or ``"overwrite"`` (the first commit replaces its rows; its columns stay). ``schema``: columns
+    and types; default: those of the table, or of the records if it is new (as in ``write_parquet``). ``epoch_column``: name of an added
+    column with each row's epoch. ``location`` and ``properties``: of a new table; by default the catalog decides the location.
+    ``filesystem``: for the files, if the catalog's own does not work here, such as one with short-lived or per-table credentials.
 
-    Types are those of Iceberg: integers become int or long, unsigned ones of 64 bits decimal(20, 0), times of zones those of UTC;
-    nanoseconds have to be whole microseconds, moments of the years 1 to 9999; durations are refused. Tables with partitions are refused.
-    The files of commits that were rolled back stay until snapshots of Iceberg expire. The table keeps a property ``rayad.<job>`` for each
-    job; it may be removed when that job will not be resumed any more.
+    Types are those of Iceberg: integers become int or long, unsigned 64-bit ones decimal(20, 0), zoned times become UTC; nanoseconds must
+    be whole microseconds, moments of the years 1 to 9999; durations and partitioned tables are refused. Files of commits that were rolled
+    back stay until Iceberg's snapshots expire. The table keeps a property ``rayad.<job>`` for each job, which may be removed when that job
+    will never be resumed.
     """
 
     where: ClassVar[str] = "write_iceberg"

@@ -21,12 +21,13 @@ from rayad.progress import ConfigError
 
 
 class RayDatasetSource(RefSource):
-    """Reads the blocks of a ``ray.data.Dataset``. It is computed when the source is made, and its blocks are kept as long as the source.
+    """Reads the blocks of a ``ray.data.Dataset``. The data set is computed when the source is made; its blocks are kept as long as the
+    source.
 
-    ``epoch`` names an integer column with each row's epoch; blocks are then put in its order and read side by side, lowest epoch first.
-    ``replay`` says where a run that resumes after the driver's death gets the rows from: ``"recompute"`` computes the data set again, which
-    has to give the same blocks; ``"stage"`` writes them to ``staging_path`` once, when the job starts, and reads them there; a data
-    set that is already staged is not computed (see :mod:`rayad.integrations.refs`).
+    ``epoch`` names an integer column with each row's epoch; blocks are then sorted by it and read side by side, lowest epoch first.
+    ``replay`` says how a run that resumes after the driver's death gets the rows: ``"recompute"`` computes the data set again, which must
+    give the same blocks; ``"stage"`` writes them to ``staging_path`` once, when the job starts, and reads them there. A staged data set is
+    not computed again (see :mod:`rayad.integrations.refs`).
     """
 
     where = "from_ray_dataset"
@@ -97,10 +98,10 @@ def _arrow_schema(dataset: Any) -> pa.Schema:
 
 
 class RayDatasetSink(ArrowSink):
-    """Gives the results as a ``ray.data.Dataset``: a block for each replica (and snapshot), owned by the driver.
+    """Gives the results as a ``ray.data.Dataset``: one block for each replica and snapshot, owned by the driver.
 
     Ray Data measures its blocks. Columns that pyarrow cannot measure (views of strings, binaries and lists in older versions) become large
-    strings, large binaries and lists, with the same values.
+    strings, large binaries and lists, with equal values.
     """
 
     where = "to_ray_dataset"

@@ -70,7 +70,7 @@ class ArrowWriter(SinkWriter):
 
 
 class ArrowSink(Sink):
-    """Keeps results as Arrow; ``result`` gives a list of tables, one for each replica and snapshot. Subclasses convert them."""
+    """Keeps results as Arrow; ``result`` gives a list of tables, one for each replica and snapshot, which subclasses convert."""
 
     where = "to_arrow"
 
@@ -83,11 +83,11 @@ class ArrowSink(Sink):
         return ArrowWriter(self.schema, self.epoch_column, self.where)
 
     def publish(self, staged: Sequence[Any]) -> tuple[bytes, ...]:
-        """The Arrow streams that are not empty."""
+        """Return the Arrow streams that are not empty."""
         return tuple(data for data in staged if data)
 
     def tables(self, receipt: Sequence[bytes]) -> list[pa.Table]:
-        """The tables of a receipt, all of one schema; DataflowError where replicas differ."""
+        """Return the tables of a receipt, all of one schema. Raises DataflowError if replicas differ."""
         tables = [pa.ipc.open_stream(data).read_all() for data in receipt]
         if tables:
             schema = self._in_common([table.schema for table in tables])

@@ -212,10 +212,10 @@ def _pieces(total: int) -> list[int]:
 
 
 class TextSource(Source):
-    r"""A record for each line of text files, without its line end (``\n`` or ``\r\n``); all in epoch 0.
+    r"""Reads the lines of text files, without their line ends (``\n`` or ``\r\n``), all in epoch 0.
 
-    ``paths``: see :mod:`rayad.integrations.paths`. Records are strings; with ``columnar`` batches have one column ``text``. Files
-    beyond ``split_bytes`` are cut into ranges that can be read side by side, except compressed ones (``.gz .bz2 .zst .lz4 .br``).
+    ``paths``: see :mod:`rayad.integrations.paths`. Records are strings; with ``columnar`` batches have one column ``text``. Files larger
+    than ``split_bytes`` are split into ranges that are read side by side, except compressed ones (``.gz .bz2 .zst .lz4 .br``).
     """
 
     where = "read_text"
@@ -278,7 +278,8 @@ class TextSource(Source):
 
 
 class JsonRowsSource(TextSource):
-    """A Python value (mostly a dict) for each non-empty line of JSON; lines may differ in their fields. Cut into ranges like text."""
+    """Reads each non-empty line of JSON files as a Python value, mostly a dict; lines may differ in their fields. Files are split as by
+    :class:`TextSource`."""
 
     where = "read_json"
 

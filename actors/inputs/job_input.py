@@ -19,13 +19,14 @@ from rayad.progress import ConfigError, DataflowError, arguments, show
 
 
 class JobInput(ABC):
-    """The sending end of a live input. Epochs begin at 0 and only grow.
+    """The sending end of a live input. Epochs start at 0 and never decrease.
 
-    In a job that resumes from a snapshot (``RunConfig(resume=...)``) ``sent``, ``epoch`` and ``closed`` say how much of the input is in the
-    snapshot: the driver sends again from call number ``sent`` on, counted from 0. ``note`` is the last text of :meth:`keep_note` in it.
+    In a job that resumes from a snapshot (``RunConfig(resume=...)``) ``sent``, ``epoch`` and ``closed`` say how much of the input the
+    snapshot holds: the driver sends again from call number ``sent`` on, counted from 0. ``note`` is the last text of :meth:`keep_note` in
+    it.
 
-    An outer system that repeats what it was not told is done (Spark's foreachBatch, a queue with acknowledgements) is fed from so: send
-    what it gives as an epoch, advance, :meth:`wait_saved`, then tell it.
+    An outer system that repeats whatever was not acknowledged (Spark's foreachBatch, a queue) is connected like this: send what it delivers
+    as an epoch, advance, :meth:`wait_saved`, then acknowledge.
     """
 
     def __init__(self, name: str) -> None:
@@ -42,8 +43,10 @@ class JobInput(ABC):
         explains_calls(cls)
 
     def send(self, records: Any, *, timeout_s: float | None = None) -> None:
-        """Records (a list, RecordBatch or Table) of the current epoch. Blocks while the dataflow cannot keep up, as long as the job lives;
-        raises what ended it, or TimeoutError after ``timeout_s``: then nothing was sent, unless it says that this is not known."""
+        """Send records (a list, RecordBatch or Table) of the current epoch. Blocks while the dataflow cannot keep up.
+
+        Raises what ended the job, or TimeoutError after ``timeout_s``: then nothing was sent, unless the message says that this is unknown.
+        """
         self._require_open("send records")
         batch = as_items(records, f"what was sent to input {self.name!r}")
         if isinstance(batch, pa.Table):
@@ -55,7 +58,7 @@ class JobInput(ABC):
             self.sent = self._send(batch, left_s)
 
     def advance_to(self, epoch: int) -> None:
-        """No more records before ``epoch``."""
+        """Advance to ``epoch``: no more records before it will be sent."""
         epoch = arguments.epoch(epoch, f"advance_to(epoch) of input {self.name!r}")
         self._look()
         self._require_open(f"advance to {epoch}")
@@ -67,7 +70,7 @@ class JobInput(ABC):
                 self.epoch = epoch
 
     def tick(self) -> bool:
-        """Advance to the next epoch, as inputs with ``epoch_s`` do by themselves; false where it is closed."""
+        """Advance to the next epoch, as inputs with ``epoch_s`` do by themselves. Returns False if the input is closed."""
         with self._in_turn():
             if self.closed:
                 return False
@@ -76,9 +79,9 @@ class JobInput(ABC):
             return True
 
     def keep_note(self, text: str) -> None:
-        """Keep a text with this input, in the place of the one before: snapshots that hold what is sent from here on hold it, too.
+        """Store a text with this input, replacing the previous one: snapshots that hold what is sent from here on hold it, too.
 
-        For what tells whether the sender is the same as before a failure of the driver: the id of a query, an address.
+        Use it to recognise the sender after a failure of the driver: the id of a query, an address.
         """
         self._require_open("keep a note")
         if not isinstance(text, str):
@@ -87,14 +90,14 @@ class JobInput(ABC):
         self.note = text
 
     def saved(self) -> SavedEpochs:
-        """Which epochs of this input snapshots hold. Raises ConfigError when the job keeps none."""
+        """Say which epochs of this input snapshots hold. Raises ConfigError if the job keeps none."""
         return self._saved()
 
     def wait_saved(self, epoch: int, *, timeout_s: float | None = None) -> None:
-        """Wait until a complete snapshot holds everything of ``epoch`` and before, and ask for one, also where none is taken by interval.
+        """Wait until a complete snapshot holds everything of ``epoch`` and before; asks for one, even if none is taken by interval.
 
-        From then on the driver need not have it any more: a job that resumes has it done. Raises what ended the job, ConfigError when it
-        keeps no snapshots, DataflowError while the input is still in ``epoch``, TimeoutError after ``timeout_s`` (the job goes on).
+        From then on the driver may forget that input: a job that resumes has it. Raises what ended the job, ConfigError if it keeps no
+        snapshots, DataflowError while the input is still in ``epoch``, TimeoutError after ``timeout_s`` (the job runs on).
         """
         epoch = arguments.epoch(epoch, f"wait_saved(epoch) of input {self.name!r}")
         if not self.closed and epoch >= self.epoch:
@@ -107,7 +110,7 @@ class JobInput(ABC):
         self._wait_saved(epoch, check_timeout(timeout_s, "wait_saved(timeout_s)"))
 
     def close(self) -> None:
-        """No more records at all. Closing twice does nothing; one that has failed may be repeated."""
+        """End the input. Closing twice does nothing; a close that failed may be repeated."""
         with self._in_turn():
             if not self.closed:
                 self._close()

@@ -21,17 +21,17 @@ FIRST_STEP_GROUPS = 4
 
 @dataclass(frozen=True, slots=True)
 class RescaleReport:
-    """What a change of layout came to.
+    """Figures of a change of layout.
 
     Args:
         before, after: replicas by vertex.
-        steps: how many there were.
-        moved_groups, moved_bytes: key-groups and bytes of state that changed hands.
-        passed_on, held: batches that old owners passed on unprocessed, and pieces of batches that new owners held back.
-        prepare_s: until the newcomers were there, beside the running job.
-        took_s: all of it.
-        pause_s: the longest time that a replica stood still for it at a stretch.
-        paused_s: the total time that a replica stood still, of the one for which it was longest.
+        steps: number of steps.
+        moved_groups, moved_bytes: key-groups, and bytes of state, that changed their owner.
+        passed_on, held: batches that old owners forwarded unprocessed, and pieces of batches that new owners held back.
+        prepare_s: seconds until the new replicas were ready, while the job ran.
+        took_s: seconds in total.
+        pause_s: the longest single pause of a replica.
+        paused_s: the longest total pause of a replica.
     """
 
     before: dict[str, int]

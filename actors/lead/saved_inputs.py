@@ -16,11 +16,11 @@ from rayad.snapshots.manifest import Manifest
 
 @dataclass(frozen=True, slots=True)
 class SavedEpochs:
-    """Which epochs of a live input are in snapshots; ``math.inf`` where it was closed.
+    """Which epochs of a live input are in snapshots; ``math.inf`` for a closed input.
 
     Args:
-        newest: epochs before this are in the newest complete snapshot: a job that resumes has them done.
-        kept: epochs before this are in every snapshot that is kept: nobody asks for them again, should the newest turn out to be damaged.
+        newest: epochs before this are in the newest complete snapshot: a job that resumes has them.
+        kept: epochs before this are in every snapshot that is kept: they are never asked for again, even if the newest is damaged.
     """
 
     newest: float = 0

@@ -13,7 +13,7 @@ INTERVALS = 3
 
 @dataclass(frozen=True, slots=True)
 class SnapshotsLate:
-    """What is known of snapshots that fail or take long; a job whose snapshots come in time has none of it.
+    """What is known of snapshots that fail or take long. A job whose snapshots come in time has none.
 
     >>> str(SnapshotsLate(2, 0.0, "the disk is full", newest=7, age_s=95.2))
     'snapshots fail since 1970-01-01 00:00:00 UTC: 2 in a row, the last because the disk is full; the newest snapshot, 7, is 95.2 s old'

@@ -37,8 +37,8 @@ BEGUN = "-begun.json"
 
 
 class PublishedFiles(NamedTuple):
-    """What ``result[name]`` is: the directory, its files (relative names, all that the manifest lists), their rows, and the id of the job
-    with the last commit."""
+    """The value of ``result[name]``: the directory, its files (relative names, everything in the manifest), their rows, and the id of
+    the job that committed last."""
 
     path: str
     files: tuple[str, ...]
@@ -144,26 +144,24 @@ def _manifest_of(filesystem: fs.FileSystem, path: str, where: str) -> OutputMani
 
 
 def committed_files(path: str | os.PathLike[str], *, filesystem: fs.FileSystem | None = None) -> PublishedFiles:
-    """The committed files of what ``write_parquet(path)``, ``write_csv`` or ``write_json`` writes; also while the job runs, or after it has
+    """List the committed files of an output of ``write_parquet``, ``write_csv`` or ``write_json``; also while the job runs, or after it
     failed.
 
-    For Spark, where the output was not written with ``spark_log=True``:
-    ``spark.read.option("basePath", out.path).parquet(*(f"{out.path}/{name}" for name in out.files))``.
-    It has no files before the first commit of a job that has begun; ConfigError where no job writes.
+    To read them with Spark, if the output has no ``spark_log=True``: ``spark.read.option("basePath",
+    out.path).parquet(*(f"{out.path}/{name}" for name in out.files))``. A job that has begun but not committed has no files; ConfigError if
+    no job writes there.
     """
     home, inner = open_directory(path, filesystem, "committed_files")
     return _manifest_of(home, inner, "committed_files").published(inner)
 
 
 def read_committed(path: str | os.PathLike[str], *, filesystem: fs.FileSystem | None = None) -> pads.Dataset:
-    """A ``pyarrow.dataset.Dataset`` of the committed files of what ``write_parquet(path)``, ``write_csv`` or ``write_json`` writes, and of
-    nothing else.
+    """Open the committed files of an output of ``write_parquet``, ``write_csv`` or ``write_json`` as a ``pyarrow.dataset.Dataset``.
 
     It does not follow later commits: call it again to see them. Directories ``epoch=<n>`` become a column ``epoch``, those of
-    ``partition_by`` the columns that they were, in their types, behind the others.
-    Columns have their types in files of text, too; JSON with dates, durations or dictionaries is read at once, into memory.
-    Before the first commit of a job that has begun it is empty, with the columns of ``schema=`` if that was given; ConfigError where no job
-    writes.
+    ``partition_by`` their columns, with their types, after the others. Columns of text files have their types, too; JSON with dates,
+    durations or dictionaries is read into memory at once. Before the first commit the data set is empty, with the columns of ``schema=`` if
+    that was given; ConfigError if no job writes there.
     """
     home, inner = open_directory(path, filesystem, "read_committed")
     manifest = _manifest_of(home, inner, "read_committed")

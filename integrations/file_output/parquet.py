@@ -22,22 +22,22 @@ class ParquetSink(FileSink):
     """Writes records to Parquet files below ``path``; ``result`` gives :class:`PublishedFiles`.
 
     ``partition_by_epoch``: a directory ``epoch=<n>`` for each epoch. ``partition_by``: columns whose values are in the names of
-    directories, ``town=Ulm/``, and not in the files (:mod:`rayad.integrations.file_output.partitions`); ``rd.read_committed`` and
-    ``read_parquet`` give them their types back, other readers guess them from the text. ``epoch_column``: a column of this name with the
-    epoch of each row. ``mode``: what to do when the directory is not empty: ``"error"``, ``"append"`` or ``"overwrite"``. ``schema``:
-    columns and types. Without it the types follow the records of a replica (int, then 1.5: double) until it has written a row group or
-    taken a snapshot with them, and all replicas must agree. ``row_group_rows`` are collected in memory before they are written. A job
-    that takes snapshots makes at least one file for each writer and snapshot in which it had records.
+    directories, ``town=Ulm/``, instead of in the files (:mod:`rayad.integrations.file_output.partitions`); ``rd.read_committed`` and
+    ``read_parquet`` restore their types, other readers guess them from the text. ``epoch_column``: name of an added column with each row's
+    epoch. ``mode``: what to do if the directory is not empty: ``"error"``, ``"append"`` or ``"overwrite"``. ``schema``: columns and types;
+    without it a replica's types follow its records (int, then 1.5: double) until it has written a row group or taken a snapshot with them,
+    and all replicas must agree. ``row_group_rows`` are collected in memory before they are written. A job that takes snapshots writes at
+    least one file for each writer and snapshot with records.
 
-    ``compact``: each commit also joins small files of earlier snapshots, within their directories
-    (:mod:`rayad.integrations.file_output.compacting`); any snapshot can be resumed from as before. What is joined is deleted at once: a
-    reader that has the list of files from before then gets ``FileNotFoundError``, and calls ``rd.read_committed`` again.
+    ``compact``: each commit also merges small files of earlier snapshots within their directories
+    (:mod:`rayad.integrations.file_output.compacting`); the job can still resume from any snapshot. Merged files are deleted at once: a
+    reader with an older list of files gets ``FileNotFoundError`` and should call ``rd.read_committed`` again.
 
     ``spark_log``: also write ``_spark_metadata/``, so that ``spark.readStream.schema(..).parquet(path)`` and ``spark.read.parquet(path)``
-    see the committed files, each once, and nothing else; columns are written in types that Spark has. Spark then ignores the files of other
-    programs in the directory. Entries of the log hold whole URIs. Where the URI does not follow from the file system, give it as text, such
-    as ``"abfss://files@account.dfs.core.windows.net/out"``. A directory that has such a log keeps it, even if its next writer does not ask
-    for one.
+    see each committed file once, and nothing else; columns are written in types that Spark has. Spark then ignores files that other
+    programs put into the directory. Entries of the log hold whole URIs; if the URI does not follow from the file system, give it as text,
+    such as ``"abfss://files@account.dfs.core.windows.net/out"``. A directory that has such a log keeps it, even if its next writer does not
+    ask for one.
     """
 
     where: ClassVar[str] = "write_parquet"

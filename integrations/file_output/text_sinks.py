@@ -19,13 +19,14 @@ DELIMITERS = ",;|\t!#$%&*/<=>?@^_~"
 class CsvSink(FileSink):
     """Writes records to CSV files below ``path``, each with a header; ``result`` gives :class:`PublishedFiles`.
 
-    Committed as Parquet is (:class:`ParquetSink` says what ``partition_by_epoch``, ``partition_by``, ``epoch_column``, ``mode`` and
-    ``schema`` are). ``delimiter`` separates fields; ``compression``: ``"gzip"``, ``"bz2"`` or None.
+    Files are committed as by :class:`ParquetSink`, which also explains ``partition_by_epoch``, ``partition_by``, ``epoch_column``, ``mode``
+    and ``schema``. ``delimiter`` separates fields; ``compression`` is ``"gzip"``, ``"bz2"`` or None.
 
-    Text is in quotes, a quote in it is two; null is an empty field without quotes. ``rd.read_committed(path)`` and ``flow.read_csv(path)``
-    give values and types back as they were; so does ``read_csv(schema=, null="")`` where the files have been moved. What CSV does not hold
-    exactly is refused: :mod:`rayad.integrations.file_output.text_types`. Spark needs ``.option("header", True).option("escape", '"')``, and
-    ``.option("multiLine", True)`` where text has line ends; pandas takes an empty text for null unless ``keep_default_na=False``.
+    Text is quoted, and a quote in it is doubled; null is an empty field without quotes. ``rd.read_committed(path)`` and
+    ``flow.read_csv(path)`` restore values and types; ``read_csv(schema=, null="")`` does so if the files have been moved. Values that CSV
+    cannot hold exactly are refused: :mod:`rayad.integrations.file_output.text_types`. Spark needs ``.option("header",
+    True).option("escape", '"')``, and ``.option("multiLine", True)`` if text has line ends; pandas reads an empty text as null unless
+    ``keep_default_na=False``.
     """
 
     where: ClassVar[str] = "write_csv"
@@ -60,14 +61,14 @@ class CsvSink(FileSink):
 
 
 class JsonSink(FileSink):
-    """Writes records to files of one JSON object a line below ``path``; ``result`` gives :class:`PublishedFiles`.
+    """Writes records to JSON-lines files below ``path``; ``result`` gives :class:`PublishedFiles`.
 
-    Committed as Parquet is (:class:`ParquetSink` says what ``partition_by_epoch``, ``partition_by``, ``epoch_column``, ``mode`` and
-    ``schema`` are). ``compression``: ``"gzip"``, ``"bz2"`` or None.
+    Files are committed as by :class:`ParquetSink`, which also explains ``partition_by_epoch``, ``partition_by``, ``epoch_column``, ``mode``
+    and ``schema``. ``compression`` is ``"gzip"``, ``"bz2"`` or None.
 
-    Every line has all columns, in their order; dates and timestamps are ISO texts, decimals texts too, durations numbers of their units.
-    ``rd.read_committed(path)`` and ``flow.read_json(path)`` give values and types back as they were; so does ``read_json(schema=)`` where
-    the files have been moved. What JSON does not hold exactly is refused, as NaN: :mod:`rayad.integrations.file_output.text_types`.
+    Every line has all columns, in order; dates, timestamps and decimals are texts (ISO for the first two), durations are numbers of their
+    unit. ``rd.read_committed(path)`` and ``flow.read_json(path)`` restore values and types; ``read_json(schema=)`` does so if the files
+    have been moved. Values that JSON cannot hold exactly, such as NaN, are refused: :mod:`rayad.integrations.file_output.text_types`.
     """
 
     where: ClassVar[str] = "write_json"

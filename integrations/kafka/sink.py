@@ -149,19 +149,20 @@ def _as_bytes(values: Sequence[Any], what: str) -> pa.Array:
 
 
 class KafkaSink(Sink):
-    """Writes to a topic that is there already.
+    """Writes to an existing topic. The result is the number of messages of the last snapshot.
+
+    Consumers see what is committed with ``isolation.level=read_committed``.
 
     Args:
         servers: ``host:port,host:port``.
         topic: its name.
-        value: a function of the record, or a column, that gives the message: bytes, text, or None; without it the record is the message.
-        key: the same for the message's key, which determines its partition; without it messages are spread over the partitions.
-        transaction_s: how long the broker lets a transaction last; what is staged is read from the job's store meanwhile.
-        wait_s: how long a commit tries again while no broker answers; then it fails, and the job restarts as FailureConfig says.
+        value: a function of the record, or a column, that gives the message: bytes, text, or None; default: the record is the message.
+        key: a function or column that gives the message's key, which determines its partition; default: messages are spread over the
+            partitions.
+        transaction_s: how long the broker lets a transaction last; staged records are read from the job's store during it.
+        wait_s: how long a commit retries while no broker answers; then it fails, and the job restarts as FailureConfig says.
         on_roll_back: what happens when the job resumes from a snapshot before the last committed one.
         options: settings of librdkafka, such as those of security; ``partitioner`` is "consistent_random", Java's "murmur2_random".
-
-    The result is the number of messages of the last snapshot. A consumer sees what is committed with ``isolation.level=read_committed``.
     """
 
     commits = True
@@ -202,7 +203,7 @@ class KafkaSink(Sink):
         return {**self.__dict__, "_producer": None, "_known": None, "_group_metadata": None, "_heard": Heard()}
 
     def check(self) -> None:
-        """Refuse a topic that does not exist."""
+        """Raise ConfigError if the topic does not exist."""
         library = client_library(self.where)
         partitions(library.admin.AdminClient(settings_of(self._settings, self._heard)), self._heard, self.topic, self.where)
 

@@ -69,20 +69,20 @@ class Lane(NamedTuple):
 
 
 class KafkaSource(Source):
-    """Reads a topic, for ever or up to its end; batches have the columns of :data:`SCHEMA`.
+    """Reads a topic, without end or up to its present end; batches have the columns of :data:`SCHEMA`.
 
     Args:
         servers: ``host:port,host:port``.
         topic: its name.
-        start: where reading begins in partitions that are in no snapshot: "earliest", or "latest" for those that exist when the job begins.
-        stop: "latest" reads what is committed when the run begins, and ends; None reads for ever.
-        epoch_s: length of an epoch.
-        idle_s: a partition that is silent for so long does not hold up the epochs of others.
+        start: where to begin in partitions that are in no snapshot: "earliest", or "latest" for those that exist when the job starts.
+        stop: "latest" reads what is committed when the run begins, and ends; None never ends.
+        epoch_s: length of an epoch in seconds.
+        idle_s: a partition that has been silent for so long does not hold back the epochs of others.
         ahead_s: how far ahead of the clock a timestamp may be.
-        parts: lanes, the largest number of replicas that can read side by side. A run that resumes needs the same.
+        parts: the largest number of replicas that can read side by side. A run that resumes needs the same number.
         batch_rows: the most records of a batch.
         discover_s: seconds between two questions for new partitions.
-        wait_s: how long brokers may be away while the job runs: it waits, with a warning in the log, and goes on; then it fails.
+        wait_s: how long brokers may be unreachable while the job runs: it waits, with a warning in the log, before it fails.
         headers: whether to add a column of headers, :data:`HEADERS`.
         options: settings of librdkafka, such as those of security.
     """

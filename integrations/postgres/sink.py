@@ -73,18 +73,16 @@ def _tables(staged: Sequence[bytes]) -> Iterator[pa.Table]:
 
 
 class PostgresSink(Sink):
-    """Appends records to a table that is there already.
+    """Appends records to an existing table. The result is the number of rows of the last snapshot.
 
     Args:
-        uri: ``postgresql://user:password@host:port/database``, or the words ``host=... user=...`` of libpq. The user may
-            create ``rayad_commits``, or it is there already.
-        table: its name, ``schema.table`` where it is not on the search path.
-        schema: the columns that are written, in types that are exactly those of the table (``int32`` is ``integer``, ``int64`` ``bigint``).
-        snapshot_column: a column of type ``text`` that gets output and snapshot of each row. With it a job may resume from an older
-            snapshot than the last that was committed, and the later rows are removed; without it that is refused.
-        wait_s: how long a commit is tried again while the server is away; then it fails, and the job restarts as FailureConfig says.
-
-    The result is the number of rows of the last snapshot.
+        uri: ``postgresql://user:password@host:port/database``, or the words ``host=... user=...`` of libpq. The user must be allowed to
+            create ``rayad_commits``, unless it exists.
+        table: its name, or ``schema.table`` if it is not on the search path.
+        schema: the columns that are written, in exactly the types of the table (``int32`` is ``integer``, ``int64`` is ``bigint``).
+        snapshot_column: a column of type ``text`` that records output and snapshot of each row. With it a job may resume from a snapshot
+            older than the last committed one, and the later rows are deleted; without it that is refused.
+        wait_s: how long a commit retries while the server is unreachable; then it fails, and the job restarts as FailureConfig says.
     """
 
     commits = True
@@ -101,7 +99,7 @@ class PostgresSink(Sink):
         self._resumed_from: int | None = None
 
     def check(self) -> None:
-        """Refuse a table without these columns; make the table of commits."""
+        """Raise ConfigError if the table lacks these columns; create the table of commits."""
         names = [*self._schema.names, *([self._column] if self._column else [])]
         columns = ", ".join(quoted(name, is_column=True) for name in names)
         with connect(self._uri, WHERE) as connection:

@@ -34,18 +34,18 @@ class KeyRange(NamedTuple):
 
 
 class PostgresSource(Source):
-    """Reads a table, columnar.
+    """Reads a table in columns. ``numeric`` values are read as text with all their digits.
 
     Args:
         uri: ``postgresql://user:password@host:port/database``, or the words ``host=... user=...`` of libpq. It is sent to the replicas.
-        table: its name, ``schema.table`` where it is not on the search path.
-        key: a column with an index that orders the rows; parts are ranges of it. Null keys are in the first part.
+        table: its name, or ``schema.table`` if it is not on the search path.
+        key: a column with an index that orders the rows; parts are ranges of it. Rows with a null key are in the first part.
         columns: which to read; None: all.
         epoch: an integer column with each row's epoch.
         rows_per_part: about how many rows a part has; a replica holds the part that it reads.
         batch_rows: the most rows of a batch.
 
-    ``numeric`` comes as text with all its digits. Raises ConfigError and DataflowError with what the server says.
+    Raises ConfigError and DataflowError with the server's message.
     """
 
     where = WHERE

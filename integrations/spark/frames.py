@@ -39,13 +39,13 @@ BATCH_ROWS_TO_SPARK = 10_000
 
 
 class SparkSource(RefSource):
-    """Reads a Spark DataFrame, a Spark partition a part; needs the session of ``rayad.spark_session``.
+    """Reads a Spark DataFrame of the session of ``rayad.spark_session``; each Spark partition is a part.
 
     Spark runs when the job starts (``list_parts``), once for all runs of this source. ``epoch`` names an integer column with each row's
-    epoch: Spark sorts each partition by it (no shuffle), and the partitions are read side by side, lowest epoch first. ``parts``:
-    the number of partitions to repartition to. ``replay`` says where a run that resumes after the driver's death gets the rows:
-    ``"recompute"`` asks Spark again, which has to give the same partitions; ``"stage"`` writes them to ``staging_path`` once and reads them
-    there (see :mod:`rayad.integrations.refs`). With ``parts=`` or after a shuffle Spark does not guarantee the order of rows: use "stage".
+    epoch: Spark sorts each partition by it (without a shuffle), and partitions are read side by side, lowest epoch first. ``parts``: the
+    number of partitions to repartition to. ``replay`` says how a run that resumes after the driver's death gets the rows: ``"recompute"``
+    asks Spark again, which must give the same partitions; ``"stage"`` writes them to ``staging_path`` once and reads them there (see
+    :mod:`rayad.integrations.refs`). With ``parts=`` or after a shuffle Spark does not guarantee the order of rows: use "stage".
     """
 
     where = "from_spark"
@@ -191,11 +191,11 @@ def _fetch_partition(block: SparkBlock) -> tuple[int, pa.Buffer]:
 
 
 class SparkSink(ArrowSink):
-    """Gives the results as a DataFrame of ``spark``.
+    """Gives the results as a DataFrame of the session ``spark``.
 
-    ``schema``: Arrow columns and types; without it they follow the records, so there must be at least one. ``epoch_column``: a column with
-    each row's epoch. ``staging_path``: a directory that all nodes see. Replicas write Parquet there and Spark reads it; nothing passes
-    through the driver. It must stay for as long as the DataFrame is used.
+    ``schema``: Arrow columns and types; without it they follow the records, of which there must be at least one. ``epoch_column``: name of
+    an added column with each row's epoch. ``staging_path``: a directory that all nodes see: replicas write Parquet there and Spark reads
+    it, so nothing passes through the driver. It must exist as long as the DataFrame is used.
     """
 
     where = "to_spark"

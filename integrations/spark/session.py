@@ -31,12 +31,13 @@ def spark_session(
     configs: Mapping[str, str] | None = None, java_home: str | os.PathLike[str] | None = None, timeout_s: float = 120.0,
     **raydp_options: Any,
 ) -> Any:  # fmt: skip
-    """A SparkSession whose executors are Ray actors. Joins the Ray that this process uses, else starts one.
+    """Start Spark with executors that are Ray actors, through RayDP, and return its SparkSession. Joins this process's Ray, or starts
+    one.
 
-    ``configs`` are Spark settings: the driver prints errors only, unless ``spark.log.level`` or ``spark.log4j.config.file.name`` says
-    otherwise. ``raydp_options`` go to ``raydp.init_spark`` (``placement_group_strategy``, ``enable_hive`` ..).
-    Called again with the same arguments it gives the same session. Raises ConfigError: no RayDP, no fitting Java, Ray started without
-    Java, Ray Client, too few CPUs or too little memory, another Spark running, not up after ``timeout_s``.
+    ``configs`` are Spark settings; the driver prints errors only, unless ``spark.log.level`` or ``spark.log4j.config.file.name`` says
+    otherwise. ``raydp_options`` are passed to ``raydp.init_spark`` (``placement_group_strategy``, ``enable_hive`` ..). A second call with
+    equal arguments returns the same session. Raises ConfigError: no RayDP, no suitable Java, Ray started without Java, Ray Client, too few
+    CPUs or too little memory, another Spark running, not up after ``timeout_s``.
     """
     arguments = (app_name, num_executors, executor_cores, executor_memory, dict(configs or {}), dict(raydp_options))
     if timeout_s <= 0:
@@ -78,10 +79,10 @@ def spark_session(
 
 
 def stop_spark(session: Any = None, *, timeout_s: float = 20.0) -> None:
-    """Stop the Spark of :func:`spark_session` and wait until its actors are gone; nothing happens where none runs.
+    """Stop the Spark of :func:`spark_session` and wait until its actors are gone; does nothing if none runs.
 
-    There is at most one in a process; ``session`` is needed only if :func:`spark_session` did not start it. Blocks that Rayad already
-    fetched stay readable.
+    There is at most one in a process; ``session`` is needed only if :func:`spark_session` did not start it. Blocks that Rayad has fetched
+    stay readable.
     """
     raydp = import_raydp("stop_spark")
     import ray

@@ -97,15 +97,15 @@ def check_source(
     same_cuts: bool = True,
     seed: int = 0,
 ) -> None:
-    """Check a source. Raises :class:`LawBroken`.
+    """Check a source against its contract. Raises :class:`LawBroken`.
 
     Args:
-        make: gives the source, of the same input each time.
-        records: all that it has to give, in any order; None: not compared.
+        make: makes the source, with the same input at each call.
+        records: all its records, in any order; None: not compared.
         batches: how many batches of a part are read at most; an endless part has no end.
-        resumes: how many places in each part reading is resumed at, chosen by the seed.
-        quiet_s: a part that is not exhausted and gives nothing for so long has given all it has.
-        same_cuts: whether a resumed part cuts its records into the same batches; else the records of an epoch may be cut in another way.
+        resumes: how many positions in each part reading is resumed at, chosen by the seed.
+        quiet_s: a part that is not exhausted but gives nothing for so long is taken to have given everything.
+        same_cuts: whether a resumed part cuts its records into the same batches; otherwise an epoch's records may be cut differently.
     """
     draw = random.Random(seed)
     source = make()
@@ -283,14 +283,14 @@ def check_sink(
     takes_back: bool = True,
     seed: int = 0,
 ) -> None:
-    """Check a sink. Raises :class:`LawBroken`.
+    """Check a sink against its contract. Raises :class:`LawBroken`.
 
     Args:
-        make: gives a sink that writes to an empty place, another one at each call.
-        read: the records that readers of that place see; an empty list if there is nothing yet.
-        batch: gives the records of batch 0, 1, ...: a list or a RecordBatch.
-        takes_back: whether a commit can be taken back; else jobs resume from the newest snapshot only.
-        histories: how many random sequences of writes, snapshots, crashes, resumes and new runs are tried, with ``steps`` steps each.
+        make: makes a sink that writes to an empty place, a new place at each call.
+        read: returns the records that readers of that place see; an empty list if there are none yet.
+        batch: returns the records of batch 0, 1, ...: a list or a RecordBatch.
+        takes_back: whether a commit can be rolled back; otherwise jobs resume from the newest snapshot only.
+        histories: how many random sequences of writes, snapshots, crashes, resumes and new runs are tried, of ``steps`` steps each.
     """
     for number in range(histories):
         history = _History(make(), read, batch, takes_back, random.Random(seed * 1_000_003 + number))

@@ -66,23 +66,22 @@ def is_stream(frame: Any) -> bool:
 
 
 class SparkStream(FedInput):
-    """Reads a streaming DataFrame of ``rayad.spark_session``: each micro-batch is an epoch, in the job exactly once.
+    """Reads a streaming DataFrame of ``rayad.spark_session``, exactly once: each micro-batch is an epoch.
 
     Args:
-        df: the frame; with state (aggregations with a watermark, joins) or without.
-        checkpoint: Spark's checkpoint folder of this query. It and the job's snapshots belong together: a job that begins afresh needs a
-            new one, a job that resumes needs the one that it had.
-        commit: when Spark may forget a micro-batch. ``"snapshot"``: when a complete snapshot of the job holds it. A snapshot is asked for,
-            Spark plans the next micro-batch after it, and nothing is written twice. ``"stage"``: when it is written to ``staging_path``;
-            Spark runs at most ``max_lag`` micro-batches ahead of the snapshots. Either way memory and disk are bounded, however fast Spark
-            is.
-        staging_path: for ``"stage"``: a folder for this input alone that all nodes see. Micro-batches in all kept snapshots are deleted.
-        trigger: as keywords of PySpark's ``trigger``: ``{"processingTime": "5 seconds"}``, ``{"availableNow": True}``.
+        df: the frame, with state (aggregations with a watermark, joins) or without.
+        checkpoint: Spark's checkpoint folder of this query. It belongs to the job's snapshots: a job that starts afresh needs a new one, a
+            job that resumes needs the one that it had.
+        commit: when Spark may forget a micro-batch. ``"snapshot"``: when a complete snapshot of the job holds it; Spark then plans the next
+            micro-batch after a snapshot, and nothing is written twice. ``"stage"``: when it is written to ``staging_path``; Spark then runs
+            at most ``max_lag`` micro-batches ahead of the snapshots. Either way memory and disk are bounded, however fast Spark is.
+        staging_path: for ``"stage"``: a folder for this input alone that all nodes see. Micro-batches that all kept snapshots hold are
+            deleted.
+        trigger: keywords of PySpark's ``trigger``: ``{"processingTime": "5 seconds"}``, ``{"availableNow": True}``.
         output_mode: of the query: "append", "update" or "complete".
 
-    The job needs ``RunConfig(storage_path=...)`` and runs on Ray, since a local job does nothing by itself. The job is complete when the
-    query has ended without an error: with ``availableNow``, or stopped by its user. An error of the query fails the job; any end of the job
-    stops the query.
+    The job needs ``RunConfig(storage_path=...)`` and runs on Ray only. It completes when the query has ended without an error: with
+    ``availableNow``, or when its user stops it. An error of the query fails the job; any end of the job stops the query.
     """
 
     base = "spark"
