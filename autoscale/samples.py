@@ -192,7 +192,7 @@ class VertexSample:
 
     @property
     def state_bytes(self) -> int:
-        """Of all replicas."""
+        """State of all replicas, bytes."""
         return sum(r.state_bytes for r in self.replicas)
 
     def latency_s(self, share: float) -> float | None:

@@ -23,7 +23,7 @@ REENTRANCY_MAX = 64
 
 
 def check_reentrancy(value: Any, what: str) -> int:
-    """A bound on nested calls, as :attr:`Vertex.reentrancy` says it. Raises DataflowError."""
+    """Check a bound on nested calls, as :attr:`Vertex.reentrancy` defines it. Raises DataflowError."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= REENTRANCY_MAX:
         raise DataflowError(
             f"{what} has reentrancy = {show(value, 40)}: it is how many calls of on_recv may be nested, an int from 0 (none) to "

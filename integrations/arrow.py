@@ -103,7 +103,7 @@ class ArrowSource(Source):
         return self._table.schema
 
     def list_parts(self) -> Sequence[ArrowRange]:
-        """Ranges of rows of about the same size, in order."""
+        """Split the table into ranges of about equally many rows, in order."""
         rows, parts = self._table.num_rows, self._parts
         cuts = [rows * i // parts for i in range(parts + 1)]
         ranges = [ArrowRange(a, b) for a, b in itertools.pairwise(cuts) if a < b]
@@ -120,7 +120,7 @@ class ArrowSource(Source):
         }
 
     def build_part(self, part: ArrowRange, resume: int | None) -> SourcePart:
-        """Open a range; ``resume`` is the number of its rows already given."""
+        """Open a range; ``resume`` is the number of its rows already read."""
         rows = self._table.slice(part.start, part.stop - part.start)
         where = f"from_arrow, rows {part.start} to {part.stop}"
         return TablePart(lambda: rows, batch_rows=self._batch_rows, epoch=self._epoch, resume=resume, where=where)

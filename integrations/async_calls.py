@@ -36,7 +36,7 @@ RetryOn = type[Exception] | tuple[type[Exception], ...]
 
 
 class AsyncCalls(PerRecord):
-    """See :meth:`rayad.dataflow.streams.stream.Stream.map_async`. Raises DataflowError for arguments that cannot be meant."""
+    """The step behind :meth:`rayad.dataflow.streams.stream.Stream.map_async`. Raises DataflowError for impossible arguments."""
 
     base = "map_async"
 

@@ -109,7 +109,7 @@ class DeltaSink(TableSink):
         return f"rayad-{self.job}"
 
     def table(self) -> Any:
-        """The table as it is now; None: there is none."""
+        """Return the table as it is now, or None if there is none."""
         library = _library(self.where)
         with self._reading():
             if self._handle is None:
@@ -132,7 +132,7 @@ class DeltaSink(TableSink):
             raise DataflowError(f"{what}: {say(error, *given)}") from without_secrets(error, *given)
 
     def kinds(self, schema: pa.Schema) -> pa.Schema:
-        """The columns of a table for records of ``schema``. Raises DataflowError where Delta has no type."""
+        """Return the columns that a table for records of ``schema`` has. Raises DataflowError if Delta lacks a type."""
         kinds = for_sparks_files(schema.empty_table(), self.where, "leave the column out").schema
         for field in kinds:
             try:
@@ -147,25 +147,25 @@ class DeltaSink(TableSink):
         return DataflowError(f"{self.where}: column {field.name!r} is {field.type}, for which Delta has none ({why}); cast it first")
 
     def stored(self, table: pa.Table) -> pa.Table:
-        """A table in the types of Delta, which are Spark's."""
+        """Convert a table to the types of Delta, which are Spark's."""
         return for_sparks_files(table, self.where, "leave the column out")
 
     def columns_of(self, table: Any) -> pa.Schema:
-        """By the log."""
+        """Return the table's columns, read from its log."""
         return pa.schema(table.schema())
 
     def version_of(self, table: Any) -> int:
-        """Its number."""
+        """Return the table's version number."""
         return int(table.version())
 
     # -- what the log says -------------------------------------------------------------------------------
     def knows(self, table: Any) -> bool:
-        """By the application transaction."""
+        """Tell whether this job has committed, by the application transaction in the log."""
         with self._reading():
             return table.transaction_version(self._app) is not None
 
     def told_by(self, table: Any) -> Told:
-        """By the metadata of the job's last commit."""
+        """Return what the metadata of the job's last commit say of it."""
         with self._reading():
             for entry in _newest_first(table):
                 told = _of_job(entry, self.job)
@@ -174,7 +174,7 @@ class DeltaSink(TableSink):
             return Told(table.transaction_version(self._app), ())  # that part of the log has been cleaned up
 
     def files_of(self, table: Any, void: tuple[int, int], earlier: Sequence[tuple[int, int]]) -> list[str]:
-        """By their names; refused where the log has an operation that rewrites files."""
+        """Find the files of void snapshots by their names. Refused if the log has an operation that rewrites files."""
         for entry in _newest_first(table):
             told = _of_job(entry, self.job)
             if told is not None and told.shown < void[0]:
@@ -194,7 +194,7 @@ class DeltaSink(TableSink):
     def transact(
         self, table: Any, moved: Sequence[StagedFile], removed: Sequence[Any], after: Told, kinds: pa.Schema, *, replaces: bool
     ) -> None:
-        """One transaction of the log. The library decides whether others' commits are in its way."""
+        """Commit one transaction to the log. The library decides whether commits of others conflict."""
         library = _library(self.where)
         schema = library.Schema.from_arrow(kinds)
         told = {_KEY: json.dumps({"job": self.job, "shown": after.shown, "void": after.void})}

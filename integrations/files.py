@@ -472,7 +472,7 @@ class ParquetSource(Source):
         return pa.Table.from_batches(stream, schema=self.schema)
 
     def build_part(self, part: RowGroup, resume: int | None) -> SourcePart:
-        """Open a row group; ``resume`` is the number of its (filtered) rows already given."""
+        """Open a row group; ``resume`` is the number of its (filtered) rows already read."""
         where = f"{self.where}: {part.path!r}, row group {[info.id for info in part.fragment.row_groups]}"
         if self._epoch is None:
             return StreamPart(functools.partial(self._stream, part), batch_rows=self._batch_rows, resume=resume, where=where)

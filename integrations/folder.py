@@ -152,15 +152,15 @@ class FolderSource(Source):
             raise ConfigError(f"from_folder: {self._folder!r} {told}; give a directory, which may be empty")
 
     def list_parts(self) -> Sequence[str]:
-        """One: the folder."""
+        """A single part: the folder."""
         return [self._folder]
 
     def build_part(self, part: str, resume: Any | None) -> SourcePart:
-        """Read from the beginning, or what the snapshot had not yet read."""
+        """Read the folder from the beginning, or what the snapshot had not yet read."""
         return FolderPart(self, resume)
 
     def fingerprint(self, parts: Sequence[Any]) -> dict[str, Any]:
-        """The folder, and the settings that determine what a position in a file means; not its files, since more will appear."""
+        """Return the folder, and the settings that determine what a position in a file means; not its files, since more will appear."""
         return {
             "folder": self._folder,
             "pattern": self._pattern,
@@ -176,7 +176,7 @@ class FolderSource(Source):
         return self._every_s
 
     def look(self) -> Listing:
-        """The files that are there now, in the order in which they are read. Raises OSError."""
+        """List the files that exist now, in reading order. Raises OSError."""
         found = self._filesystem.get_file_info(fs.FileSelector(self._folder, recursive=True, allow_not_found=True))
         files: list[FoundFile] = []
         has_younger = ends = False
@@ -198,12 +198,12 @@ class FolderSource(Source):
         return not (is_hidden(name) or name.endswith(UNFINISHED)) and fnmatch.fnmatchcase(name.rsplit("/", 1)[-1], self._pattern)
 
     def look_at(self, path: str) -> FoundFile | None:
-        """The current state of a file; None: it is gone."""
+        """Return the current state of a file; None if it is gone."""
         info = self._filesystem.get_file_info(path)
         return FoundFile(path, info.size, info.mtime_ns) if info.type == fs.FileType.File else None
 
     def reader(self, path: str, schema: pa.Schema | None) -> Any:
-        """A source of one file."""
+        """Make a source of one file."""
         if self._format == "parquet":
             options = self._options
             if (

@@ -200,7 +200,7 @@ class IcebergSink(TableSink):
         return _Refusing(told, self._catalog_properties)
 
     def table(self) -> Any:
-        """As the catalog has it now."""
+        """Return the table as the catalog has it now, or None if there is none."""
         catalog = self._catalog()
         with self._reading():
             try:
@@ -209,7 +209,8 @@ class IcebergSink(TableSink):
                 return None
 
     def columns_of(self, table: Any) -> pa.Schema:
-        """Of its current schema. ConfigError where the table has partitions, or is of a version that cannot be written."""
+        """Return the columns of the table's current schema. Raises ConfigError if the table is partitioned, or of a version that cannot
+        be written."""
         if table.format_version not in VERSIONS:
             raise ConfigError(
                 f"{self.where}: the table {self.name!r} is of version {table.format_version} of Iceberg's format, pyiceberg writes "
@@ -224,17 +225,17 @@ class IcebergSink(TableSink):
         return pa.schema([pa.field(f.name, ICEBERG.type_of(f.type, f.name, self.where), nullable=f.nullable) for f in found])
 
     def version_of(self, table: Any) -> int:
-        """The id of its snapshot, -1 without one."""
+        """Return the id of the table's snapshot, or -1 if it has none."""
         snapshot = table.current_snapshot()
         return int(snapshot.snapshot_id) if snapshot is not None else -1
 
     # -- types -------------------------------------------------------------------------------------------
     def kinds(self, schema: pa.Schema) -> pa.Schema:
-        """Of a table for these records."""
+        """Return the columns that a table for records of ``schema`` has. Raises DataflowError if Iceberg lacks a type."""
         return self.stored(schema.empty_table()).schema
 
     def stored(self, table: pa.Table) -> pa.Table:
-        """A table in the types of Iceberg. Where nothing may be null, inside of a nested column, nothing is."""
+        """Convert a table to the types of Iceberg. Fields inside nested columns that must not be null are declared so."""
         for field, column in zip(table.schema, table.columns, strict=True):
             for chunk in column.chunks:
                 null = _null_where_required(chunk, field, field.name)
@@ -250,11 +251,11 @@ class IcebergSink(TableSink):
         return f"rayad.{self.job}"
 
     def knows(self, table: Any) -> bool:
-        """By its property."""
+        """Tell whether this job has committed, by the property that it leaves on the table."""
         return self._key in table.properties
 
     def told_by(self, table: Any) -> Told:
-        """By its property, which stays when snapshots of Iceberg expire."""
+        """Return what the job's property says, which stays when snapshots of Iceberg expire."""
         text = table.properties[self._key]
         try:
             plain = json.loads(text)
@@ -266,7 +267,7 @@ class IcebergSink(TableSink):
             ) from error
 
     def files_of(self, table: Any, void: tuple[int, int], earlier: Sequence[tuple[int, int]]) -> list[Any]:
-        """By their names; refused unless they are as many as the snapshots of Iceberg have added."""
+        """Find the files of void snapshots by their names. Refused unless their number is what the snapshots of Iceberg have added."""
         live = self._live(table)
         mine = [live[at] for at in are_of(void, [file.file_path.rpartition("/")[2] for file in live], self.job)]
         added = self._added(table, void, earlier)
@@ -305,8 +306,8 @@ class IcebergSink(TableSink):
     def transact(
         self, table: Any, moved: Sequence[StagedFile], removed: Sequence[Any], after: Told, kinds: pa.Schema, *, replaces: bool
     ) -> None:
-        """One transaction of the catalog. If others committed meanwhile, ``pyiceberg`` tries it again (by the table's ``commit.retry.*``),
-        as long as what the table says of this job is unchanged."""
+        """Commit one transaction to the catalog. If others committed meanwhile, ``pyiceberg`` retries (by the table's
+        ``commit.retry.*``), as long as what the table says of this job is unchanged."""
         library = _library(self.where)
         gone = self._live(table) if replaces else removed
         is_known = table is not None and self.knows(table)

@@ -249,15 +249,15 @@ class TextSource(Source):
         self.filesystem, self.files = find_files(paths, filesystem, self.where)
 
     def shape(self, texts: list[str], raw: list[bytes], position: int, path: str) -> Any:
-        """A batch from lines."""
+        """Make a batch from lines."""
         return self.of_column(pa.array(texts, pa.string()), position) if self.columnar else texts
 
     def of_column(self, lines: pa.Array, position: int) -> pa.RecordBatch:
-        """A columnar batch from lines, the first of which begins at a byte of its file."""
+        """Make a columnar batch from lines, the first of which begins at this byte of its file."""
         return pa.record_batch({"text": lines})
 
     def list_parts(self) -> Sequence[TextRange]:
-        """Ranges of about ``split_bytes`` bytes, files in order."""
+        """Split the files, in order, into ranges of about ``split_bytes`` bytes."""
         parts: list[TextRange] = []
         for path, size, _ in self.files:
             if path.endswith(COMPRESSED) or size <= self.split_bytes:

@@ -151,10 +151,10 @@ def _keeper_of(name: str) -> KeeperLine | None:
 
 
 class AttachedJob(RayJobHandle):
-    """The handle of a job on Ray that :func:`attach` and ``submit(detached=True)`` give. It starts no coordinator, and ends one only by
+    """The handle that :func:`attach` and ``submit(detached=True)`` return. It starts no coordinator, and ends one only by
     :meth:`cancel`.
 
-    What is asked of a detached job and must be known to later coordinators goes to its keeper: cancel, stop, configure, live inputs.
+    Requests that later coordinators of a detached job must know go to its keeper: cancel, stop, configure, live inputs.
     """
 
     def __init__(self, name: str, found: _Found) -> None:
@@ -244,9 +244,11 @@ class AttachedJob(RayJobHandle):
                     self._keeper.call("fetched", timeout_s=ANSWER_S)  # repeated where the keeper is being replaced: else it keeps them
 
     def cancel(self) -> None:
-        """See :meth:`Job.cancel`; it has ended, or can begin no more, when this returns. A coordinator that dies meanwhile may have a
-        successor whose owner knows of no cancel: that one is waited for, and told. Raises TimeoutError when the coordinator, or the keeper,
-        does not answer, or no end comes in time: repeat it once it has been replaced."""
+        """End the job without results; when this returns it has ended, or can no longer begin. See :meth:`Job.cancel`.
+
+        If the coordinator dies meanwhile, a successor that does not know of the cancellation is waited for, and told. Raises TimeoutError
+        if the coordinator or keeper does not answer, or the end does not come in time: call it again after the replacement.
+        """
         if self._outcome is not None:
             return
         self._cancelling = True
@@ -279,7 +281,7 @@ class AttachedJob(RayJobHandle):
         self._config = configured(self._config, own) if own else self._config
 
     def fail(self, error: RayadError) -> None:
-        """See :meth:`Job.fail`: only the process that started a job feeds it, and can fail it."""
+        """Refused: only the process that started a job feeds it, and can declare it failed. See :meth:`Job.fail`."""
         raise DataflowError(f"job {self.name!r} is failed by the process that started it only, which feeds it; cancel() ends it") from error
 
     def look_at_scaling(self) -> ScalingProgress | None:

@@ -114,7 +114,7 @@ class RayJobHandle(Job):
 
     @abstractmethod
     def look_at_scaling(self) -> ScalingProgress | None:
-        """What the autoscaler has seen and done, where there is one and it can be asked."""
+        """What the autoscaler has seen and done; None if there is none or it does not answer."""
 
     @abstractmethod
     def _configure_scaling(self, changes: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -126,7 +126,7 @@ class RayJobHandle(Job):
 
     @property
     def plan(self) -> Plan:
-        """The dataflow, in the layout that it was asked for."""
+        """The dataflow, in the layout that was asked for."""
         return self._plan
 
     # -- the end -----------------------------------------------------------------------
@@ -152,7 +152,8 @@ class RayJobHandle(Job):
         return self._state
 
     def settle(self, timeout_s: float | None) -> JobOutcome:
-        """How the job ended. Waits for that; raises TimeoutError. Without a timeout it ends with the job: somebody hears its heartbeat."""
+        """Wait for the end of the job and return how it ended. Raises TimeoutError. Without a timeout it waits as long as the job is
+        alive."""
         deadline_s = float("inf") if timeout_s is None else clock.monotonic() + timeout_s
         while self._outcome is None:
             line = self._line
@@ -226,7 +227,7 @@ class RayJobHandle(Job):
             ) from error
 
     def drain(self) -> None:
-        """Tell the job to read no more, and to end when what is under way is finished."""
+        """Tell the job to stop reading, and to end when it has finished what is under way."""
         self._stopping = True  # a coordinator that replaces this one is told, too
         try:
             self._ask("stop", self._cuts_inputs, timeout_s=self._config.start_timeout_s + STOP_S)
@@ -327,9 +328,12 @@ class RayJobHandle(Job):
         return self._outcome.journal or self._told if self._outcome is not None else self._told
 
     def top(self, *, interval_s: float = 2.0, timeout_s: float | None = None, replicas: bool = False) -> None:
-        """Show :meth:`status` as a table every ``interval_s``, until the job has ended, for ``timeout_s``, or until Ctrl-C, which does not
-        end the job. In a notebook and on a terminal each table takes the place of the one before; else plain lines are printed.
-        ``replicas``: below each vertex, a line for each of its replicas."""
+        """Print :meth:`status` as a table every ``interval_s``, until the job has ended, for ``timeout_s``, or until Ctrl-C, which does
+        not end the job.
+
+        On a terminal and in a notebook each table replaces the one before; elsewhere plain lines are printed. ``replicas``: also show each
+        replica of a vertex.
+        """
         interval_s = arguments.number(interval_s, "top(interval_s)", error=ConfigError)
         check_timeout(timeout_s, "top(timeout_s)")
         with suppress(KeyboardInterrupt), shown(with_replicas=replicas) as show:
@@ -349,7 +353,7 @@ class RayJobHandle(Job):
         return str(hooks.call("open_page", self.name, host, port))  # its actor attaches to the job, with a handle that is one of these
 
     def pids(self) -> dict[str, list[int]]:
-        """The process of each replica, by vertex, for other tools to look at; empty while the job starts and when it has ended."""
+        """Process ids of the replicas by vertex, for other tools; empty while the job starts and after it has ended."""
         look: Look = self._ask("look", False, PIDS_S, timeout_s=PIDS_S + ANSWER_S, default=Look(JobState.STARTING))
         out: dict[str, list[int]] = {}
         for report in sorted(look.reports, key=lambda report: report.replica):

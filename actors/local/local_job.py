@@ -66,7 +66,7 @@ LOOKS_EVERY_STEPS = 16
 
 
 class LocalJob(Job):
-    """A dataflow running step by step in the caller's thread."""
+    """A job of the local runtime: it runs step by step, in the thread that calls ``wait()``, ``step()`` or another method."""
 
     runs_alone = False
     is_watched = False
@@ -130,7 +130,7 @@ class LocalJob(Job):
     # -- what there is -------------------------------------------------------------------
     @property
     def plan(self) -> Plan:
-        """The dataflow, in the layout that it has now."""
+        """The dataflow in its current layout."""
         return self.network.plan
 
     @property
@@ -140,7 +140,7 @@ class LocalJob(Job):
 
     @property
     def steps(self) -> int:
-        """How many events there have been."""
+        """How many events the job has processed."""
         return self.network.steps
 
     @property
@@ -150,7 +150,7 @@ class LocalJob(Job):
 
     @property
     def is_moving(self) -> bool:
-        """Whether a change of layout goes on and the job is not over before that is."""
+        """Whether a change of layout is under way that will end before the job does."""
         return self.rescaling is not None and self.rescaling.holds_job
 
     # -- life: what the leader decides -----------------------------------------------------
@@ -314,7 +314,8 @@ class LocalJob(Job):
         return lead.ResultsPublished()
 
     def crash(self, failed: Collection[int] | None = None) -> None:
-        """For tests: all is lost, with what is on its way; resume from the last whole snapshot. ``failed`` stages: only these."""
+        """For tests: lose everything in memory and in flight, and resume from the last complete snapshot. ``failed`` restricts it to
+        these stages."""
         self.raise_if_over()
         if self.snapshots is None:
             raise ConfigError(f"job {self.name!r} keeps no snapshots: give RunConfig(storage_path=...)")
@@ -322,7 +323,7 @@ class LocalJob(Job):
         self.raise_if_over()
 
     def now_s(self) -> float:
-        """The clock that intervals and timeouts are measured with: the only thing here that does not follow from the seed."""
+        """The clock, in seconds, that measures intervals and timeouts: the only thing here that does not follow from the seed."""
         return self._clock() + self._skipped_s
 
     def _moment(self) -> dt.datetime:
@@ -331,7 +332,7 @@ class LocalJob(Job):
         return EPOCH_UTC + dt.timedelta(seconds=self.now_s())
 
     def pause(self, seconds: float) -> None:
-        """Let so much time pass. A clock that was given is moved on instead of waiting."""
+        """Let ``seconds`` pass: wait, or advance the clock that was given."""
         if self._clock is time.monotonic:
             time.sleep(seconds)
         else:
@@ -343,9 +344,9 @@ class LocalJob(Job):
 
     # -- one step -----------------------------------------------------------------------
     def step(self) -> bool:
-        """One event, drawn from the seed: a batch is consumed, a source read, a report applied or a view delivered.
+        """Process one event, drawn from the seed: a batch is consumed, a source read, a report applied or a view delivered.
 
-        False when nothing can move. An error ends the job, whoever took the step.
+        Returns False when nothing can move. An error ends the job, whoever called.
         """
         self.raise_if_over()
         network = self.network
@@ -383,8 +384,10 @@ class LocalJob(Job):
                     self._ticks.drop(name)
 
     def step_or_pause(self, most_s: float = math.inf) -> bool:
-        """One step, or where nothing can move, time passes until an input advances by itself, ``most_s`` at the most. False: nothing will
-        move however long one waits."""
+        """Process one event, or, if nothing can move, let time pass until an input advances by itself, at most ``most_s`` seconds.
+
+        Returns False when nothing will move however long one waits.
+        """
         if self.step():
             return True
         due_in_s = self._ticks.due_in_s(self.now_s())
@@ -611,9 +614,9 @@ class LocalJob(Job):
         return self._rescale_to(wanted, timeout_s)
 
     def start_rescale(self, wanted: Mapping[str, int], *, groups: int | None = None, timeout_s: float = math.inf) -> LocalRescale | None:
-        """Begin a change of layout, as soon as no snapshot is under way; None: it is so already. Raises RescaleRefused.
+        """Begin a change of layout as soon as no snapshot is under way. Returns None if the layout is already as wanted.
 
-        ``groups``: how many key-groups a step moves; None: all at once.
+        ``groups``: how many key-groups a step moves; None: all at once. Raises RescaleRefused.
         """
         self.raise_if_over()
         if self.rescaling is not None and not self.rescaling.is_done:

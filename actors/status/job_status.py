@@ -102,7 +102,7 @@ class VertexStatus:
 
     @property
     def backlog_bytes(self) -> int:
-        """Of all replicas together."""
+        """Backlog of all replicas together, bytes."""
         return sum(one.backlog_bytes for one in self.replicas)
 
     @property

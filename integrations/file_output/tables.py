@@ -41,8 +41,8 @@ DECISIONS_MAX = 10
 
 
 class PublishedTable(NamedTuple):
-    """What ``result[name]`` is: the table; its version with the last commit, in Iceberg the id of its snapshot (-1: there is no table, as
-    nothing was written); and the id of the job, under which the table remembers what it has committed."""
+    """The value of ``result[name]``: the table; its version after the last commit (of Iceberg the snapshot id; -1: nothing was written,
+    so there is no table); and the id under which the table remembers what this job has committed."""
 
     path: str
     version: int
@@ -107,28 +107,28 @@ class TableSink(Sink):
     # -- what a format says ------------------------------------------------------------------------------
     @abstractmethod
     def table(self) -> Any:
-        """The table as it is now; None: there is none. DataflowError where it cannot be read."""
+        """Return the table as it is now, or None if there is none. Raises DataflowError if it cannot be read."""
 
     @abstractmethod
     def columns_of(self, table: Any) -> pa.Schema:
-        """The columns of a table, in the types of Arrow in which files have them."""
+        """Return the columns of the table in Arrow types, as its files have them."""
 
     @abstractmethod
     def version_of(self, table: Any) -> int:
-        """The version that :class:`PublishedTable` names."""
+        """Return the version that :class:`PublishedTable` names."""
 
     @abstractmethod
     def knows(self, table: Any) -> bool:
-        """Whether this job has committed to the table."""
+        """Tell whether this job has committed to the table."""
 
     @abstractmethod
     def told_by(self, table: Any) -> Told:
-        """What a table that knows this job says of it."""
+        """Return what a table that knows this job says of it."""
 
     @abstractmethod
     def files_of(self, table: Any, void: tuple[int, int], earlier: Sequence[tuple[int, int]]) -> Sequence[Any]:
-        """The files of void snapshots that are in the table, for :meth:`transact`; those of ``earlier`` ranges have been removed. Raises
-        DataflowError where their rows may be in other files by now."""
+        """Return the files of void snapshots that are still in the table, for :meth:`transact`; those of ``earlier`` ranges were removed
+        before. Raises DataflowError if their rows may be in other files by now."""
 
     @abstractmethod
     def transact(
@@ -143,7 +143,7 @@ class TableSink(Sink):
 
     @abstractmethod
     def stored(self, table: pa.Table) -> pa.Table:
-        """Records in the types of the format."""
+        """Convert records to the types of the format."""
 
     # -- what a writer asks ----------------------------------------------------------------------------
     @property
@@ -172,11 +172,11 @@ class TableSink(Sink):
 
     # -- before writing --------------------------------------------------------------------------------
     def is_same_place(self, other: Sink) -> bool:
-        """Whether the other one writes to this table, or to files around it, and not both append."""
+        """Tell whether the other sink writes to this table, or to files around it, and not both append."""
         return overlap(self, other)
 
     def check(self) -> None:
-        """Refuse a table that is there, unless it is to be written to; else make the directory of staged files."""
+        """Refuse an existing table, unless it is to be written to; otherwise create the directory of staged files."""
         self._check_mode(self.table())
         self.port.make_folder(STAGING)
 

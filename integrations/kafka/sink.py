@@ -218,7 +218,7 @@ class KafkaSink(Sink):
         return KafkaWriter(self)
 
     def roll_back(self, last: int, first_new: int) -> None:
-        """Take the id, then write which snapshots are void. Refused if one of them is committed (``on_roll_back``)."""
+        """Take over the transactional id, then record which snapshots are void. Refused if one of them is committed (``on_roll_back``)."""
 
         def mark_void() -> None:
             committed, first_valid = self._fenced()
@@ -236,7 +236,7 @@ class KafkaSink(Sink):
         self._resumed_from = last
 
     def commit(self, snapshot: int, staged: Sequence[Any]) -> int:
-        """Produce what is staged in one transaction. Raises DataflowError where the snapshot is void."""
+        """Produce the staged records in one transaction. Raises DataflowError if the snapshot is void."""
 
         messages = 0
 
@@ -257,7 +257,7 @@ class KafkaSink(Sink):
         return messages
 
     def publish(self, staged: Sequence[Any]) -> int:
-        """Everything in one transaction, for a run that keeps no snapshots."""
+        """Write everything in one transaction, for a run that keeps no snapshots."""
         return self.commit(1, staged)
 
     # -- transactions ----------------------------------------------------------------------------------

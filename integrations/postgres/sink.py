@@ -125,7 +125,7 @@ class PostgresSink(Sink):
         return PostgresWriter(self._schema)
 
     def roll_back(self, last: int, first_new: int) -> None:
-        """Write which snapshots are void, and remove their rows; refused where that cannot be."""
+        """Record which snapshots are void and remove their rows. Refused if that is impossible."""
 
         def mark_void(connection: Any, committed: int, first_valid: int) -> None:
             if committed > last and self._column is None:
@@ -144,7 +144,7 @@ class PostgresSink(Sink):
         self._resumed_from = last
 
     def commit(self, snapshot: int, staged: Sequence[Any]) -> int:
-        """Append what is staged in one transaction. Raises DataflowError where the snapshot is void."""
+        """Append the staged records in one transaction. Raises DataflowError if the snapshot is void."""
         rows = 0
 
         def append(connection: Any, committed: int, first_valid: int) -> None:
@@ -171,7 +171,7 @@ class PostgresSink(Sink):
         return rows
 
     def publish(self, staged: Sequence[Any]) -> int:
-        """Everything in one transaction, for a run that keeps no snapshots."""
+        """Write everything in one transaction, for a run that keeps no snapshots."""
         return self.commit(1, staged)
 
     def _mark(self, snapshot: int) -> str:

@@ -89,7 +89,7 @@ class PostgresSource(Source):
         return {**self.__dict__, "_holding": [], "_jobs": 0}
 
     def list_parts(self) -> Sequence[KeyRange]:
-        """Ranges of the key, of a snapshot that is exported now."""
+        """Divide the table into ranges of the key, as of a database snapshot that is exported now."""
         connection = connect(self._uri, WHERE)
         try:
             with connection.cursor() as cursor:
@@ -116,7 +116,7 @@ class PostgresSource(Source):
         return f"({over} AND {under})" + (f" OR {key} IS NULL" if low is None else "")
 
     def fingerprint(self, parts: Sequence[KeyRange]) -> dict[str, Any]:
-        """Rows of each part and a sum of their hashes: one more scan of the table, for jobs that keep snapshots."""
+        """Return the rows of each part and a sum of their hashes. Costs one more scan of the table, only for jobs that keep snapshots."""
         found = {}
         for part in parts:
             (row,) = self._ask(
@@ -128,17 +128,17 @@ class PostgresSource(Source):
         return {"columns": describe(self.schema), "epoch": self._epoch, "parts": found}
 
     def job_started(self, job: Any, config: Any) -> None:
-        """The snapshot of the database stays."""
+        """Keep the database snapshot while a job may read it."""
         self._jobs += 1
 
     def job_ended(self) -> None:
-        """The last job is over: end the transactions."""
+        """End the transactions after the last job."""
         self._jobs -= 1
         while not self._jobs and self._holding:
             self._holding.pop().close()
 
     def build_part(self, part: KeyRange, resume: int | None) -> SourcePart:
-        """Open a range; ``resume`` is the number of its rows already given."""
+        """Open a range of the key; ``resume`` is the number of its rows already read."""
         where = f"{WHERE}: part {part.number} of {self._table}"
         order = f"ORDER BY {self._key}, ROW({self._columns})::text"
         query = f"SELECT {self._columns} FROM {self._table} WHERE {part.condition} {order}"

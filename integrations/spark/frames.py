@@ -85,7 +85,7 @@ class SparkSource(RefSource):
         return number_blocks(fetch_partitions(self._kept, frame.sparkSession))
 
     def list_parts(self) -> Sequence[BlockRef | StagedBlock]:
-        """The partitions that are not empty, in order; computed, and staged, if that has not been done."""
+        """List the partitions that are not empty, in order; compute, and stage, them first if that was not done."""
         try:
             parts = super().list_parts()
         except BaseException:
@@ -96,7 +96,7 @@ class SparkSource(RefSource):
         return parts
 
     def job_started(self, job: Any, config: RunConfig) -> None:
-        """Spark keeps the partitions while a job may fetch them again."""
+        """Let Spark keep the partitions while a job may fetch them again."""
         self._jobs += 1
 
     def job_ended(self) -> None:
@@ -229,7 +229,7 @@ class SparkSink(ArrowSink):
         return super().open(replica, parallelism) if self._files is None else self._files.open(replica, parallelism)
 
     def check(self) -> None:
-        """Refuse a staging directory with something in it."""
+        """Refuse a staging directory that is not empty."""
         if self._files is not None:
             self._files.check()
 
@@ -243,7 +243,7 @@ class SparkSink(ArrowSink):
             self._files.adopt(identity)
 
     def publish(self, staged: Sequence[Any]) -> Any:
-        """The staged Arrow streams, or the published files."""
+        """Return the staged Arrow streams, or the published files."""
         return super().publish(staged) if self._files is None else self._files.publish(staged)
 
     def commit(self, snapshot: int, staged: Sequence[Any]) -> Any:
@@ -251,7 +251,7 @@ class SparkSink(ArrowSink):
         return super().commit(snapshot, staged) if self._files is None else self._files.commit(snapshot, staged)
 
     def roll_back(self, last: int, first_new: int) -> None:
-        """Take back files of void snapshots."""
+        """Remove the files of void snapshots."""
         if self._files is not None:
             self._files.roll_back(last, first_new)
 

@@ -125,12 +125,12 @@ class SparkStream(FedInput):
         return {"schema": self.schema, "checkpoint": self.checkpoint}
 
     def open(self, references: list[Any]) -> Any:
-        """The rows behind references, as Spark computed them."""
+        """Return the rows behind references, as Spark computed them."""
         tables = [reference.table() for reference in references]
         return pa.concat_tables(tables).select(self.schema.names) if tables else []
 
     def check_run(self, config: RunConfig, runtime: str) -> None:
-        """Refuse runs without snapshots or Ray, and what another job reads."""
+        """Refuse runs without snapshots or Ray, and frames that another job reads."""
         super().check_run(config, runtime)
         if runtime != "ray":
             raise ConfigError("from_spark: a streaming DataFrame needs runtime='ray': a local job moves only while somebody waits for it")
@@ -149,13 +149,13 @@ class SparkStream(FedInput):
         self._query.start()
 
     def job_ended(self) -> None:
-        """Have the query stopped."""
+        """Request that the query be stopped."""
         query, self._query = self._query, None
         if query is not None:
             query.end()
 
     def start_query(self, feed: BatchFeed) -> Any:
-        """Start it in Spark; gives PySpark's StreamingQuery."""
+        """Start the query in Spark and return PySpark's StreamingQuery."""
 
         def on_batch(frame: Any, number: int) -> None:
             query = frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
