@@ -12,6 +12,29 @@ import pyarrow.compute as pc
 import pyarrow.fs as fs
 
 
+class LocalRuntime(TypedDict, total=False):
+    """Of ``runtime="local"`` alone: :meth:`Dataflow.run`."""
+
+    check_records: bool
+    clock: Callable[[], float]
+    store: Any
+
+
+class Start(TypedDict, total=False):
+    """Of :meth:`Dataflow.submit`, besides the configurations."""
+
+    parallelism: int | Mapping[str, int] | None
+    seed: int
+    resume: str | int | None
+    map_state: Mapping[str, Any] | None
+    new: Sequence[str]
+    gone: Sequence[str]
+
+
+class StartLocally(Start, LocalRuntime, total=False):
+    """Of :meth:`Dataflow.submit` with ``runtime="local"``."""
+
+
 class FromArrow(TypedDict, total=False):
     """Of :class:`rayad.integrations.ArrowSource`."""
 
@@ -98,6 +121,27 @@ class ReadPostgres(TypedDict, total=False):
     epoch: str | None
     rows_per_part: int
     batch_rows: int
+
+
+class FromFolder(TypedDict, total=False):
+    """Of :class:`rayad.integrations.folder.FolderSource`, and of the reader of its format."""
+
+    format: Literal["parquet", "csv", "json", "text"] | None
+    schema: pa.Schema | None
+    epoch: str | None
+    until: str | None
+    every_s: float
+    settle_s: float
+    filesystem: fs.FileSystem | None
+    batch_rows: int
+    block_bytes: int
+    column_types: Mapping[str, pa.DataType] | None
+    columnar: bool
+    columns: Sequence[str] | None
+    delimiter: str
+    encoding: str
+    filter: pc.Expression | None
+    partitioning: str | None
 
 
 class FromKafka(TypedDict, total=False):
@@ -219,14 +263,18 @@ class ToSpark(TypedDict, total=False):
 
 __all__ = [
     "FromArrow",
+    "FromFolder",
     "FromKafka",
     "FromRayDataset",
     "FromSpark",
+    "LocalRuntime",
     "ReadCsv",
     "ReadJson",
     "ReadParquet",
     "ReadPostgres",
     "ReadText",
+    "Start",
+    "StartLocally",
     "ToRayDataset",
     "ToSpark",
     "WriteCsv",

@@ -192,6 +192,10 @@ class AsOf:
         object.__setattr__(self, "scale", None if self.tolerance is None else Scale.of([self.tolerance]))
 
 
+Windows = PerEpoch | Tumbling | Sliding | Session | Given | Counted
+"""What ``window`` takes."""
+
+
 def _positive(value: Any, what: str) -> Any:
     length = plain_length(value)
     if length is None or not length > (dt.timedelta(0) if isinstance(length, dt.timedelta) else 0):
