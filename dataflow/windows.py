@@ -289,3 +289,10 @@ def between(lower: Any, upper: Any) -> Between:
     if low > high:
         raise DataflowError(f"between at {users_line()}: the lower bound {lower!r} is above the upper bound {upper!r}; give them in order")
     return found
+
+
+__all__ = ["Window", "between", "count", "given", "per_epoch", "session", "sliding", "tumbling"]
+
+
+def __dir__() -> list[str]:
+    return __all__

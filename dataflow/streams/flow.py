@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 
 @explains_calls
+@opt.tells_options
 class Dataflow:
     """A graph of sources, vertices and loops, and how to run it.
 
@@ -55,6 +56,10 @@ class Dataflow:
 
     def __repr__(self) -> str:
         return f"Dataflow({self.name!r}, {len(self.graph.nodes)} nodes)"
+
+    def __dir__(self) -> list[str]:
+        """What is meant for users: the class and the name. The graph is our affair."""
+        return sorted({*dir(type(self)), "name"})
 
     def _repr_html_(self) -> str:
         """In a notebook: its operators, as a drawing."""

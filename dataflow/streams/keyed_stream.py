@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Generic, Literal, Unpack, get_args, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, Unpack, get_args, overload
 
 from rayad.dataflow.logical_graph import LogicalEdge, NodeKind, Partition, PartitionKind
 from rayad.dataflow.operators import stateless as el
@@ -140,6 +140,14 @@ class KeyedStream(Advising, Generic[K, V]):
 
     @overload
     def sum(self, value: Callable[[V], U], *, exact: bool = False, name: str | None = None) -> Stream[tuple[K, U]]: ...
+    @overload
+    def sum(
+        self: KeyedStream[X, tuple[Any, Never]], value: None = None, *, exact: bool = False, name: str | None = None
+    ) -> Stream[tuple[X, Any]]: ...
+    @overload
+    def sum(
+        self: KeyedStream[X, tuple[Any, int]], value: None = None, *, exact: bool = False, name: str | None = None
+    ) -> Stream[tuple[X, int]]: ...
     @overload
     def sum(
         self: KeyedStream[X, tuple[Any, W]], value: None = None, *, exact: bool = False, name: str | None = None

@@ -92,6 +92,7 @@ def _require_loop(loop: Any, what: str) -> None:
 
 
 @explains_calls
+@opt.tells_options
 class Stream(Advising, Generic[T]):
     """Records in motion. Immutable: every operator gives a new stream.
 
@@ -107,6 +108,7 @@ class Stream(Advising, Generic[T]):
         self.port = port
         self.event_time = event_time
         self.partition = partition
+        self.scope = flow.graph.scope_of_output(flow.graph.nodes[node])
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} of {self.flow.name!r}>"
@@ -128,12 +130,6 @@ class Stream(Advising, Generic[T]):
         """
         found = schemas.schema_of(self.flow.graph, self.node, self.port)
         return None if found is None else found.remove_metadata()
-
-    @property
-    def scope(self) -> int:
-        """The number of the scope that this stream is in; 0 is outside all loops."""
-        graph = self.flow.graph
-        return graph.scope_of_output(graph.nodes[self.node])
 
     @property
     def errors(self) -> Stream[dict[str, Any]]:
@@ -300,7 +296,7 @@ class Stream(Advising, Generic[T]):
 
     def map_batches(
         self,
-        function: Callable[[Any], Any],
+        function: Callable[[Any], Any] | type[Any],
         *,
         batch_format: Literal["rows", "pyarrow", "numpy", "pandas", "polars"] | None = None,
         fn_constructor_args: tuple[Any, ...] = (),
@@ -331,7 +327,7 @@ class Stream(Advising, Generic[T]):
 
     def map_async(
         self,
-        function: Callable[[Any], Awaitable[Any]],
+        function: Callable[[T], Awaitable[Any]] | type[Any],
         *,
         concurrency: int = 32,
         timeout_s: float = 30.0,
@@ -339,9 +335,9 @@ class Stream(Advising, Generic[T]):
         retry_on: type[Exception] | tuple[type[Exception], ...] = Exception,
         cache: int = 0,
         cache_s: float | None = None,
-        cache_by: Callable[[Any], Any] | None = None,
+        cache_by: Callable[[T], Any] | None = None,
         into: str | None = None,
-        combine: Callable[[Any, Any], Any] | None = None,
+        combine: Callable[[T, Any], Any] | None = None,
         schema: pa.Schema | None = None,
         name: str | None = None,
         on_error: OnError = "raise",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Literal, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, overload
 
 from rayad.dataflow.logical_graph import LogicalEdge, NodeKind
 from rayad.dataflow.operators.aggregates import aggregators as agg
@@ -177,6 +177,14 @@ class WindowedStream(Advising, Generic[V, *At]):
 
     @overload
     def sum(self, value: Callable[[V], U], *, exact: bool = False, name: str | None = None) -> LateStream[tuple[*At, U], tuple[*At, V]]: ...
+    @overload
+    def sum(
+        self: WindowedStream[tuple[Any, Never], *At], value: None = None, *, exact: bool = False, name: str | None = None
+    ) -> LateStream[tuple[*At, Any], tuple[*At, Any]]: ...
+    @overload
+    def sum(
+        self: WindowedStream[tuple[Any, int], *At], value: None = None, *, exact: bool = False, name: str | None = None
+    ) -> LateStream[tuple[*At, int], tuple[*At, Any]]: ...
     @overload
     def sum(
         self: WindowedStream[tuple[Any, W], *At], value: None = None, *, exact: bool = False, name: str | None = None
