@@ -1,4 +1,7 @@
-"""`WindowedStream`: a keyed stream cut into windows over epochs or event time."""
+"""`WindowedStream`: a keyed stream cut into windows over epochs or event time.
+
+The module is long because of the operators' types and documentation: windows have a method for each aggregation.
+"""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     )
     from rayad.integrations import committed_files, read_committed, spark_session, stop_spark
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Aggregator",
