@@ -6,12 +6,13 @@ signature is a stream of anything, also under ``mypy --strict``. Docs: docs/deci
 
 from __future__ import annotations
 
-import datetime as dt
-from decimal import Decimal
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import datetime as dt
+    from decimal import Decimal
+    from fractions import Fraction
+
     from typing_extensions import TypeVar, TypeVarTuple, Unpack
 
     T = TypeVar("T", covariant=True, default=Any)
