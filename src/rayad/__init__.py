@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from rayad import _worker as _worker  # first: it must come before Arrow is loaded
 from rayad._exports import on_demand
 from rayad.dataflow import hooks as _hooks
-from rayad.dataflow.options import LocalRuntime as _LocalRuntime
 from rayad.dataflow.records import calling as _calling
 from rayad.dataflow.records import wrong_calls as _wrong_calls
 from rayad.progress import (
@@ -186,10 +185,12 @@ def _submit(flow: Dataflow, run: RunConfig, scaling: ScalingConfig, *, runtime: 
     if runtime == "local":
         from rayad.actors.local.local_job import LocalJob
         from rayad.actors.process import unwaited
+        from rayad.dataflow.options import LocalRuntime
 
-        unknown = sorted(set(options) - _LocalRuntime.__annotations__.keys())
+        own = LocalRuntime.__annotations__.keys()
+        unknown = sorted(set(options) - own)
         if unknown:
-            near = _calling.did_you_mean(unknown[0], _LocalRuntime.__annotations__.keys() | _signature(flow.submit).parameters.keys())
+            near = _calling.did_you_mean(unknown[0], own | _signature(flow.submit).parameters.keys())
             raise ConfigError(f"unknown options {unknown} for runtime='local'{near}")
         job = LocalJob(flow, run, scaling, seed=seed, **options)
         unwaited.OF_THIS_PROCESS.watch(job)
