@@ -124,7 +124,7 @@ class RayJobHandle(Job):
     def _open_input(self, name: str, stage: int) -> JobInput:
         """The sending end of a live input."""
 
-    calls_of_runtime = ("drain", "page", "pids", "top")
+    _calls_of_runtime = ("drain", "page", "pids", "top")
 
     @property
     def plan(self) -> Plan:
