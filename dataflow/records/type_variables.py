@@ -1,7 +1,7 @@
 """The type variables of streams: what an editor knows of their records. They do nothing at run time.
 
 A stream's are covariant: a stream of bools is one of ints. Each stands for Any where it is left out (PEP 696), so a bare ``Stream`` in a
-signature is a stream of anything, also under ``mypy --strict``. Docs: docs/decisions/079-types-of-streams.md.
+signature is a stream of anything, also under ``mypy --strict``. Docs: docs/decisions/083-types-of-streams.md.
 """
 
 from __future__ import annotations
