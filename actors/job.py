@@ -173,8 +173,16 @@ class Job(ABC):
     runs_alone: ClassVar[bool] = True
     """Whether it moves by itself; a local job moves while somebody waits for something in it."""
 
+    _calls_of_runtime: ClassVar[tuple[str, ...]] = ()
+    """What else a user can call on a job of this runtime."""
+
     def __init__(self, name: str) -> None:
         self.name = name
+
+    def __dir__(self) -> list[str]:
+        """What is meant for users; how a runtime works inside is our affair."""
+        shared = [name for name, value in vars(Job).items() if callable(value) or isinstance(value, property)]
+        return sorted({"name", *shared, *self._calls_of_runtime, *dir(object)})
 
     @property
     @abstractmethod

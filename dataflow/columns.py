@@ -81,3 +81,10 @@ def _is_plain_ascii(texts: pa.Array) -> bool:
 
 
 __all__ = ["split_words"]
+
+
+__all__ = ["split_words"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from rayad.dataflow.records.calling import WrongCall, did_you_mean
 from rayad.progress import DataflowError, arguments, show
@@ -17,6 +17,26 @@ class Asked(TypedDict, total=False):
     num_gpus: float
     memory: float
     resources: Mapping[str, float]
+
+
+class Step(Asked, total=False):
+    """Of :meth:`Stream.map` and other steps with a function."""
+
+    name: str | None
+    on_error: Literal["raise", "skip"]
+    max_errors: int | None
+    after_crashes: int | None
+
+
+class OfKeyedVertex(TypedDict, total=False):
+    """Of :meth:`KeyedStream.vertex`."""
+
+    name: str | None
+    parallelism: int | None
+
+
+class OfVertex(OfKeyedVertex, Asked, total=False):
+    """Of :meth:`Dataflow.vertex`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

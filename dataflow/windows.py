@@ -192,6 +192,10 @@ class AsOf:
         object.__setattr__(self, "scale", None if self.tolerance is None else Scale.of([self.tolerance]))
 
 
+Windows = PerEpoch | Tumbling | Sliding | Session | Given | Counted
+"""What ``window`` takes."""
+
+
 def _positive(value: Any, what: str) -> Any:
     length = plain_length(value)
     if length is None or not length > (dt.timedelta(0) if isinstance(length, dt.timedelta) else 0):
@@ -285,3 +289,10 @@ def between(lower: Any, upper: Any) -> Between:
     if low > high:
         raise DataflowError(f"between at {users_line()}: the lower bound {lower!r} is above the upper bound {upper!r}; give them in order")
     return found
+
+
+__all__ = ["Window", "between", "count", "given", "per_epoch", "session", "sliding", "tumbling"]
+
+
+def __dir__() -> list[str]:
+    return __all__

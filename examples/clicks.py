@@ -70,8 +70,9 @@ def flow(minutes: int = 300, profiles: Any = Profiles) -> rd.Dataflow:
     """The dataflow over so many minutes of clicks."""
     made = rd.Dataflow("clicks")
     clicks = made.from_epochs(arrivals(minutes), name="lines").map(json.loads, name="parse", on_error="skip", max_errors=1_000)
-    bounds = {"concurrency": 16, "timeout_s": 5.0, "retries": 8, "retry_on": aiohttp.ClientError}
-    known = clicks.map_async(profiles, name="profiles", on_error="skip", **bounds)
+    known = clicks.map_async(
+        profiles, name="profiles", on_error="skip", concurrency=16, timeout_s=5.0, retries=8, retry_on=aiohttp.ClientError
+    )
     timed = known.assign_timestamps(lambda one: one["minute"], max_delay=MAX_DELAY_MIN)
     sessions = timed.key_by(lambda one: (one["user"], one["country"])).window(rd.windows.session(GAP_MIN)).count(name="sessions")
     sessions.collect("sessions")
@@ -102,6 +103,7 @@ class Service:
 
     def __init__(self) -> None:
         self.requests = 0
+        self.port = 0
         self._started = threading.Event()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, daemon=True)
@@ -116,19 +118,20 @@ class Service:
         return web.json_response({"country": COUNTRIES[user % len(COUNTRIES)]})
 
     def _serve(self) -> None:
-        async def start() -> None:
+        async def start() -> web.AppRunner:
             app = web.Application()
             app.router.add_get("/users/{user}", self._answer)
-            self._runner = web.AppRunner(app)
-            await self._runner.setup()
-            site = web.TCPSite(self._runner, "127.0.0.1", 0)
+            runner = web.AppRunner(app)
+            await runner.setup()
+            site = web.TCPSite(runner, "127.0.0.1", 0)
             await site.start()
-            self.port = self._runner.addresses[0][1]
+            self.port = runner.addresses[0][1]
             self._started.set()
+            return runner
 
-        self._loop.run_until_complete(start())
+        runner = self._loop.run_until_complete(start())
         self._loop.run_forever()
-        self._loop.run_until_complete(self._runner.cleanup())
+        self._loop.run_until_complete(runner.cleanup())
         self._loop.close()
 
     def __enter__(self) -> str:

@@ -28,3 +28,7 @@ __all__ = [
     "pregel",
     "strongly_connected_components",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

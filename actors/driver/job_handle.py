@@ -124,6 +124,8 @@ class RayJobHandle(Job):
     def _open_input(self, name: str, stage: int) -> JobInput:
         """The sending end of a live input."""
 
+    _calls_of_runtime = ("drain", "page", "pids", "top")
+
     @property
     def plan(self) -> Plan:
         """The dataflow, in the layout that was asked for."""
@@ -303,9 +305,7 @@ class RayJobHandle(Job):
             mine = [r for r in look.reports if r.name == stage.name]
             batches, records = sum(r.batches_in for r in mine), sum(r.records_in for r in mine)
             stages.append(StageProgress(stage.name, view[0], view[1], batches, records, len(mine)))
-        told = JobProgress(
-            look.state, tuple(stages), look.active, taken, interval_s, failures, self.look_at_scaling(), look.silent, late
-        )
+        told = JobProgress(look.state, tuple(stages), look.active, taken, interval_s, failures, self.look_at_scaling(), look.silent, late)
         self._seen = dataclasses.replace(told, silent=())
         return told
 

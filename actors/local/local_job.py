@@ -69,6 +69,7 @@ class LocalJob(Job):
     """A job of the local runtime: it runs step by step, in the thread that calls ``wait()``, ``step()`` or another method."""
 
     runs_alone = False
+    _calls_of_runtime = ("crash", "step")
     is_watched = False
 
     def __init__(

@@ -8,7 +8,9 @@ from rayad.dataflow.logical_graph import LogicalEdge, NodeKind, Partition, Parti
 from rayad.dataflow.operators.joins.broadcast import BroadcastJoin, Numbered, Tagged
 from rayad.dataflow.records.users_line import users_line
 from rayad.dataflow.streams import updates
+from rayad.dataflow.streams.keyed_steps import require_no_ttl
 from rayad.dataflow.streams.making import BY_PAIR, Make
+from rayad.dataflow.streams.steps import materialised, through
 from rayad.dataflow.streams.stream import Stream
 from rayad.progress import DataflowError
 
@@ -25,10 +27,10 @@ def broadcast_join(left: KeyedStream, other: KeyedStream, name: str | None, para
             "when an epoch is complete, which a loop does not wait for; leave broadcast out"
         )
     for side in (left, other):
-        side.require_no_ttl("join (broadcast)", "every replica has all of the small side, whose keys do not end; leave one of them out")
+        require_no_ttl(side, "join (broadcast)", "every replica has all of the small side, whose keys do not end; leave one of them out")
     base = name or "join"
-    tagged = left.stream.through(f"{base}.prepare", Tagged(left.key))
-    small = other.stream.materialised()
+    tagged = through(left.stream, f"{base}.prepare", Tagged(left.key))
+    small = materialised(other.stream)
     numbered = graph.add(
         NodeKind.VERTEX,
         scope,

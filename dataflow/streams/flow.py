@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from html import escape
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from rayad.dataflow import hooks
 from rayad.dataflow import options as opt
@@ -15,23 +15,32 @@ from rayad.dataflow.config import KEY_GROUPS_MOST, RunConfig, ScalingConfig, che
 from rayad.dataflow.items import FedInput, ItemsSource, LiveInput, as_items
 from rayad.dataflow.logical_graph import LogicalGraph, NodeKind, check_count, check_name
 from rayad.dataflow.operators.bad_records import OnError, check_on_error
+from rayad.dataflow.options import LocalRuntime, Start, StartLocally
 from rayad.dataflow.records.calling import checked_function, require_methods
+from rayad.dataflow.records.type_variables import U
 from rayad.dataflow.records.users_line import users_level
 from rayad.dataflow.records.wrong_calls import explains_calls
-from rayad.dataflow.resources import Asked, resources_asked
+from rayad.dataflow.resources import Asked, OfVertex, resources_asked
 from rayad.dataflow.source import Source
 from rayad.dataflow.streams import schemas, updates
 from rayad.dataflow.streams.keyed_stream import KeyedStream, input_edge
+from rayad.dataflow.streams.steps import tried
 from rayad.dataflow.streams.stream import Stream
 from rayad.dataflow.vertex import Vertex, check_reentrancy
 from rayad.progress import ConfigError, DataflowError, RayadError, arguments, show
 
 if TYPE_CHECKING:
+    from rayad.actors.driver.job_handle import RayJobHandle
+    from rayad.actors.job import Job, Result
+    from rayad.actors.local.local_job import LocalJob
     from rayad.dataflow.plan import Plan
     from rayad.dataflow.streams.loops import Loop
 
+    Inputs = Sequence[Stream | KeyedStream]
+
 
 @explains_calls
+@opt.tells_options
 class Dataflow:
     """A graph of sources, vertices and loops, and how to run it.
 
@@ -47,6 +56,10 @@ class Dataflow:
 
     def __repr__(self) -> str:
         return f"Dataflow({self.name!r}, {len(self.graph.nodes)} nodes)"
+
+    def __dir__(self) -> list[str]:
+        """What is meant for users: the class and the name. The graph is our affair."""
+        return sorted({*dir(type(self)), "name"})
 
     def _repr_html_(self) -> str:
         """In a notebook: its operators, as a drawing."""
@@ -67,12 +80,26 @@ class Dataflow:
         node = self.graph.add(NodeKind.SOURCE, 0, name=name, base=base, op=source, parallelism=parallelism, resources=resources)
         return Stream(self, node.id)
 
+    @overload
+    def from_items(
+        self, items: Iterable[dict[str, Any]], *, name: str | None = None, parts: int = 1, batch_rows: int = 4096
+    ) -> Stream[dict[str, Any]]: ...
+    @overload
+    def from_items(self, items: Iterable[U], *, name: str | None = None, parts: int = 1, batch_rows: int = 4096) -> Stream[U]: ...
     def from_items(self, items: Iterable[Any], *, name: str | None = None, parts: int = 1, batch_rows: int = 4096) -> Stream:
         """Records in memory, all in epoch 0."""
         source = ItemsSource([as_items(items, "items")], batch_rows, parts)
         source.one_epoch = True
         return self.source(source, name=name, base="items")
 
+    @overload
+    def from_epochs(
+        self, epochs: Iterable[Iterable[dict[str, Any]]], *, name: str | None = None, parts: int = 1, batch_rows: int = 4096
+    ) -> Stream[dict[str, Any]]: ...
+    @overload
+    def from_epochs(
+        self, epochs: Iterable[Iterable[U]], *, name: str | None = None, parts: int = 1, batch_rows: int = 4096
+    ) -> Stream[U]: ...
     def from_epochs(self, epochs: Iterable[Iterable[Any]], *, name: str | None = None, parts: int = 1, batch_rows: int = 4096) -> Stream:
         """Records in memory: item i of the outer list is epoch i."""
         if isinstance(epochs, (str, bytes, Mapping)) or not isinstance(epochs, Iterable):
@@ -156,7 +183,7 @@ class Dataflow:
         """Lines, and the step that makes columns of them and sets aside those that do not fit."""
         source, parse = found
         self.graph.require_free(name)
-        return self.source(source, base=f"{name or base}.lines").tried(parse, name, errors_max)
+        return tried(self.source(source, base=f"{name or base}.lines"), parse, name, errors_max)
 
     def read_parquet(self, path: Any, *, name: str | None = None, **options: Unpack[opt.ReadParquet]) -> Stream:
         """Parquet files, columnar."""
@@ -167,7 +194,7 @@ class Dataflow:
         :class:`rayad.integrations.postgres.PostgresSource`."""
         return self.source(hooks.call("read_postgres", uri, table, key=key, **options), name=name, base="postgres")
 
-    def from_folder(self, path: Any, pattern: str = "*", *, name: str | None = None, **options: Any) -> Stream:
+    def from_folder(self, path: Any, pattern: str = "*", *, name: str | None = None, **options: Unpack[opt.FromFolder]) -> Stream:
         """Files of a folder or bucket, and for ever those that appear in it: an epoch for each file. ``options``: see
         :class:`rayad.integrations.folder.FolderSource`."""
         return self.source(hooks.call("from_folder", path, pattern, **options), name=name, base="folder")
@@ -177,11 +204,21 @@ class Dataflow:
         return self.source(hooks.call("from_kafka", servers, topic, **options), name=name, base="kafka")
 
     # -- vertices and loops ------------------------------------------------------
+    @overload
+    def vertex(self, vertex: Callable[[], Vertex], *, inputs: Inputs, outputs: Literal[1] = 1, **how: Unpack[OfVertex]) -> Stream[Any]: ...
+    @overload
+    def vertex(self, vertex: Callable[[], Vertex], *, inputs: Inputs, outputs: Literal[0], **how: Unpack[OfVertex]) -> None: ...
+    @overload
+    def vertex(
+        self, vertex: Callable[[], Vertex], *, inputs: Inputs, outputs: Literal[2], **how: Unpack[OfVertex]
+    ) -> tuple[Stream, Stream]: ...
+    @overload
+    def vertex(self, vertex: Callable[[], Vertex], *, inputs: Inputs, outputs: int, **how: Unpack[OfVertex]) -> Any: ...
     def vertex(
         self,
         vertex: Callable[[], Vertex],
         *,
-        inputs: Sequence[Stream | KeyedStream],
+        inputs: Inputs,
         outputs: int = 1,
         name: str | None = None,
         parallelism: int | None = None,
@@ -272,6 +309,35 @@ class Dataflow:
 
         return "\n".join([explain(self, self.plan(parallelism)), *schemas.rows_begin(self.graph), *schemas.not_repeatable(self.graph)])
 
+    @overload
+    def submit(
+        self,
+        run: RunConfig | None = None,
+        scaling: ScalingConfig | None = None,
+        *,
+        runtime: Literal["ray"] = "ray",
+        detached: bool = False,
+        **how: Unpack[Start],
+    ) -> RayJobHandle: ...
+    @overload
+    def submit(
+        self,
+        run: RunConfig | None = None,
+        scaling: ScalingConfig | None = None,
+        *,
+        runtime: Literal["local"],
+        **how: Unpack[StartLocally],
+    ) -> LocalJob: ...
+    @overload
+    def submit(
+        self,
+        run: RunConfig | None = None,
+        scaling: ScalingConfig | None = None,
+        *,
+        runtime: str,
+        detached: bool = False,
+        **how: Unpack[StartLocally],
+    ) -> Job: ...
     def submit(
         self,
         run: RunConfig | None = None,
@@ -285,7 +351,7 @@ class Dataflow:
         new: Sequence[str] = (),
         gone: Sequence[str] = (),
         detached: bool = False,
-        **options: Any,
+        **options: Unpack[LocalRuntime],
     ) -> Any:
         """Start the dataflow and give a job handle at once. ``resume``: short for ``RunConfig(resume=...)``.
 
@@ -309,10 +375,11 @@ class Dataflow:
         scaling = _scaling_of(scaling, parallelism, "submit")
         arguments.choice(runtime, "runtime", "ray", "local", error=ConfigError)
         seed = arguments.whole(seed, "seed", error=ConfigError)
+        here: dict[str, Any] = {**options}
         if arguments.flag(detached, "submit(detached)", error=ConfigError):
             if runtime != "ray":
                 raise ConfigError(f"submit(detached=True): runtime={runtime!r} ends with this process: use runtime='ray'")
-            options["detached"] = True
+            here["detached"] = True
         if resume is not None:
             if run is not None and run.resume not in (None, resume):
                 raise DataflowError(f"resume={resume!r} and RunConfig(resume={run.resume!r}) were given: give one of them")
@@ -328,7 +395,7 @@ class Dataflow:
             warnings.warn(promise, UserWarning, stacklevel=users_level())
         if run is None or not run.keeps_snapshots:  # else the runtime finds out whether the job begins afresh
             self._check_sinks()
-        return hooks.call("submit", self, run or RunConfig(), scaling, runtime=runtime, seed=seed, **options)
+        return hooks.call("submit", self, run or RunConfig(), scaling, runtime=runtime, seed=seed, **here)
 
     def _check_sources(self, run: RunConfig, runtime: str) -> None:
         for node in self.graph.nodes:
@@ -359,8 +426,8 @@ class Dataflow:
         new: Sequence[str] = (),
         gone: Sequence[str] = (),
         timeout_s: float | None = None,
-        **options: Any,
-    ) -> Any:
+        **options: Unpack[LocalRuntime],
+    ) -> Result:
         """Run to the end and give the results: a mapping from sink name to what that sink gives.
 
         ``runtime="ray"`` joins the cluster it is in, else starts one; ``runtime="local"`` runs everything in this process, in an order

@@ -6,9 +6,9 @@ The module is long because of the operators' documentation: a keyed stream has a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Literal, get_args, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, Unpack, get_args, overload
 
 from rayad.dataflow.logical_graph import LogicalEdge, NodeKind, Partition, PartitionKind
 from rayad.dataflow.operators import stateless as el
@@ -16,7 +16,7 @@ from rayad.dataflow.operators.aggregates import aggregators as agg
 from rayad.dataflow.operators.aggregates.by_name import by_name
 from rayad.dataflow.operators.aggregates.collected import CollectList, CountDistinct
 from rayad.dataflow.operators.aggregates.combiner import Combine
-from rayad.dataflow.operators.aggregates.first_last import First, InOrder, Last
+from rayad.dataflow.operators.aggregates.first_last import First, Last
 from rayad.dataflow.operators.aggregates.sketches import ApproxCountDistinct, Quantile
 from rayad.dataflow.operators.aggregates.top_k import TopK
 from rayad.dataflow.operators.aggregates.truth import AllTrue, AnyTrue
@@ -36,29 +36,44 @@ from rayad.dataflow.operators.time_to_live import Ttl
 from rayad.dataflow.operators.totals import totals
 from rayad.dataflow.records.calling import checked_function
 from rayad.dataflow.records.event_times import kind_of_lengths, length_from_zero
-from rayad.dataflow.records.selectors import KeySelector, ValueSelector, whole_record
+from rayad.dataflow.records.selectors import KeySelector, ValueSelector
+from rayad.dataflow.records.type_variables import K, Plain, U, V, W, X
 from rayad.dataflow.records.users_line import users_line
 from rayad.dataflow.records.wrong_calls import explains_calls
 from rayad.dataflow.streams import fitting, schemas, updates
 from rayad.dataflow.streams.broadcast_joins import broadcast_join
+from rayad.dataflow.streams.keyed_steps import (
+    exchange,
+    in_order,
+    record_unless,
+    require_no_ttl,
+    require_order,
+    require_records,
+    value_of,
+)
 from rayad.dataflow.streams.making import BY_PAIR, Make
 from rayad.dataflow.streams.misplaced import Advising
-from rayad.dataflow.streams.records_that_end import distinct_of_records, join_of_records, require_of_keys
+from rayad.dataflow.streams.records_that_end import distinct_of_records, join_of_records
+from rayad.dataflow.streams.steps import materialised, through
 from rayad.dataflow.streams.stream import Stream, own_stream
 from rayad.dataflow.streams.timed_edges import keys_that_end, require_event_time
-from rayad.dataflow.windows import AsOf, Between, Direction, PerEpoch
+from rayad.dataflow.windows import AsOf, Between, Direction, PerEpoch, Window, Windows
 from rayad.progress import DataflowError, arguments, show
 
 if TYPE_CHECKING:
+    from rayad.dataflow.operators.aggregates.aggregators import Aggregator
+    from rayad.dataflow.operators.process import Process
+    from rayad.dataflow.resources import OfKeyedVertex
     from rayad.dataflow.streams.flow import Dataflow
     from rayad.dataflow.streams.windowed_stream import LateStream, WindowedStream
+    from rayad.dataflow.vertex import Vertex
 
 
 def input_edge(flow: Dataflow, stream: Any, what: str = "an input") -> LogicalEdge:
     """The edge that a stream becomes when a vertex takes it as input."""
     if isinstance(stream, KeyedStream):
-        stream.require_no_ttl(what, "a vertex of yours forgets by a rule of its own; leave ttl() out")
-        inner = own_stream(flow, stream.stream, what).materialised()
+        require_no_ttl(stream, what, "a vertex of yours forgets by a rule of its own; leave ttl() out")
+        inner = materialised(own_stream(flow, stream.stream, what))
         return LogicalEdge(inner.node, inner.port, Partition(PartitionKind.KEYS, stream.key))
     if not isinstance(stream, Stream):
         raise DataflowError(f"{what} at {users_line()} is {show(stream)}: it must be a Stream or KeyedStream of this dataflow")
@@ -67,14 +82,14 @@ def input_edge(flow: Dataflow, stream: Any, what: str = "an input") -> LogicalEd
 
 
 @explains_calls
-class KeyedStream(Advising):
+class KeyedStream(Advising, Generic[K, V]):
     """Records with a key. Results are ``(key, value)`` records: running totals over epochs, each touched key once per completed epoch.
 
     Where there is more than one epoch these are updates, each replacing the key's earlier one: operators that keep state refuse them
     (``Stream.as_records``).
     """
 
-    def __init__(self, stream: Stream, key: KeySelector, ttl: Ttl | None = None) -> None:
+    def __init__(self, stream: Stream[V], key: KeySelector, ttl: Ttl | None = None) -> None:
         self.stream = stream
         self.key = key
         self.time_to_live = ttl
@@ -87,7 +102,7 @@ class KeyedStream(Advising):
         """The dataflow that this stream belongs to."""
         return self.stream.flow
 
-    def ttl(self, after: Any, of: Literal["keys", "records"] = "keys") -> KeyedStream:
+    def ttl(self, after: Any, of: Literal["keys", "records"] = "keys") -> KeyedStream[K, V]:
         """The same stream, whose operators forget a key of which no record has come for long (time-to-live): when an epoch is complete, a
         key whose largest event time is more than ``after`` behind the watermark is gone, and begins anew if it comes again. ``after``: a
         number or timedelta in the unit of the event times, or an ``rd.Ttl``.
@@ -108,90 +123,42 @@ class KeyedStream(Advising):
             kind_of_lengths([ttl.after, length])
         return KeyedStream(self.stream, self.key, ttl)
 
-    def require_no_ttl(self, what: str, why: str) -> None:
-        """Raise DataflowError if the stream was given a time-to-live, which ``what`` does not take."""
-        if self.time_to_live is not None:
-            raise DataflowError(f"{what} at {users_line()} is given a stream with a time-to-live ({self.time_to_live}): {why}")
-
-    def require_records(self, what: str, *, per_time: bool = False) -> None:
-        """Raise DataflowError if this stream has updates, which an operator with state must not take for records (``updates``)."""
-        updates.require_records(self.flow.graph, self.stream.node, self.stream.scope, what, per_time=per_time)
-
-    def value_of(self, value: Any, what: str) -> ValueSelector:
-        """The value of its records that a user named. Raises DataflowError where it is a column that is known not to be there."""
-        selector = ValueSelector.of(value)
-        self.require_columns(selector.columns, what)
-        return selector
-
-    def require_columns(self, names: Sequence[str], what: str) -> None:
-        """Raise DataflowError, with the user's line, where its columns are known and one of ``names`` is none of them."""
-        schemas.require_known(self.flow.graph, self.stream.node, self.stream.port, names, what)
-
-    def require_order(self, by: Any, value: Any, what: str) -> None:
-        """:meth:`require_columns` of what orders its records. Where ``value`` says what is ordered, ``by`` is a field of that."""
-        if isinstance(by, str) and value is None:
-            fitting.require_order(schemas.known(self.stream), by, f"{what} (by)")
-
-    def in_order(self, aggregator: agg.Aggregator, value: Any, by: Any, what: str) -> tuple[agg.Aggregator, Any]:
-        """An aggregation of ``value`` that has been told what orders the records, if it asks, and the value that it takes then."""
-        if not isinstance(aggregator, InOrder):
-            if by is None:
-                return aggregator, value
-            raise DataflowError(
-                f"{what} at {users_line()} was given {show(by, 60)} as an order: {aggregator.name} takes none, only first and last do; "
-                "leave it out"
-            )
-        selector = self.value_of(record_unless(value), what)
-        if by is not None:
-            return aggregator.of(self.value_of(by, f"{what} (by)"), selector), whole_record
-        times = self.stream.event_time
-        if times is None or times.selector is None:
-            why = "has no event time" if times is None else "is a union of streams with their event times in different places"
-            raise DataflowError(
-                f"{what} at {users_line()} was given no by=, and the stream {self.stream.name!r} {why}: records of an epoch have no order "
-                "of their own; give by=, a function of the record or a column, or call assign_timestamps(...) after the last map before it"
-            )
-        return aggregator.of(times.selector, selector), whole_record
-
-    def _exchange(self, base: str, element: el.Element, make: Make, name: str | None, *, per_time: bool = False) -> Stream:
-        graph = self.flow.graph
-        graph.require_free(name)
-        self.require_records(base, per_time=per_time)
-        make.reading(key=self.key, value=getattr(element, "value", None))
-        stream, more = self.stream, list[LogicalEdge]()
-        if self.time_to_live is not None and not per_time:
-            require_of_keys(self.time_to_live, base)
-            stream = stream.materialised()
-            make, more = keys_that_end([(stream, self.key)], self.time_to_live, make, name or base)
-        prepared = stream.through(f"{name or base}.prepare", element)
-        edge = LogicalEdge(prepared.node, 0, BY_PAIR)
-        scope, inputs = self.stream.scope, [edge, *more]
-        node = graph.add(NodeKind.VERTEX, scope, name=name, base=base, op=make, inputs=inputs, outputs=make.outputs)
-        node.options[updates.TAKES] = (base, per_time)
-        if more:
-            node.options[updates.KEYS_END] = True
-        return Stream(self.flow, node.id)
-
-    def each_epoch(self, aggregate: str, element: el.Element, make: Make, name: str | None) -> Stream:
-        """The operator ``make`` of each epoch alone, behind an exchange by key; ``element`` prepares what is exchanged."""
-        return self._exchange(f"{aggregate}-per-epoch", element, make, name, per_time=True)
-
     def _running(self, base: str, element: el.Element, make: Any, name: str | None) -> Stream:
-        out = self._exchange(base, element, make, name)
+        out = exchange(self, base, element, make, name)
         updates.gives_updates(self.flow.graph, out.node, self.stream.node)
         return out
 
     def _aggregate(self, aggregator: agg.Aggregator, value: Any, name: str | None) -> Stream:
-        selector = self.value_of(value, aggregator.name)
+        selector = value_of(self, value, aggregator.name)
         fitting.require_values(schemas.known(self.stream), aggregator, selector, aggregator.name, self.key.columns)
         element = Combine(self.key, selector, aggregator)
         return self._running(aggregator.name, element, Make(totals.Totals, aggregator, columnar=bool(self.key.columns)), name)
 
-    def count(self, *, name: str | None = None) -> Stream:
+    def count(self, *, name: str | None = None) -> Stream[tuple[K, int]]:
         """How many records each key has had."""
         return self._aggregate(agg.Count(), None, name)
 
-    def sum(self, value: Any = None, *, exact: bool = False, name: str | None = None) -> Stream:
+    @overload
+    def sum(self, value: Callable[[V], U], *, exact: bool = False, name: str | None = None) -> Stream[tuple[K, U]]: ...
+    @overload
+    def sum(
+        self: KeyedStream[X, tuple[Any, Never]], value: None = None, *, exact: bool = False, name: str | None = None
+    ) -> Stream[tuple[X, Any]]: ...
+    @overload
+    def sum(
+        self: KeyedStream[X, tuple[Any, int]], value: None = None, *, exact: bool = False, name: str | None = None
+    ) -> Stream[tuple[X, int]]: ...
+    @overload
+    def sum(
+        self: KeyedStream[X, tuple[Any, W]], value: None = None, *, exact: bool = False, name: str | None = None
+    ) -> Stream[tuple[X, W]]: ...
+    @overload
+    def sum(
+        self: KeyedStream[X, Plain], value: None = None, *, exact: bool = False, name: str | None = None
+    ) -> Stream[tuple[X, Plain]]: ...
+    @overload
+    def sum(self, value: str | None = None, *, exact: bool = False, name: str | None = None) -> Stream[tuple[K, Any]]: ...
+    def sum(self, value: Callable[[V], Any] | str | None = None, *, exact: bool = False, name: str | None = None) -> Any:
         """Sum of ``value`` (function or column; by default the second of a pair, the one column besides the key, or the record itself).
 
         Exact for integers, decimals and fractions. Floats are added in the order of arrival, so two runs may differ by rounding; with
@@ -199,140 +166,288 @@ class KeyedStream(Advising):
         """
         return self._aggregate(agg.ExactSum() if arguments.flag(exact, "sum: exact") else agg.Sum(), value, name)
 
-    def min(self, value: Any = None, *, name: str | None = None) -> Stream:
+    @overload
+    def min(self, value: Callable[[V], U], *, name: str | None = None) -> Stream[tuple[K, U]]: ...
+    @overload
+    def min(self: KeyedStream[X, tuple[Any, W]], value: None = None, *, name: str | None = None) -> Stream[tuple[X, W]]: ...
+    @overload
+    def min(self: KeyedStream[X, Plain], value: None = None, *, name: str | None = None) -> Stream[tuple[X, Plain]]: ...
+    @overload
+    def min(self, value: str | None = None, *, name: str | None = None) -> Stream[tuple[K, Any]]: ...
+    def min(self, value: Callable[[V], Any] | str | None = None, *, name: str | None = None) -> Any:
         """Smallest ``value``."""
         return self._aggregate(agg.Min(), value, name)
 
-    def max(self, value: Any = None, *, name: str | None = None) -> Stream:
+    @overload
+    def max(self, value: Callable[[V], U], *, name: str | None = None) -> Stream[tuple[K, U]]: ...
+    @overload
+    def max(self: KeyedStream[X, tuple[Any, W]], value: None = None, *, name: str | None = None) -> Stream[tuple[X, W]]: ...
+    @overload
+    def max(self: KeyedStream[X, Plain], value: None = None, *, name: str | None = None) -> Stream[tuple[X, Plain]]: ...
+    @overload
+    def max(self, value: str | None = None, *, name: str | None = None) -> Stream[tuple[K, Any]]: ...
+    def max(self, value: Callable[[V], Any] | str | None = None, *, name: str | None = None) -> Any:
         """Largest ``value``."""
         return self._aggregate(agg.Max(), value, name)
 
-    def mean(self, value: Any = None, *, exact: bool = False, name: str | None = None) -> Stream:
+    def mean(self, value: Callable[[V], Any] | str | None = None, *, exact: bool = False, name: str | None = None) -> Stream[tuple[K, Any]]:
         """Arithmetic mean of ``value``; ``exact`` as for :meth:`sum`. Decimals are rounded to 28 digits, or as many as their sum has."""
         return self._aggregate(agg.ExactMean() if arguments.flag(exact, "mean: exact") else agg.Mean(), value, name)
 
-    def var(self, value: Any = None, *, ddof: int = 1, name: str | None = None) -> Stream:
+    def var(
+        self, value: Callable[[V], Any] | str | None = None, *, ddof: int = 1, name: str | None = None
+    ) -> Stream[tuple[K, float | None]]:
         """Variance of ``value``: of a sample, or with ``ddof=0`` of a whole population; None of fewer than ``ddof + 1`` values. Null is
         passed over. Whole numbers and fractions in rows are computed exactly and rounded once; all else in floats, also decimals."""
         return self._aggregate(Variance(ddof), value, name)
 
-    def std(self, value: Any = None, *, ddof: int = 1, name: str | None = None) -> Stream:
+    def std(
+        self, value: Callable[[V], Any] | str | None = None, *, ddof: int = 1, name: str | None = None
+    ) -> Stream[tuple[K, float | None]]:
         """Standard deviation of ``value``: the root of :meth:`var`."""
         return self._aggregate(Deviation(ddof), value, name)
 
-    def any(self, value: Any = None, *, name: str | None = None) -> Stream:
+    def any(self, value: Callable[[V], Any] | str | None = None, *, name: str | None = None) -> Stream[tuple[K, bool | None]]:
         """Whether a ``value`` is true: of bools; null is passed over, None where there is nothing else."""
         return self._aggregate(AnyTrue(), value, name)
 
-    def all(self, value: Any = None, *, name: str | None = None) -> Stream:
+    def all(self, value: Callable[[V], Any] | str | None = None, *, name: str | None = None) -> Stream[tuple[K, bool | None]]:
         """Whether no ``value`` is false; as :meth:`any`."""
         return self._aggregate(AllTrue(), value, name)
 
-    def first(self, value: Any = None, *, by: Callable[[Any], Any] | str | None = None, name: str | None = None) -> Stream:
+    @overload
+    def first(self, value: None = None, *, by: Callable[[V], Any] | str | None = None, name: str | None = None) -> Stream[tuple[K, V]]: ...
+    @overload
+    def first(
+        self, value: Callable[[V], U], *, by: Callable[[V], Any] | str | None = None, name: str | None = None
+    ) -> Stream[tuple[K, U]]: ...
+    @overload
+    def first(self, value: str, *, by: Callable[[V], Any] | str | None = None, name: str | None = None) -> Stream[tuple[K, Any]]: ...
+    def first(
+        self, value: Callable[[V], Any] | str | None = None, *, by: Callable[[V], Any] | str | None = None, name: str | None = None
+    ) -> Any:
         """The ``value`` (by default the record) that comes first by event time, or by ``by``, a function of the record or a column; of
         equal places the one whose ``repr`` is least. Null values, and records whose place is null or NaN, are passed over."""
-        return self._aggregate(*self.in_order(First(), value, by, "first"), name)
+        return self._aggregate(*in_order(self, First(), value, by, "first"), name)
 
-    def last(self, value: Any = None, *, by: Callable[[Any], Any] | str | None = None, name: str | None = None) -> Stream:
+    @overload
+    def last(self, value: None = None, *, by: Callable[[V], Any] | str | None = None, name: str | None = None) -> Stream[tuple[K, V]]: ...
+    @overload
+    def last(
+        self, value: Callable[[V], U], *, by: Callable[[V], Any] | str | None = None, name: str | None = None
+    ) -> Stream[tuple[K, U]]: ...
+    @overload
+    def last(self, value: str, *, by: Callable[[V], Any] | str | None = None, name: str | None = None) -> Stream[tuple[K, Any]]: ...
+    def last(
+        self, value: Callable[[V], Any] | str | None = None, *, by: Callable[[V], Any] | str | None = None, name: str | None = None
+    ) -> Any:
         """The ``value`` that comes last; as :meth:`first`, of equal places the one whose ``repr`` is greatest."""
-        return self._aggregate(*self.in_order(Last(), value, by, "last"), name)
+        return self._aggregate(*in_order(self, Last(), value, by, "last"), name)
 
-    def count_distinct(self, value: Any = None, *, name: str | None = None) -> Stream:
+    def count_distinct(self, value: Callable[[V], Any] | str | None = None, *, name: str | None = None) -> Stream[tuple[K, int]]:
         """How many different ``value`` there are, exactly: each is kept. Null is passed over; compared as by :meth:`distinct`."""
         return self._aggregate(CountDistinct(), value, name)
 
-    def approx_count_distinct(self, value: Any = None, *, name: str | None = None) -> Stream:
+    def approx_count_distinct(self, value: Callable[[V], Any] | str | None = None, *, name: str | None = None) -> Stream[tuple[K, int]]:
         """About how many different ``value`` there are: by a sketch of 2.5 kB a key, with a standard error of 1.1 %. Null is passed over.
         Needs ``pip install 'rayad[sketches]'``. Handles rows."""
         return self._aggregate(ApproxCountDistinct(), value, name)
 
-    def quantile(self, q: float, value: Any = None, *, relative_error: float = 0.01, name: str | None = None) -> Stream:
+    def quantile(
+        self, q: float, value: Callable[[V], Any] | str | None = None, *, relative_error: float = 0.01, name: str | None = None
+    ) -> Stream[tuple[K, Any]]:
         """About the ``value`` below which a share ``q``, from 0 to 1, of them lies: by a sketch, within ``relative_error`` of the one that
         has the rank floor(q * (n - 1)) among n; 0.5 is the median. Null and NaN are passed over. Needs ``pip install 'rayad[sketches]'``.
         Handles rows."""
         return self._aggregate(Quantile(q, relative_error), value, name)
 
-    def collect_list(self, value: Any = None, *, name: str | None = None) -> Stream:
+    @overload
+    def collect_list(self, value: Callable[[V], U], *, name: str | None = None) -> Stream[tuple[K, list[U]]]: ...
+    @overload
+    def collect_list(self: KeyedStream[X, tuple[Any, W]], value: None = None, *, name: str | None = None) -> Stream[tuple[X, list[W]]]: ...
+    @overload
+    def collect_list(self: KeyedStream[X, Plain], value: None = None, *, name: str | None = None) -> Stream[tuple[X, list[Plain]]]: ...
+    @overload
+    def collect_list(self, value: str | None = None, *, name: str | None = None) -> Stream[tuple[K, list[Any]]]: ...
+    def collect_list(self, value: Callable[[V], Any] | str | None = None, *, name: str | None = None) -> Any:
         """A list of each ``value`` that is not null, epoch after epoch; those of one epoch in the order of their arrival, which another
         run need not repeat. Each update has the whole list."""
         return self._aggregate(CollectList(), value, name)
 
-    def reduce(self, function: Callable[[Any, Any], Any], value: Any = None, *, name: str | None = None) -> Stream:
+    @overload
+    def reduce(self, function: Callable[[V, V], U], value: None = None, *, name: str | None = None) -> Stream[tuple[K, V | U]]: ...
+    @overload
+    def reduce(self, function: Callable[[W, W], U], value: Callable[[V], W], *, name: str | None = None) -> Stream[tuple[K, W | U]]: ...
+    @overload
+    def reduce(self, function: Callable[[Any, Any], Any], value: str, *, name: str | None = None) -> Stream[tuple[K, Any]]: ...
+    def reduce(self, function: Callable[[Any, Any], Any], value: Callable[[V], Any] | str | None = None, *, name: str | None = None) -> Any:
         """``function(a, b)``, associative and commutative, over all records of a key (or over ``value`` of them). By ``min``, ``max``,
         ``operator.add``, ``and_`` and ``or_`` of a column it stays in columns, where these give the same."""
         return self._aggregate(agg.Reduce(checked_function(function, "reduce", "left", "right")), record_unless(value), name)
 
-    def top_k(self, k: int, value: Any = None, *, by: Callable[[Any], Any] | str | None = None, name: str | None = None) -> Stream:
+    @overload
+    def top_k(
+        self, k: int, value: None = None, *, by: Callable[[V], Any] | str | None = None, name: str | None = None
+    ) -> Stream[tuple[K, list[V]]]: ...
+    @overload
+    def top_k(
+        self, k: int, value: Callable[[V], U], *, by: Callable[[U], Any] | str | None = None, name: str | None = None
+    ) -> Stream[tuple[K, list[U]]]: ...
+    @overload
+    def top_k(
+        self, k: int, value: str, *, by: Callable[[Any], Any] | str | None = None, name: str | None = None
+    ) -> Stream[tuple[K, list[Any]]]: ...
+    def top_k(
+        self,
+        k: int,
+        value: Callable[[V], Any] | str | None = None,
+        *,
+        by: Callable[[Any], Any] | str | None = None,
+        name: str | None = None,
+    ) -> Any:
         """The ``k`` largest records (or ``value`` of them) of each key, a list, largest first; ``by`` (function or column)
         gives the value that is compared. Null and NaN are ignored."""
-        self.require_order(by, value, "top_k")
+        require_order(self, by, value, "top_k")
         return self._aggregate(TopK(k, by), record_unless(value), name)
 
-    def aggregate(self, aggregator: Any, value: Any = None, *, name: str | None = None) -> Stream:
+    @overload
+    def aggregate(self, aggregator: dict[str, Any], value: None = None, *, name: str | None = None) -> Stream[tuple[K, dict[str, Any]]]: ...
+    @overload
+    def aggregate(
+        self, aggregator: Aggregator | str, value: Callable[[V], Any] | str | None = None, *, name: str | None = None
+    ) -> Stream[tuple[K, Any]]: ...
+    def aggregate(self, aggregator: Any, value: Any = None, *, name: str | None = None) -> Any:
         """An :class:`Aggregator` of yours, or a dict of several: ``{"flights": "count", "delay": ("mean", "dep_delay")}`` gives
         ``(key, dict)``. The third of a tuple is the order of ``first`` and ``last``: ``("last", "price", "time")``."""
         if isinstance(aggregator, dict):
             combined, values = several(self, aggregator, self.key.columns)
             return self._aggregate(combined, values, name)
-        return self._aggregate(*self.in_order(by_name(aggregator), value, None, "aggregate"), name)
+        return self._aggregate(*in_order(self, by_name(aggregator), value, None, "aggregate"), name)
 
-    def fold(self, initial: Any, function: Callable[[Any, Any], Any], value: Any = None, *, name: str | None = None) -> Stream:
+    @overload
+    def fold(
+        self, initial: Any, function: Callable[[Any, V], U], value: None = None, *, name: str | None = None
+    ) -> Stream[tuple[K, U]]: ...
+    @overload
+    def fold(
+        self, initial: Any, function: Callable[[Any, W], U], value: Callable[[V], W], *, name: str | None = None
+    ) -> Stream[tuple[K, U]]: ...
+    @overload
+    def fold(self, initial: Any, function: Callable[[Any, Any], U], value: str, *, name: str | None = None) -> Stream[tuple[K, U]]: ...
+    def fold(
+        self, initial: Any, function: Callable[[Any, Any], Any], value: Callable[[V], Any] | str | None = None, *, name: str | None = None
+    ) -> Any:
         """``function(state, value) -> state``, beginning with ``initial`` (or what it returns, if callable)."""
         _check_initial(initial, "fold (initial)")
-        element = keyed.PairValue(self.key, self.value_of(record_unless(value), "fold"))
+        element = keyed.PairValue(self.key, value_of(self, record_unless(value), "fold"))
         return self._running("fold", element, Make(totals.Fold, initial, checked_function(function, "fold", "state", "value")), name)
 
-    def distinct(self, value: Any = None, *, name: str | None = None) -> Stream:
+    @overload
+    def distinct(self, value: None = None, *, name: str | None = None) -> Stream[tuple[K, V]]: ...
+    @overload
+    def distinct(self, value: Callable[[V], U], *, name: str | None = None) -> Stream[tuple[K, U]]: ...
+    @overload
+    def distinct(self, value: str, *, name: str | None = None) -> Stream[tuple[K, Any]]: ...
+    def distinct(self, value: Callable[[V], Any] | str | None = None, *, name: str | None = None) -> Any:
         """Each distinct ``(key, record)`` once (or ``(key, value)``). Records are compared by content, also dicts, lists and NaN."""
-        selector = self.value_of(record_unless(value), "distinct")
+        selector = value_of(self, record_unless(value), "distinct")
         if self.time_to_live is not None and self.time_to_live.of == "records":
             return distinct_of_records(self, selector, self.time_to_live, name)
-        return self._exchange("distinct", OnceInBatch(self.key, selector), Make(Distinct), name)
+        return exchange(self, "distinct", OnceInBatch(self.key, selector), Make(Distinct), name)
 
-    def lag(self, by: Callable[[Any], Any] | str, value: Any = None, *, name: str | None = None) -> Stream:
+    @overload
+    def lag(self, by: Callable[[V], Any] | str, value: None = None, *, name: str | None = None) -> Stream[tuple[K, tuple[V | None, V]]]: ...
+    @overload
+    def lag(
+        self, by: Callable[[U], Any] | str, value: Callable[[V], U], *, name: str | None = None
+    ) -> Stream[tuple[K, tuple[U | None, U]]]: ...
+    @overload
+    def lag(self, by: Callable[[Any], Any] | str, value: str, *, name: str | None = None) -> Stream[tuple[K, tuple[Any | None, Any]]]: ...
+    def lag(self, by: Callable[[Any], Any] | str, value: Callable[[V], Any] | str | None = None, *, name: str | None = None) -> Any:
         """Each record (or ``value`` of it) with the one before it of its key: ``(key, (previous, record))``, None before the first.
 
         Epoch after epoch, inside a loop round after round; within one by ``by`` (a function of what is given, or a column), equal ones by
         their representation. Given when the epoch is complete."""
-        self.require_order(by, value, "lag")
-        element = keyed.PairValue(self.key, self.value_of(record_unless(value), "lag"))
-        return self._exchange("lag", element, Make(Lag, _place(by, "lag")), name)
+        require_order(self, by, value, "lag")
+        element = keyed.PairValue(self.key, value_of(self, record_unless(value), "lag"))
+        return exchange(self, "lag", element, Make(Lag, _place(by, "lag")), name)
 
-    def latest(self, by: Callable[[Any], Any] | str, value: Any = None, *, name: str | None = None) -> Stream:
+    @overload
+    def latest(self, by: Callable[[V], Any] | str, value: None = None, *, name: str | None = None) -> Stream[tuple[K, V]]: ...
+    @overload
+    def latest(self, by: Callable[[U], Any] | str, value: Callable[[V], U], *, name: str | None = None) -> Stream[tuple[K, U]]: ...
+    @overload
+    def latest(self, by: Callable[[Any], Any] | str, value: str, *, name: str | None = None) -> Stream[tuple[K, Any]]: ...
+    def latest(self, by: Callable[[Any], Any] | str, value: Callable[[V], Any] | str | None = None, *, name: str | None = None) -> Any:
         """The last record (or ``value`` of it) of each key, as ``(key, record)``, when the input has ended; the order is that of
         :meth:`lag`. Of running totals: ``totals.latest()``."""
-        self.require_order(by, value, "latest")
-        element = keyed.PairValue(self.key, self.value_of(record_unless(value), "latest"))
-        return self._exchange("latest", element, Make(Latest, _place(by, "latest")), name)
+        require_order(self, by, value, "latest")
+        element = keyed.PairValue(self.key, value_of(self, record_unless(value), "latest"))
+        return exchange(self, "latest", element, Make(Latest, _place(by, "latest")), name)
 
-    def head(self, n: int, by: Callable[[Any], Any] | str, value: Any = None, *, name: str | None = None) -> Stream:
+    @overload
+    def head(self, n: int, by: Callable[[V], Any] | str, value: None = None, *, name: str | None = None) -> Stream[tuple[K, V]]: ...
+    @overload
+    def head(self, n: int, by: Callable[[U], Any] | str, value: Callable[[V], U], *, name: str | None = None) -> Stream[tuple[K, U]]: ...
+    @overload
+    def head(self, n: int, by: Callable[[Any], Any] | str, value: str, *, name: str | None = None) -> Stream[tuple[K, Any]]: ...
+    def head(
+        self, n: int, by: Callable[[Any], Any] | str, value: Callable[[V], Any] | str | None = None, *, name: str | None = None
+    ) -> Any:
         """The first ``n`` records (or ``value`` of them) of each key, as ``(key, record)``; the order is that of :meth:`lag`. Later ones
         are passed over, and take no room."""
-        self.require_order(by, value, "head")
-        element = keyed.PairValue(self.key, self.value_of(record_unless(value), "head"))
-        return self._exchange("head", element, Make(Head, arguments.whole(n, "head: n", least=1), _place(by, "head")), name)
+        require_order(self, by, value, "head")
+        element = keyed.PairValue(self.key, value_of(self, record_unless(value), "head"))
+        return exchange(self, "head", element, Make(Head, arguments.whole(n, "head: n", least=1), _place(by, "head")), name)
 
+    @overload
     def stateful_map(
-        self, function: Callable[[Any, Any], tuple[Any, Any]], initial: Any = None, value: Any = None, *, name: str | None = None
-    ) -> Stream:
+        self, function: Callable[[Any, V], tuple[Any, U | None]], initial: Any = None, value: None = None, *, name: str | None = None
+    ) -> Stream[tuple[K, U]]: ...
+    @overload
+    def stateful_map(
+        self, function: Callable[[Any, W], tuple[Any, U | None]], initial: Any = None, *, value: Callable[[V], W], name: str | None = None
+    ) -> Stream[tuple[K, U]]: ...
+    @overload
+    def stateful_map(
+        self, function: Callable[[Any, Any], tuple[Any, U | None]], initial: Any = None, *, value: str, name: str | None = None
+    ) -> Stream[tuple[K, U]]: ...
+    def stateful_map(
+        self,
+        function: Callable[[Any, Any], tuple[Any, Any]],
+        initial: Any = None,
+        value: Callable[[V], Any] | str | None = None,
+        *,
+        name: str | None = None,
+    ) -> Any:
         """``function(state, record) -> (state, out)`` on each record as it arrives; gives ``(key, out)``; a state of None is
         forgotten, an ``out`` of None is not sent. ``initial`` is the state of a new key, or a function that makes one."""
         _check_initial(initial, "stateful_map (initial)")
-        element = keyed.PairValue(self.key, self.value_of(record_unless(value), "stateful_map"))
+        element = keyed.PairValue(self.key, value_of(self, record_unless(value), "stateful_map"))
         make = Make(StatefulMap, checked_function(function, "stateful_map", "state", "record"), initial)
-        return self._exchange("stateful_map", element, make, name)
-
-    @overload
-    def join(self, other: KeyedStream, *, broadcast: bool = False, name: str | None = None, parallelism: int | None = None) -> Stream: ...
+        return exchange(self, "stateful_map", element, make, name)
 
     @overload
     def join(
-        self, other: KeyedStream, *, within: Between, how: How = "inner", name: str | None = None, parallelism: int | None = None
-    ) -> LateStream: ...
-
+        self, other: KeyedStream[Any, W], *, broadcast: bool = False, name: str | None = None, parallelism: int | None = None
+    ) -> Stream[tuple[K, tuple[V, W]]]: ...
+    @overload
     def join(
         self,
-        other: KeyedStream,
+        other: KeyedStream[Any, W],
+        *,
+        within: Between,
+        how: Literal["inner"] = "inner",
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> LateStream[tuple[K, tuple[V, W]], tuple[K, tuple[V | None, W | None]]]: ...
+    @overload
+    def join(
+        self, other: KeyedStream[Any, W], *, within: Between, how: How, name: str | None = None, parallelism: int | None = None
+    ) -> LateStream[tuple[K, Any], tuple[K, tuple[V | None, W | None]]]: ...
+    def join(
+        self,
+        other: KeyedStream[Any, Any],
         *,
         within: Between | None = None,
         how: How = "inner",
@@ -367,7 +482,7 @@ class KeyedStream(Advising):
 
             for side in (self, other):
                 if isinstance(side, KeyedStream):
-                    side.require_no_ttl("join (within)", "records of such a join end when nothing can meet them any more; leave ttl() out")
+                    require_no_ttl(side, "join (within)", "records of such a join end when nothing can meet them any more; leave ttl() out")
             return join_in_time(IntervalJoin, self, other, within, how, "interval-join", name, parallelism)
         arguments.choice(how, f"join at {users_line()}: how", *ALONE)
         if how != "inner":
@@ -386,7 +501,7 @@ class KeyedStream(Advising):
                 f"{graph.scopes[other.stream.scope].name!r}: an edge may not cross scopes; use loop.enter(stream) or loop.leave(stream)"
             )
         for side in (self, other):
-            side.require_records("join")
+            require_records(side, "join")
         fitting.require_meeting((schemas.known(self.stream), self.key), (schemas.known(other.stream), other.key), "join")
         of_records = [side.time_to_live is not None and side.time_to_live.of == "records" for side in (self, other)]
         if self.time_to_live != other.time_to_live and not all(of_records):
@@ -402,9 +517,9 @@ class KeyedStream(Advising):
         make, base = Make(Join).reading(key=self.key, right_key=other.key), name or "join"
         sides, more = [(self.stream, self.key), (other.stream, other.key)], list[LogicalEdge]()
         if self.time_to_live is not None:
-            sides = [(stream.materialised(), key) for stream, key in sides]
+            sides = [(materialised(stream), key) for stream, key in sides]
             make, more = keys_that_end(sides, self.time_to_live, make, base)
-        edges = [LogicalEdge(stream.through(f"{base}.prepare", KeyFirst(key)).node, 0, BY_PAIR) for stream, key in sides] + more
+        edges = [LogicalEdge(through(stream, f"{base}.prepare", KeyFirst(key)).node, 0, BY_PAIR) for stream, key in sides] + more
         node = graph.add(
             NodeKind.VERTEX, self.stream.scope, name=name, base="join", op=make, inputs=edges, outputs=make.outputs, parallelism=parallelism
         )
@@ -413,7 +528,7 @@ class KeyedStream(Advising):
 
     def join_asof(
         self,
-        other: KeyedStream,
+        other: KeyedStream[Any, W],
         *,
         how: AsOfHow = "left",
         direction: Direction = "backward",
@@ -421,7 +536,7 @@ class KeyedStream(Advising):
         allow_exact_matches: bool = True,
         name: str | None = None,
         parallelism: int | None = None,
-    ) -> LateStream:
+    ) -> LateStream[tuple[K, tuple[V, W | None]], tuple[K, tuple[V | None, W | None]]]:
         """Each record with the last one of ``other`` that has its key and is not later by event time: a trade with the price that held
         then. ``(key, (left, right))``, once for each left record; the right one is None where there is none, or with ``how="inner"``
         such records are left out. ``direction="forward"``: the first one that is not earlier; ``"nearest"``: the nearer of the two, the
@@ -436,7 +551,7 @@ class KeyedStream(Advising):
         """
         for side in (self, other):
             if isinstance(side, KeyedStream):
-                side.require_no_ttl("join_asof", "its tolerance= says how long right records are kept; leave ttl() out")
+                require_no_ttl(side, "join_asof", "its tolerance= says how long right records are kept; leave ttl() out")
         arguments.choice(how, f"join_asof at {users_line()}: how", "left", "inner")
         length = length_from_zero(tolerance, f"join_asof at {users_line()}: tolerance")
         from rayad.dataflow.streams.windowed_stream import join_in_time
@@ -445,7 +560,7 @@ class KeyedStream(Advising):
         rule = AsOf(length, arguments.flag(allow_exact_matches, f"join_asof at {users_line()}: allow_exact_matches"), direction)
         return join_in_time(AsOfJoin, self, other, rule, how, "asof-join", name, parallelism)
 
-    def window(self, windows: Any, *, lateness: Any = None, early: bool = False) -> WindowedStream:
+    def window(self, windows: Windows, *, lateness: Any = None, early: bool = False) -> WindowedStream[V, K, Window]:
         """Aggregate per window: see :mod:`rayad.windows`. Results are ``(key, window, value)``.
 
         A window of event times fires in the epoch in which the watermark passes its end. Windows that are open when the input ends fire in
@@ -459,14 +574,16 @@ class KeyedStream(Advising):
         """
         from rayad.dataflow.streams.windowed_stream import WindowedStream
 
-        self.require_no_ttl("window", "windows end when they fire; leave ttl() out")
+        require_no_ttl(self, "window", "windows end when they fire; leave ttl() out")
         return WindowedStream(self, windows, lateness=lateness, early=early)
 
-    def per_epoch(self) -> WindowedStream:
+    def per_epoch(self) -> WindowedStream[V, K, Window]:
         """``window(rd.windows.per_epoch())``: figures of each epoch alone, in place of running totals."""
         return self.window(PerEpoch())
 
-    def process(self, process: Any, *, other: KeyedStream | None = None, name: str | None = None, parallelism: int | None = None) -> Stream:
+    def process(
+        self, process: Callable[[], Process], *, other: KeyedStream | None = None, name: str | None = None, parallelism: int | None = None
+    ) -> Stream[tuple[K, Any]]:
         """``(key, value)`` of what an ``rd.Process`` (the class, or a function that makes one) emits: it has a state for each key, gets the
         records of an epoch in the order of event time, when the epoch is complete, and timers when the watermark has passed them; what is
         left of them at the end of the input. ``other``: a second keyed stream, whose records it gets by ``on_other``. Handles rows."""
@@ -474,7 +591,15 @@ class KeyedStream(Advising):
 
         return keyed_process(self, process, other, name, parallelism)
 
-    def vertex(self, vertex: Any, *, outputs: int = 1, name: str | None = None, parallelism: int | None = None) -> Any:
+    @overload
+    def vertex(self, vertex: Callable[[], Vertex], *, outputs: Literal[1] = 1, **how: Unpack[OfKeyedVertex]) -> Stream[Any]: ...
+    @overload
+    def vertex(self, vertex: Callable[[], Vertex], *, outputs: Literal[0], **how: Unpack[OfKeyedVertex]) -> None: ...
+    @overload
+    def vertex(self, vertex: Callable[[], Vertex], *, outputs: Literal[2], **how: Unpack[OfKeyedVertex]) -> tuple[Stream, Stream]: ...
+    @overload
+    def vertex(self, vertex: Callable[[], Vertex], *, outputs: int, **how: Unpack[OfKeyedVertex]) -> Any: ...
+    def vertex(self, vertex: Callable[[], Vertex], *, outputs: int = 1, name: str | None = None, parallelism: int | None = None) -> Any:
         """``flow.vertex`` with this stream as its only input, exchanged by key."""
         return self.flow.vertex(vertex, inputs=[self], outputs=outputs, name=name, parallelism=parallelism)
 
@@ -490,11 +615,6 @@ def _place(by: Any, what: str) -> Callable[[Any], Any]:
     if not callable(by):
         raise DataflowError(f"{what} was given by={show(by, 60)}: give a function of the record or a column name")
     return checked_function(by, f"{what} (by)", "record")
-
-
-def record_unless(value: Any) -> Any:
-    """The value that a user named, else the whole record."""
-    return whole_record if value is None else value
 
 
 class Tuple:
@@ -523,7 +643,7 @@ def several(keyed_stream: KeyedStream, spec: dict[str, Any], others: tuple[str, 
             )
         how, value, by = (*entry, None)[:3] if isinstance(entry, tuple) else (entry, None, None)
         what = f"aggregate ({show(name, 60)})"
-        parts[name], value = keyed_stream.in_order(by_name(how), value, by, what)
-        selectors.append(keyed_stream.value_of(record_unless(value) if parts[name].takes_record else value, what))
+        parts[name], value = in_order(keyed_stream, by_name(how), value, by, what)
+        selectors.append(value_of(keyed_stream, record_unless(value) if parts[name].takes_record else value, what))
         fitting.require_values(schemas.known(keyed_stream.stream), parts[name], selectors[-1], what, others)
     return agg.Several(parts, selectors), Tuple([selector.row_value(others) for selector in selectors])

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from rayad.dataflow.logical_graph import LogicalEdge, NodeKind, check_name
 from rayad.dataflow.records.calling import checked_function
+from rayad.dataflow.records.type_variables import T, U
 from rayad.dataflow.records.users_line import users_line
 from rayad.dataflow.records.wrong_calls import explains_calls
+from rayad.dataflow.streams.steps import materialised
 from rayad.dataflow.streams.stream import Stream, own_stream
 from rayad.dataflow.streams.updates import gives_updates, require_records_behind
 from rayad.progress import DataflowError, arguments, show
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @explains_calls
-class Feedback(Stream):
+class Feedback(Stream[T]):
     """The stream that comes round again. ``connect`` the stream to feed back, once."""
 
     def connect(self, stream: Stream) -> None:
@@ -38,7 +40,7 @@ class Feedback(Stream):
                 f"{users_line()} is in "
                 f"{self.flow.graph.scopes[stream.scope].name!r}: an edge may not cross scopes"
             )
-        inside = stream.materialised()
+        inside = materialised(stream)
         node.inputs.append(LogicalEdge(inside.node, inside.port))
         require_records_behind(self.flow.graph, node)
 
@@ -60,7 +62,7 @@ class Loop:
             self._scope = self.flow.graph.add_scope(self._parent or 0, self._name).id
         return self._scope
 
-    def enter(self, stream: Stream, *, name: str | None = None) -> Stream:
+    def enter(self, stream: Stream[U], *, name: str | None = None) -> Stream[U]:
         """The stream inside the loop, in round 0."""
         own_stream(self.flow, stream, "enter")
         self.flow.graph.require_free(name)
@@ -73,13 +75,13 @@ class Loop:
                 f"{scope.name!r} lies in "
                 f"{self.flow.graph.scopes[scope.parent or 0].name!r}; enter the loops in between first"
             )
-        inside = stream.materialised()
+        inside = materialised(stream)
         edge = LogicalEdge(inside.node, inside.port)
         base = f"{scope.name}.enter"
         node = self.flow.graph.add(NodeKind.INGRESS, scope.parent or 0, name=name, base=base, inputs=[edge], inner=scope.id)
         return Stream(self.flow, node.id, 0, stream.event_time and stream.event_time.moved())
 
-    def feedback(self, max_rounds: int | None = None, *, name: str | None = None) -> Feedback:
+    def feedback(self, max_rounds: int | None = None, *, name: str | None = None) -> Feedback[Any]:
         """A stream that will be fed back. With ``max_rounds`` only rounds 0 to max_rounds - 1 exist: what would begin another is
         dropped."""
         if max_rounds is not None:
@@ -88,7 +90,7 @@ class Loop:
         node = self.flow.graph.add(NodeKind.FEEDBACK, scope.id, name=name, base=f"{scope.name}.feedback", op=max_rounds)
         return Feedback(self.flow, node.id)
 
-    def leave(self, stream: Stream, *, name: str | None = None) -> Stream:
+    def leave(self, stream: Stream[U], *, name: str | None = None) -> Stream[U]:
         """The stream outside the loop, without its counter."""
         own_stream(self.flow, stream, "leave")
         self.flow.graph.require_free(name)
@@ -97,12 +99,12 @@ class Loop:
             raise DataflowError(
                 f"leave() at {users_line()}: the stream is in {self.flow.graph.scopes[stream.scope].name!r}, not in loop {scope.name!r}"
             )
-        inside = stream.materialised()
+        inside = materialised(stream)
         edge = LogicalEdge(inside.node, inside.port)
         node = self.flow.graph.add(NodeKind.EGRESS, scope.id, name=name, base=f"{scope.name}.leave", inputs=[edge])
         return Stream(self.flow, node.id)
 
-    def leave_updates(self, stream: Stream, *, of: Stream, name: str | None = None) -> Stream:
+    def leave_updates(self, stream: Stream[U], *, of: Stream, name: str | None = None) -> Stream[U]:
         """:meth:`leave` for updates of a table, which a vertex gives once for each epoch of the stream ``of``, as running totals
         are; see ``Stream.as_records``."""
         own_stream(self.flow, of, "leave_updates (of)")

@@ -97,6 +97,10 @@ def _methods(cls: type) -> str:
 class Advising:
     """A stream that says what to write in place of a method that it does not have."""
 
+    def __dir__(self) -> list[str]:
+        """What is meant for users: its class and the dataflow. Where it is in the graph is our affair."""
+        return sorted({*dir(type(self)), *({"flow"} & vars(self).keys())})
+
     if not TYPE_CHECKING:  # a type checker should go on knowing which attributes there are
 
         def __getattr__(self, name: str) -> Any:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rayad.dataflow.logical_graph import LogicalEdge, LogicalGraph, Node, NodeKind, Partition, PartitionKind
 from rayad.dataflow.operators.order.ordered import NUMBERS, NumberRecords, RestoreOrder, WithNumbers, carries_numbers
 from rayad.dataflow.records.users_line import users_line
+from rayad.dataflow.streams.steps import materialised
 from rayad.dataflow.streams.updates import PASSES
 from rayad.progress import DataflowError, arguments
 
@@ -45,7 +46,7 @@ def restore_order(stream: Stream, memory_bytes: Any, directory: str | None, name
     graph = stream.flow.graph
     graph.require_free(name)
     with graph.all_or_nothing():
-        start = stream.materialised()
+        start = materialised(stream)
         path = _path(graph, start.node)
     _number(graph, path)
     node = graph.add(

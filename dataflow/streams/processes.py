@@ -12,7 +12,9 @@ from rayad.dataflow.operators.windows.late_records import PlaceRows
 from rayad.dataflow.records.calling import require_methods
 from rayad.dataflow.records.users_line import users_line
 from rayad.dataflow.streams import updates
+from rayad.dataflow.streams.keyed_steps import require_no_ttl, require_records
 from rayad.dataflow.streams.making import BY_PAIR, Make
+from rayad.dataflow.streams.steps import materialised
 from rayad.dataflow.streams.stream import Stream, own_stream
 from rayad.dataflow.streams.timed_edges import largest_of, placed, require_event_time, sides_of
 from rayad.progress import DataflowError, show
@@ -35,11 +37,11 @@ def keyed_process(left: KeyedStream, process: Any, other: Any, name: str | None,
             raise DataflowError(f"{what}: {process.__name__} is given another stream but has no on_other(self, key, record, context)")
     inputs = [left] if other is None else [left, other]
     for side in inputs:
-        if not hasattr(side, "require_no_ttl"):
+        if not isinstance(side, type(left)):
             raise DataflowError(f"{what} was given other={show(side)}: the other stream must be keyed with key_by, too")
         own_stream(flow, side.stream, "process")
-        side.require_no_ttl("process", "a process forgets a key where it sets context.state to None, say in on_timer; leave ttl() out")
-        side.require_records("process")
+        require_no_ttl(side, "process", "a process forgets a key where it sets context.state to None, say in on_timer; leave ttl() out")
+        require_records(side, "process")
         require_event_time(side.stream, "process", "leave the loop before")
     flow.graph.require_free(name)
     base = name or getattr(process, "__name__", "process").strip("<>")
@@ -47,7 +49,7 @@ def keyed_process(left: KeyedStream, process: Any, other: Any, name: str | None,
     largest: list[LogicalEdge] = []
     sides: list[Any] = []
     for side in inputs:
-        start = side.stream.materialised()
+        start = materialised(side.stream)
         found = sides_of(start)
         edges.append(LogicalEdge(placed(start, f"{base}.prepare", partial(PlaceRows, side.key, windows=None)), 0, BY_PAIR))
         largest += largest_of(flow, found, base)

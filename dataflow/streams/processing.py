@@ -11,6 +11,7 @@ from rayad.dataflow.operators.windows.watermark_rules import WatermarkRule
 from rayad.dataflow.records.selectors import ValueSelector, whole_record
 from rayad.dataflow.records.users_line import users_line
 from rayad.dataflow.streams.making import BY_PAIR, Make
+from rayad.dataflow.streams.steps import materialised, through
 from rayad.progress import DataflowError, arguments
 
 if TYPE_CHECKING:
@@ -30,9 +31,9 @@ def processing_time(stream: Stream, column: Any, name: str | None) -> Stream:
         )
     flow.graph.require_free(name)
     base = name or "with_processing_time"
-    start = stream.materialised()
-    tagged = start.through(f"{base}.prepare", TagBatches(column))
-    nothing = start.through(f"{base}.frontier", DropAll())
+    start = materialised(stream)
+    tagged = through(start, f"{base}.prepare", TagBatches(column))
+    nothing = through(start, f"{base}.frontier", DropAll())
     clock = flow.graph.add(
         NodeKind.VERTEX,
         0,

@@ -11,26 +11,16 @@ from rayad.dataflow.operators.time_to_live import Ttl
 from rayad.dataflow.operators.values_that_end import DistinctOfRecords, TimedValues
 from rayad.dataflow.records.event_times import kind_of_lengths
 from rayad.dataflow.records.selectors import ValueSelector
-from rayad.dataflow.records.users_line import users_line
 from rayad.dataflow.streams import updates
+from rayad.dataflow.streams.keyed_steps import require_records
 from rayad.dataflow.streams.making import BY_PAIR, Make
+from rayad.dataflow.streams.steps import materialised
 from rayad.dataflow.streams.stream import Stream
 from rayad.dataflow.streams.timed_edges import largest_of, placed, sides_of
 from rayad.dataflow.windows import Between
-from rayad.progress import DataflowError
 
 if TYPE_CHECKING:
     from rayad.dataflow.streams.keyed_stream import KeyedStream
-
-
-def require_of_keys(ttl: Ttl, what: str) -> None:
-    """Raise DataflowError where the records of an operator are to end that keeps none."""
-    if ttl.of == "records":
-        raise DataflowError(
-            f"{what} at {users_line()} is given a stream with a time-to-live ({ttl}): it keeps what has become of the records of a key, "
-            f"which cannot end one by one. ttl({ttl.after!r}) ends keys; window(...), say rd.windows.sliding(...), gives results of the "
-            "records of some time; records end in distinct, and in join over all time"
-        )
 
 
 def join_of_records(left: KeyedStream, other: KeyedStream, name: str | None, parallelism: int | None) -> Stream:
@@ -50,8 +40,8 @@ def distinct_of_records(keyed: KeyedStream, value: ValueSelector, ttl: Ttl, name
     """``distinct`` of values that are new again when the record that was given has ended. A call that is refused changes nothing."""
     graph = keyed.flow.graph
     graph.require_free(name)
-    keyed.require_records("distinct")
-    base, stream = name or "distinct", keyed.stream.materialised()
+    require_records(keyed, "distinct")
+    base, stream = name or "distinct", materialised(keyed.stream)
     sides = sides_of(stream)
     edge = LogicalEdge(placed(stream, f"{base}.prepare", partial(TimedValues, keyed.key, value)), 0, BY_PAIR)
     make = Make(DistinctOfRecords, ttl.after, tuple(side.rule.told for side in sides))
@@ -62,4 +52,4 @@ def distinct_of_records(keyed: KeyedStream, value: ValueSelector, ttl: Ttl, name
     return Stream(keyed.flow, node.id)
 
 
-__all__ = ["distinct_of_records", "join_of_records", "require_of_keys"]
+__all__ = ["distinct_of_records", "join_of_records"]

@@ -134,8 +134,10 @@ def alike(streams: Sequence[Stream], *, fill: bool = False) -> list[Stream]:
         _require_same_names(streams, schemas)
     names = dict.fromkeys(name for schema in schemas for name in schema.names)
     wide = pa.schema([_widest(name, streams, schemas) for name in names], first.metadata)
+    from rayad.dataflow.streams.steps import through
+
     return [
-        one if schema.equals(wide) else one.through("union.prepare", Widen(wide, fills=fill), keeps_time=True)
+        one if schema.equals(wide) else through(one, "union.prepare", Widen(wide, fills=fill), keeps_time=True)
         for one, schema in zip(streams, schemas, strict=True)
     ]
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rayad.dataflow.operators.bad_records import Bad, Good, MakeCountErrors, Tried
+from rayad.dataflow.streams.steps import through
 from rayad.dataflow.streams.stream import Stream
 
 
@@ -16,10 +19,10 @@ class SkippingStream(Stream):
         self._errors: Stream | None = None
 
     @property
-    def errors(self) -> Stream:
+    def errors(self) -> Stream[dict[str, Any]]:
         """See :attr:`Stream.errors`."""
         if self._errors is None:
-            each = [Stream(self.flow, node).through(f"{self._base}.errors", Bad()) for node in self._tried]
+            each = [through(Stream(self.flow, node), f"{self._base}.errors", Bad()) for node in self._tried]
             self._errors = each[0].union(*each[1:]) if len(each) > 1 else each[0]
         return self._errors
 
@@ -29,7 +32,7 @@ def skipping(out: Stream, tried: Tried, keeps_time: bool, errors_max: int | None
     nodes = out.flow.graph.nodes
     made = nodes[out.node]
     tried.operator, tried.line = made.options.get("called", made.name), made.where
-    good = out.through(f"{tried.operator}.good", Good(), keeps_time=keeps_time)
+    good = through(out, f"{tried.operator}.good", Good(), keeps_time=keeps_time)
     result = SkippingStream(good, [node.id for node in nodes if node.op is tried], tried.operator)
     if errors_max is not None:
         counted = f"{tried.operator}.max_errors"

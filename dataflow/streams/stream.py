@@ -7,9 +7,8 @@ A call that is refused adds nothing. The module is long because of the operators
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, Unpack, overload
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,7 +19,7 @@ from rayad.dataflow.items import CollectSink
 from rayad.dataflow.logical_graph import FORWARD, LogicalEdge, NodeKind, Partition, PartitionKind, check_name
 from rayad.dataflow.operators import stateless as el
 from rayad.dataflow.operators.as_columns import AsColumns
-from rayad.dataflow.operators.bad_records import OnError, Tried, check_on_error
+from rayad.dataflow.operators.bad_records import OnError
 from rayad.dataflow.operators.in_schema import in_schema
 from rayad.dataflow.operators.map_batches import of_batches
 from rayad.dataflow.operators.projections import Drop, Explode, Rename, Select, Unnest, Where, WithArrivalTime, WithColumns
@@ -29,14 +28,15 @@ from rayad.dataflow.operators.windows.watermark_rules import WatermarkRule
 from rayad.dataflow.records.calling import checked_function, require_methods
 from rayad.dataflow.records.event_times import kind_of_lengths, length_from_zero
 from rayad.dataflow.records.selectors import KeySelector, ValueSelector
+from rayad.dataflow.records.type_variables import T, U, W, X
 from rayad.dataflow.records.users_line import users_line
 from rayad.dataflow.records.wrong_calls import explains_calls
-from rayad.dataflow.resources import Asked, Resources, resources_asked
+from rayad.dataflow.resources import Asked, OfVertex, Step
 from rayad.dataflow.sink import Sink
-from rayad.dataflow.streams import fitting, schemas, updates
-from rayad.dataflow.streams.labels import labels_of
+from rayad.dataflow.streams import fitting, schemas, steps, updates
+from rayad.dataflow.streams.making import labels_of
 from rayad.dataflow.streams.misplaced import Advising
-from rayad.dataflow.windows import PerEpoch
+from rayad.dataflow.windows import PerEpoch, Window, Windows
 from rayad.progress import DataflowError, arguments, show
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from rayad.dataflow.streams.keyed_stream import KeyedStream
     from rayad.dataflow.streams.loops import Loop
     from rayad.dataflow.streams.windowed_stream import WindowedStream
+    from rayad.dataflow.vertex import Vertex
 
 
 _FILTER = "it takes a function, or an expression over columns such as pyarrow.compute.field('n') > 1"
@@ -91,8 +92,13 @@ def _require_loop(loop: Any, what: str) -> None:
 
 
 @explains_calls
-class Stream(Advising):
-    """Records in motion. Immutable: every operator gives a new stream."""
+@opt.tells_options
+class Stream(Advising, Generic[T]):
+    """Records in motion. Immutable: every operator gives a new stream.
+
+    For editors and type checkers ``Stream[str]`` is a stream of strings; of columns nothing is known, they are a ``Stream[Any]``, as is a
+    bare ``Stream``.
+    """
 
     def __init__(
         self, flow: Dataflow, node: int, port: int = 0, event_time: EventTime | None = None, partition: Partition = FORWARD
@@ -102,6 +108,7 @@ class Stream(Advising):
         self.port = port
         self.event_time = event_time
         self.partition = partition
+        self.scope = flow.graph.scope_of_output(flow.graph.nodes[node])
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} of {self.flow.name!r}>"
@@ -125,107 +132,25 @@ class Stream(Advising):
         return None if found is None else found.remove_metadata()
 
     @property
-    def scope(self) -> int:
-        """The number of the scope that this stream is in; 0 is outside all loops."""
-        graph = self.flow.graph
-        return graph.scope_of_output(graph.nodes[self.node])
-
-    def _stateless(
-        self, base: str, element: el.Element, name: str | None, *, keeps_time: bool = False, asked: Mapping[str, Any] | None = None
-    ) -> Stream:
-        self.flow.graph.require_free(name)
-        given = schemas.require_fit(self.flow.graph, self.node, self.port, element)
-        resources = resources_asked(base, asked or {})
-        if resources is not None:
-            return self._on_its_own(base, element, name, resources, keeps_time=keeps_time)
-        if keeps_time and self.event_time is not None and self.event_time.together and self.partition.kind is PartitionKind.FORWARD:
-            return self._of_each_side(base, element, name)
-        start = self.materialised()
-        inputs = [LogicalEdge(start.node, start.port)]
-        node = self.flow.graph.add(NodeKind.STATELESS, self.scope, name=name, base=base, op=element, inputs=inputs)
-        node.options[schemas.SCHEMA] = (given,)
-        return Stream(self.flow, node.id, 0, start.event_time if keeps_time else None)
-
-    def _of_user(
-        self,
-        element: el.Element,
-        name: str | None,
-        on_error: Any,
-        max_errors: Any,
-        after_crashes: Any = None,
-        *,
-        keeps_time: bool = False,
-        asked: Any = None,
-    ) -> Stream:
-        """A step with a function of the user's."""
-        base = element.base
-        if check_on_error(base, on_error, max_errors, after_crashes) == "raise":
-            return self._stateless(base, element, name, keeps_time=keeps_time, asked=asked)
-        return self.tried(element, name, max_errors, after_crashes, keeps_time=keeps_time, asked=asked)
-
-    def tried(
-        self,
-        element: el.Element,
-        name: str | None,
-        errors_max: int | None,
-        after_crashes: int | None = None,
-        *,
-        keeps_time: bool = False,
-        asked: Any = None,
-    ) -> Stream:
-        """This stream behind a step that sets aside the records on which it fails."""
-        from rayad.dataflow.streams.skipping import skipping
-
-        with self.flow.graph.all_or_nothing():
-            tried = Tried(element, after_crashes=after_crashes)
-            out = self._stateless(element.base, tried, name, keeps_time=keeps_time, asked=asked)
-            return skipping(out, tried, keeps_time, errors_max)
-
-    @property
-    def errors(self) -> Stream:
+    def errors(self) -> Stream[dict[str, Any]]:
         """Behind an operator with ``on_error="skip"``: what it has set aside, each as a dict of ``record``, ``error`` (class and message),
         ``operator`` and ``line``, at the time of the record. A record whose function gives several values, and fails in between, gives
         none. DataflowError behind others."""
         raise DataflowError(f"errors at {users_line()}: {self.name!r} sets no records aside; give its operator on_error='skip'")
 
-    def through(self, base: str, element: el.Element, *, keeps_time: bool = False) -> Stream:
-        """This stream behind a step of ours that the user does not name: how an operator prepares what it exchanges."""
-        return self._stateless(base, element, None, keeps_time=keeps_time)
-
-    def _of_each_side(self, base: str, element: el.Element, name: str | None) -> Stream:
-        """A step that keeps event times of a union: applied to each of its streams, which keep their own event times."""
-        assert self.event_time is not None
-        sides = []
-        for side in self.event_time.sides:
-            edge = LogicalEdge(side.node, side.port)
-            node = self.flow.graph.add(NodeKind.STATELESS, self.scope, name=None, base=base, op=element, inputs=[edge])
-            sides.append(replace(side, node=node.id, port=0))
-        inputs = [LogicalEdge(side.node, side.port) for side in sides]
-        together = self.flow.graph.add(NodeKind.UNION, self.scope, name=name, base=f"{base}.union", inputs=inputs)
-        return Stream(self.flow, together.id, 0, replace(self.event_time, sides=tuple(sides)))
-
-    def _on_its_own(self, base: str, element: el.Element, name: str | None, resources: Resources, *, keeps_time: bool) -> Stream:
-        """A stateless operator that asks for resources runs in replicas of its own, and is not fused with the step before it."""
-        graph = self.flow.graph
-        before = self if self.partition.name is None else self.materialised()
-        edge = LogicalEdge(before.node, before.port, before.partition)
-        head = graph.add(NodeKind.EXCHANGE, self.scope, name=name, base=base, inputs=[edge], resources=resources)
-        inside, inputs = f"{head.name}.function", [LogicalEdge(head.id, 0)]
-        made = graph.add(NodeKind.STATELESS, self.scope, name=None, base=inside, op=element, inputs=inputs, called=head.name)
-        return Stream(self.flow, made.id, 0, before.event_time and before.event_time.moved() if keeps_time else None)
-
-    def materialised(self) -> Stream:
-        """This stream with its exchange, if it has one, made a node."""
-        if self.partition.kind is PartitionKind.FORWARD:
-            return self
-        edge = LogicalEdge(self.node, self.port, self.partition)
-        node = self.flow.graph.add(NodeKind.EXCHANGE, self.scope, name=self.partition.name, base=self.partition.kind.value, inputs=[edge])
-        return Stream(self.flow, node.id, 0, self.event_time and self.event_time.moved())
-
     # -- stateless ---------------------------------------------------------------
+    # Overloads: of what nothing is known (Any fits Never, nothing else does), of dicts, whose fields have types of their own, of the rest.
+    @overload
+    def map(self, function: Callable[[T], Never], *, schema: None = None, **step: Unpack[Step]) -> Stream[Any]: ...
+    @overload
+    def map(self, function: Callable[[T], dict[str, Any]], *, schema: None = None, **step: Unpack[Step]) -> Stream[dict[str, Any]]: ...
+    @overload
+    def map(self, function: Callable[[T], U], *, schema: None = None, **step: Unpack[Step]) -> Stream[U]: ...
+    @overload
+    def map(self, function: Callable[[T], Any], *, schema: pa.Schema, **step: Unpack[Step]) -> Stream[Any]: ...
     def map(
         self,
-        function: Callable[[Any], Any],
+        function: Callable[[T], Any],
         *,
         schema: pa.Schema | None = None,
         name: str | None = None,
@@ -251,11 +176,21 @@ class Stream(Advising):
         operator then has replicas of its own, as many as ``parallelism`` says for its name, in which the steps fused behind it run as well.
         """
         element = in_schema(el.Map(checked_function(function, "map", "record")), schema)
-        return self._of_user(element, name, on_error, max_errors, after_crashes, asked=asked)
+        return steps.of_user(self, element, name, on_error, max_errors, after_crashes, asked=asked)
 
+    @overload
+    def flat_map(self, function: Callable[[T], Iterable[Never]], *, schema: None = None, **step: Unpack[Step]) -> Stream[Any]: ...
+    @overload
+    def flat_map(
+        self, function: Callable[[T], Iterable[dict[str, Any]]], *, schema: None = None, **step: Unpack[Step]
+    ) -> Stream[dict[str, Any]]: ...
+    @overload
+    def flat_map(self, function: Callable[[T], Iterable[U]], *, schema: None = None, **step: Unpack[Step]) -> Stream[U]: ...
+    @overload
+    def flat_map(self, function: Callable[[T], Iterable[Any]], *, schema: pa.Schema, **step: Unpack[Step]) -> Stream[Any]: ...
     def flat_map(
         self,
-        function: Callable[[Any], Iterable[Any]],
+        function: Callable[[T], Iterable[Any]],
         *,
         schema: pa.Schema | None = None,
         name: str | None = None,
@@ -266,18 +201,18 @@ class Stream(Advising):
     ) -> Stream:
         """All records of ``function(record)``. ``schema``, ``on_error``, ``num_cpus=...`` and so on: see :meth:`map`."""
         element = in_schema(el.FlatMap(checked_function(function, "flat_map", "record")), schema)
-        return self._of_user(element, name, on_error, max_errors, after_crashes, asked=asked)
+        return steps.of_user(self, element, name, on_error, max_errors, after_crashes, asked=asked)
 
     def filter(
         self,
-        predicate: Callable[[Any], Any] | pc.Expression,
+        predicate: Callable[[T], Any] | pc.Expression,
         *,
         name: str | None = None,
         on_error: OnError = "raise",
         max_errors: int | None = None,
         after_crashes: int | None = None,
         **asked: Unpack[Asked],
-    ) -> Stream:
+    ) -> Stream[T]:
         """The records for which ``predicate(record)`` holds, or for which an expression over columns is true, as for :meth:`select`: not
         those for which it is null. ``on_error``, ``num_cpus=...`` and so on: see :meth:`map`."""
         element: el.Element
@@ -285,7 +220,7 @@ class Stream(Advising):
             element = Where(predicate)
         else:
             element = el.Filter(checked_function(predicate, "filter", "record", rule=_FILTER))
-        return self._of_user(element, name, on_error, max_errors, after_crashes, keeps_time=True, asked=asked)
+        return steps.of_user(self, element, name, on_error, max_errors, after_crashes, keeps_time=True, asked=asked)
 
     def select(
         self,
@@ -302,7 +237,7 @@ class Stream(Advising):
         leave 64 bits, division by zero. Decision 056 says what expressions do with the types of dicts. ``on_error="skip"``: records whose
         values a kernel refuses are set aside, see :meth:`map`.
         """
-        return self._of_user(Select(columns), name, on_error, max_errors)
+        return steps.of_user(self, Select(columns), name, on_error, max_errors)
 
     def with_columns(
         self,
@@ -314,7 +249,7 @@ class Stream(Advising):
     ) -> Stream:
         """All columns, and these: ``with_columns({"twice": pc.field("n") * 2})``. A name that is there is replaced, in its place. Each
         expression sees the columns as they came; see :meth:`select`."""
-        return self._of_user(WithColumns(columns), name, on_error, max_errors)
+        return steps.of_user(self, WithColumns(columns), name, on_error, max_errors)
 
     def with_arrival_time(self, column: str = "arrived", *, name: str | None = None) -> Stream:
         """All columns, and the moment at which a record came here, by the clock of its machine, in UTC: the event time of windows by
@@ -324,7 +259,7 @@ class Stream(Advising):
         Windows fire as records of later epochs arrive, not by the clock alone; by the clock they do with :meth:`with_processing_time`.
         Where a source has a time of its own, as Kafka has, take it.
         """
-        return self._stateless("with_arrival_time", WithArrivalTime(column, hooks.call("arrival_clock")), name)
+        return steps.stateless(self, "with_arrival_time", WithArrivalTime(column, hooks.call("arrival_clock")), name)
 
     def with_processing_time(self, column: str = "processed_at", *, name: str | None = None) -> Stream:
         """All columns, and the moment at which the record's epoch was complete, in UTC, which is then its event time: windows and timers
@@ -344,24 +279,24 @@ class Stream(Advising):
 
     def rename(self, names: Mapping[str, str], *, name: str | None = None) -> Stream:
         """Columns under other names: ``rename({"old": "new"})``; their order stays."""
-        return self._stateless("rename", Rename(names), name)
+        return steps.stateless(self, "rename", Rename(names), name)
 
     def drop(self, *columns: str, name: str | None = None) -> Stream:
         """All columns but these."""
-        return self._stateless("drop", Drop(columns), name)
+        return steps.stateless(self, "drop", Drop(columns), name)
 
     def unnest(self, *columns: str, name: str | None = None) -> Stream:
         """The fields of these columns of structs (in rows: of dicts) in their place; of a null, null in each. Names must differ."""
-        return self._stateless("unnest", Unnest(columns), name)
+        return steps.stateless(self, "unnest", Unnest(columns), name)
 
     def explode(self, column: str, *, outer: bool = False, name: str | None = None) -> Stream:
         """A record for each item of a column of lists, with the item in its place. Of an empty list, and of null, there is none;
         with ``outer`` there is one with null."""
-        return self._stateless("explode", Explode(column, outer), name)
+        return steps.stateless(self, "explode", Explode(column, outer), name)
 
     def map_batches(
         self,
-        function: Callable[[Any], Any],
+        function: Callable[[Any], Any] | type[Any],
         *,
         batch_format: Literal["rows", "pyarrow", "numpy", "pandas", "polars"] | None = None,
         fn_constructor_args: tuple[Any, ...] = (),
@@ -388,11 +323,11 @@ class Stream(Advising):
         is given to it once more in batches of one record, to find those at fault.
         """
         step = in_schema(of_batches(function, batch_format, fn_constructor_args, fn_constructor_kwargs), schema)
-        return self._of_user(step, name, on_error, max_errors, after_crashes, asked=asked)
+        return steps.of_user(self, step, name, on_error, max_errors, after_crashes, asked=asked)
 
     def map_async(
         self,
-        function: Callable[[Any], Awaitable[Any]],
+        function: Callable[[T], Awaitable[Any]] | type[Any],
         *,
         concurrency: int = 32,
         timeout_s: float = 30.0,
@@ -400,9 +335,9 @@ class Stream(Advising):
         retry_on: type[Exception] | tuple[type[Exception], ...] = Exception,
         cache: int = 0,
         cache_s: float | None = None,
-        cache_by: Callable[[Any], Any] | None = None,
+        cache_by: Callable[[T], Any] | None = None,
         into: str | None = None,
-        combine: Callable[[Any, Any], Any] | None = None,
+        combine: Callable[[T, Any], Any] | None = None,
         schema: pa.Schema | None = None,
         name: str | None = None,
         on_error: OnError = "raise",
@@ -434,7 +369,7 @@ class Stream(Advising):
         bounds = {"concurrency": concurrency, "timeout_s": timeout_s, "retries": retries, "retry_on": retry_on}
         remembers = {"cache": cache, "cache_s": cache_s, "cache_by": cache_by, "into": into, "combine": combine}
         element = in_schema(hooks.call("map_async", function, **bounds, **remembers), schema)
-        return self._of_user(element, name, on_error, max_errors, after_crashes, asked=asked)
+        return steps.of_user(self, element, name, on_error, max_errors, after_crashes, asked=asked)
 
     def as_columns(self, *names: str, name: str | None = None) -> Stream:
         """Results of aggregations, windows and joins as ordinary columns: ``window_start`` and ``window_end``, a column for each value,
@@ -446,22 +381,22 @@ class Stream(Advising):
         schema = schemas.known(self)
         if schema is not None:
             element.said = schemas.fitting(element, schema)
-        return self._stateless("as_columns", element, name)
+        return steps.stateless(self, "as_columns", element, name)
 
     def inspect(
         self,
-        function: Callable[[Any], Any],
+        function: Callable[[T], Any],
         *,
         name: str | None = None,
         on_error: OnError = "raise",
         max_errors: int | None = None,
         after_crashes: int | None = None,
-    ) -> Stream:
+    ) -> Stream[T]:
         """Call ``function(record)`` in passing. ``on_error="skip"``: what it fails on goes no further, see :meth:`map`."""
         element = el.Inspect(checked_function(function, "inspect", "record"))
-        return self._of_user(element, name, on_error, max_errors, after_crashes, keeps_time=True)
+        return steps.of_user(self, element, name, on_error, max_errors, after_crashes, keeps_time=True)
 
-    def union(self, *others: Stream, allow_missing_columns: bool = False, name: str | None = None) -> Stream:
+    def union(self, *others: Stream[U], allow_missing_columns: bool = False, name: str | None = None) -> Stream[T | U]:
         """The records of this and the other streams, all in the same scope.
 
         Columns that are known go by name, and unlike types become wider ones that hold the values of all, as ``schema`` says; where there
@@ -484,23 +419,29 @@ class Stream(Advising):
         fill = arguments.flag(allow_missing_columns, "union: allow_missing_columns")
         self.flow.graph.require_free(name)
         with self.flow.graph.all_or_nothing():
-            streams = schemas.alike([s.materialised() for s in (self, *others)], fill=fill)
+            streams = schemas.alike([steps.materialised(s) for s in (self, *others)], fill=fill)
             inputs = [LogicalEdge(s.node, s.port) for s in streams]
             node = self.flow.graph.add(NodeKind.UNION, self.scope, name=name, base="union", inputs=inputs)
         return Stream(self.flow, node.id, 0, None if without else _union_of(streams))
 
-    def as_records(self, *, name: str | None = None) -> Stream:
+    def as_records(self, *, name: str | None = None) -> Stream[T]:
         """Treat the updates of running totals as records, each on its own: a key may come several times, each time with another value.
 
         Operators with state refuse running totals over several epochs, since they would use a key once for each of its values:
         ``counts.key_by(n).count()`` would count each word under all counts that it ever had. Where you want that (a history of
         changes, say) or it cannot happen (each key is touched in one epoch only), say so by this. The records stay as they are.
         """
-        out = self._stateless("as_records", el.Same(), name, keeps_time=True)
+        out = steps.stateless(self, "as_records", el.Same(), name, keeps_time=True)
         self.flow.graph.nodes[out.node].options[updates.RECORDS] = True
         return out
 
-    def changes(self, *, name: str | None = None) -> Stream:
+    @overload
+    def changes(self: Stream[tuple[X, W]], *, name: str | None = None) -> Stream[tuple[X, tuple[W | None, W | None]]]: ...
+    @overload
+    def changes(
+        self: Stream[tuple[X, Window, W]], *, name: str | None = None
+    ) -> Stream[tuple[tuple[X, Window], tuple[W | None, W | None]]]: ...
+    def changes(self, *, name: str | None = None) -> Any:
         """Of running totals, each update with what it takes back: records ``(key, (before, after))``; ``before`` is None of a new key,
         ``after`` of one whose time-to-live is over. Windows that give updates have ``(key, window)`` as their key.
 
@@ -512,7 +453,13 @@ class Stream(Advising):
 
         return changes_of(self, name)
 
-    def latest(self, *, every: int | None = None, name: str | None = None) -> Stream:
+    @overload
+    def latest(self: Stream[tuple[X, W]], *, every: int | None = None, name: str | None = None) -> Stream[tuple[X, W]]: ...
+    @overload
+    def latest(
+        self: Stream[tuple[X, Window, W]], *, every: int | None = None, name: str | None = None
+    ) -> Stream[tuple[tuple[X, Window], W]]: ...
+    def latest(self, *, every: int | None = None, name: str | None = None) -> Any:
         """Of running totals, the table at the end of the input: ``(key, value)``, once for each key. These are records.
 
         With ``every=n`` it is the table at the end of each n epochs (0 to n - 1, n to 2n - 1, ...) in which there was an update, given in
@@ -524,7 +471,13 @@ class Stream(Advising):
         return latest_of(self, every, name)
 
     # -- distribution --------------------------------------------------------------
-    def key_by(self, key: Callable[[Any], Any] | str | list[str] | tuple[str, ...]) -> KeyedStream:
+    @overload
+    def key_by(self, key: str | list[str] | tuple[str]) -> KeyedStream[Any, T]: ...
+    @overload
+    def key_by(self, key: tuple[str, str, *tuple[str, ...]]) -> KeyedStream[tuple[Any, ...], T]: ...
+    @overload
+    def key_by(self, key: Callable[[T], U]) -> KeyedStream[U, T]: ...
+    def key_by(self, key: Callable[[T], Any] | str | list[str] | tuple[str, ...]) -> KeyedStream[Any, T]:
         """Key records by a function, a column, or several columns. Keys must be hashable, and equal keys meet in one replica."""
         from rayad.dataflow.streams.keyed_stream import KeyedStream
 
@@ -540,7 +493,7 @@ class Stream(Advising):
         fitting.require_keys(self.schema, selector)
         return KeyedStream(self, selector)
 
-    def rebalance(self, *, buffer: int = 2, keep_batches: bool = False, name: str | None = None) -> Stream:
+    def rebalance(self, *, buffer: int = 2, keep_batches: bool = False, name: str | None = None) -> Stream[T]:
         """Give records to whichever replica of the next operators has room, on demand.
 
         On Ray, a replica has at most ``buffer`` batches at once: the one that it works on and what comes next. 1 is right for few items
@@ -557,15 +510,15 @@ class Stream(Advising):
         partition = Partition(PartitionKind.REBALANCE, buffer=buffer, keeps_batches=keep_batches, name=name)
         return Stream(self.flow, self.node, self.port, self.event_time, partition)
 
-    def broadcast(self) -> Stream:
+    def broadcast(self) -> Stream[T]:
         """Give every batch to every replica of the next operator."""
         return Stream(self.flow, self.node, self.port, self.event_time, Partition(PartitionKind.BROADCAST))
 
-    def single(self) -> Stream:
+    def single(self) -> Stream[T]:
         """Bring everything to one replica of the next operator."""
         return Stream(self.flow, self.node, self.port, self.event_time, Partition(PartitionKind.SINGLE))
 
-    def ordered(self, *, memory_bytes: int = 64 * 1024 * 1024, spill_directory: str | None = None, name: str | None = None) -> Stream:
+    def ordered(self, *, memory_bytes: int = 64 * 1024 * 1024, spill_directory: str | None = None, name: str | None = None) -> Stream[T]:
         """Restore the order that records had before ``rebalance()``: ``frames.rebalance().map(draw).ordered()``.
 
         That is the order in which they reached the first ``rebalance()`` above, one epoch after the other; with a source of one part
@@ -577,26 +530,48 @@ class Stream(Advising):
         return restore_order(self, memory_bytes, spill_directory, name)
 
     # -- stateful -------------------------------------------------------------------
+    @overload
+    def vertex(self, vertex: Callable[[], Vertex], *, outputs: Literal[1] = 1, **how: Unpack[OfVertex]) -> Stream[Any]: ...
+    @overload
+    def vertex(self, vertex: Callable[[], Vertex], *, outputs: Literal[0], **how: Unpack[OfVertex]) -> None: ...
+    @overload
+    def vertex(self, vertex: Callable[[], Vertex], *, outputs: Literal[2], **how: Unpack[OfVertex]) -> tuple[Stream, Stream]: ...
+    @overload
+    def vertex(self, vertex: Callable[[], Vertex], *, outputs: int, **how: Unpack[OfVertex]) -> Any: ...
     def vertex(
-        self, vertex: Any, *, outputs: int = 1, name: str | None = None, parallelism: int | None = None, **asked: Unpack[Asked]
+        self,
+        vertex: Callable[[], Vertex],
+        *,
+        outputs: int = 1,
+        name: str | None = None,
+        parallelism: int | None = None,
+        **asked: Unpack[Asked],
     ) -> Any:
         """``flow.vertex`` with this stream as its only input."""
         return self.flow.vertex(vertex, inputs=[self], outputs=outputs, name=name, parallelism=parallelism, **asked)
 
-    def join(self, other: Stream, on: Any, right_on: Any = None, *, name: str | None = None) -> Stream:
+    @overload
+    def join(
+        self, other: Stream[W], on: str | list[str] | tuple[str, ...], right_on: Any = None, *, name: str | None = None
+    ) -> Stream[tuple[Any, tuple[T, W]]]: ...
+    @overload
+    def join(
+        self, other: Stream[W], on: Callable[[T], U], right_on: Any = None, *, name: str | None = None
+    ) -> Stream[tuple[U, tuple[T, W]]]: ...
+    def join(self, other: Stream[W], on: Any, right_on: Any = None, *, name: str | None = None) -> Stream[tuple[Any, tuple[T, W]]]:
         """Inner join of two streams: ``(key, (left, right))``; ``on`` is a key as in :meth:`key_by`, ``right_on`` that of ``other``."""
         own_stream(self.flow, other, "join")
         return self.key_by(on).join(other.key_by(on if right_on is None else right_on), name=name)
 
     def assign_timestamps(
         self,
-        time: Callable[[Any], Any] | str,
+        time: Callable[[T], Any] | str,
         *,
         max_delay: Any = None,
-        per: Callable[[Any], Any] | str | None = None,
+        per: Callable[[T], Any] | str | None = None,
         idle_epochs: int | None = None,
         max_ahead: Any = None,
-    ) -> Stream:
+    ) -> Stream[T]:
         """Say where a record's event time is (function or column) and by how much a record may come after newer ones. It stays through
         filter, inspect and union; after a map assign it again.
 
@@ -627,39 +602,41 @@ class Stream(Advising):
         event_time = EventTime(selector, WatermarkRule(delay, part is not None, idle, ahead), per=part)
         return Stream(self.flow, self.node, self.port, event_time, self.partition)
 
-    def window(self, windows: Any, *, lateness: Any = None, early: bool = False) -> WindowedStream:
+    def window(self, windows: Windows, *, lateness: Any = None, early: bool = False) -> WindowedStream[T, Window]:
         """Windows over all records together; results are ``(window, value)``. ``lateness``, ``early``: as of :meth:`KeyedStream.window`."""
         from rayad.dataflow.streams.windowed_stream import WindowedStream
 
         return WindowedStream(self.key_by(constant), windows, keyless=True, lateness=lateness, early=early)
 
-    def per_epoch(self) -> WindowedStream:
+    def per_epoch(self) -> WindowedStream[T, Window]:
         """``window(rd.windows.per_epoch())``: figures of each epoch alone, over all records together."""
         return self.window(PerEpoch())
 
     # -- loops ------------------------------------------------------------------------
-    def iterate(self, body: Callable[[Stream], tuple[Stream, Stream]], max_rounds: int | None = None, name: str | None = None) -> Stream:
+    def iterate(
+        self, body: Callable[[Stream[T]], tuple[Stream[Any], Stream[U]]], max_rounds: int | None = None, name: str | None = None
+    ) -> Stream[U]:
         """A loop: ``body(inner)`` gives ``(again, out)``; ``again`` is fed back, ``out`` leaves. It ends when nothing is left in it."""
         from rayad.dataflow.streams.loops import iterate
 
         return iterate(self, body, max_rounds, name)
 
-    def enter(self, loop: Loop) -> Stream:
+    def enter(self, loop: Loop) -> Stream[T]:
         """``loop.enter(self)``."""
         _require_loop(loop, "enter")
         return loop.enter(self)
 
-    def leave(self, loop: Loop) -> Stream:
+    def leave(self, loop: Loop) -> Stream[T]:
         """``loop.leave(self)``."""
         _require_loop(loop, "leave")
         return loop.leave(self)
 
     # -- ends ---------------------------------------------------------------------------
-    def sink(self, sink: Sink, name: str | None = None) -> Stream:
+    def sink(self, sink: Sink, name: str | None = None) -> Stream[T]:
         """Write to a :class:`Sink`; gives this stream again. ``result[name]`` is what the sink gives."""
         return self._sink(sink, name, "sink")
 
-    def _sink(self, sink: Sink, name: str | None, base: str) -> Stream:
+    def _sink(self, sink: Sink, name: str | None, base: str) -> Stream[T]:
         """``base``: what results without a name are called; a second one is ``base-2``, as other nodes are."""
         if not isinstance(sink, Sink):
             raise DataflowError(f"sink() was given {show(sink, 60)}: it takes an instance of a subclass of rd.Sink")
@@ -681,7 +658,7 @@ class Stream(Advising):
                     "other: give each one of its own, or write both streams to one: a.union(b)"
                 )
         free = self.flow.graph.is_free(name)
-        start = self.materialised()
+        start = steps.materialised(self)
         sinks[name] = self.flow.graph.add(
             NodeKind.SINK,
             self.scope,
@@ -694,7 +671,7 @@ class Stream(Advising):
         )
         return self
 
-    def collect(self, name: str | None = None, *, columnar: bool = False) -> Stream:
+    def collect(self, name: str | None = None, *, columnar: bool = False) -> Stream[T]:
         """Keep everything: ``result[name]`` is a list of ``(Timestamp, record)``, or with ``columnar`` one Arrow table.
 
         Without a name it is ``result["collect"]``, of a second one ``result["collect-2"]``. A table holds rows as well as columns, in the
@@ -702,51 +679,51 @@ class Stream(Advising):
         """
         return self._sink(CollectSink(columnar=arguments.flag(columnar, "collect: columnar")), name, "collect")
 
-    def probe(self, name: str | None = None) -> Stream:
+    def probe(self, name: str | None = None) -> Stream[T]:
         """A place to look at progress: ``job.probe(name)`` tells which times can still appear here. Gives this stream again."""
         self.flow.graph.require_free(name)
-        start = self.materialised()
+        start = steps.materialised(self)
         self.flow.graph.add(NodeKind.PROBE, self.scope, name=name, base="probe", inputs=[LogicalEdge(start.node, start.port)], outputs=0)
         return self
 
-    def write_parquet(self, path: str, *, name: str | None = None, **options: Unpack[opt.WriteParquet]) -> Stream:
+    def write_parquet(self, path: str, *, name: str | None = None, **options: Unpack[opt.WriteParquet]) -> Stream[T]:
         """Write Parquet files into a folder; they appear when the job is complete, or with each of its snapshots. Readers find what is
         committed by ``rd.read_committed``. ``options``: see :class:`rayad.integrations.ParquetSink`."""
         return self._sink(hooks.call("write_parquet", path, **options), name, "parquet")
 
-    def write_csv(self, path: str, *, name: str | None = None, **options: Unpack[opt.WriteCsv]) -> Stream:
+    def write_csv(self, path: str, *, name: str | None = None, **options: Unpack[opt.WriteCsv]) -> Stream[T]:
         """Write CSV files into a folder, committed as those of :meth:`write_parquet` are. What CSV does not hold exactly is refused.
         ``options``: see :class:`rayad.integrations.CsvSink`."""
         return self._sink(hooks.call("write_csv", path, **options), name, "csv")
 
-    def write_json(self, path: str, *, name: str | None = None, **options: Unpack[opt.WriteJson]) -> Stream:
+    def write_json(self, path: str, *, name: str | None = None, **options: Unpack[opt.WriteJson]) -> Stream[T]:
         """Write files of one JSON object a line into a folder, committed as those of :meth:`write_parquet` are. What JSON does not hold
         exactly is refused. ``options``: see :class:`rayad.integrations.JsonSink`."""
         return self._sink(hooks.call("write_json", path, **options), name, "json")
 
-    def write_delta(self, table: Any, *, name: str | None = None, **options: Unpack[opt.WriteDelta]) -> Stream:
+    def write_delta(self, table: Any, *, name: str | None = None, **options: Unpack[opt.WriteDelta]) -> Stream[T]:
         """Append to a Delta table, a transaction for each snapshot (``pip install 'rayad[delta]'``). ``table``: a directory, a URI or a
         ``deltalake.DeltaTable``. ``options``: see :class:`rayad.integrations.DeltaSink`."""
         return self._sink(hooks.call("write_delta", table, **options), name, "delta")
 
-    def write_iceberg(self, table: str, *, name: str | None = None, **options: Unpack[opt.WriteIceberg]) -> Stream:
+    def write_iceberg(self, table: str, *, name: str | None = None, **options: Unpack[opt.WriteIceberg]) -> Stream[T]:
         """Append to an Iceberg table, a transaction for each snapshot (``pip install 'rayad[iceberg]'``). ``table``: ``"namespace.table"``
         in ``catalog=``. ``options``: see :class:`rayad.integrations.IcebergSink`."""
         return self._sink(hooks.call("write_iceberg", table, **options), name, "iceberg")
 
-    def write_kafka(self, servers: str, topic: str, *, name: str | None = None, **options: Unpack[opt.WriteKafka]) -> Stream:
+    def write_kafka(self, servers: str, topic: str, *, name: str | None = None, **options: Unpack[opt.WriteKafka]) -> Stream[T]:
         """Write to a Kafka topic, a transaction for each snapshot. ``options``: see :class:`rayad.integrations.kafka.KafkaSink`."""
         return self._sink(hooks.call("write_kafka", servers, topic, **options), name, "kafka")
 
-    def write_postgres(self, uri: str, table: str, *, name: str | None = None, **options: Unpack[opt.WritePostgres]) -> Stream:
+    def write_postgres(self, uri: str, table: str, *, name: str | None = None, **options: Unpack[opt.WritePostgres]) -> Stream[T]:
         """Append to a PostgreSQL table, a transaction for each snapshot. ``options``: see
         :class:`rayad.integrations.postgres.PostgresSink`."""
         return self._sink(hooks.call("write_postgres", uri, table, **options), name, "postgres")
 
-    def to_ray_dataset(self, name: str | None = None, **options: Unpack[opt.ToRayDataset]) -> Stream:
+    def to_ray_dataset(self, name: str | None = None, **options: Unpack[opt.ToRayDataset]) -> Stream[T]:
         """``result[name]`` is a Ray Dataset."""
         return self._sink(hooks.call("to_ray_dataset", **options), name, "ray-dataset")
 
-    def to_spark(self, spark: Any, name: str | None = None, **options: Unpack[opt.ToSpark]) -> Stream:
+    def to_spark(self, spark: Any, name: str | None = None, **options: Unpack[opt.ToSpark]) -> Stream[T]:
         """``result[name]`` is a Spark DataFrame of the session ``spark``."""
         return self._sink(hooks.call("to_spark", spark, **options), name, "spark")

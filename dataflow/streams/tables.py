@@ -11,8 +11,8 @@ from rayad.dataflow.operators.totals.tables import TableAtEnd, TableChanges, Tab
 from rayad.dataflow.records.selectors import KeySelector, ValueSelector
 from rayad.dataflow.records.users_line import users_line
 from rayad.dataflow.streams import updates
-from rayad.dataflow.streams.labels import LABELS_OF
-from rayad.dataflow.streams.making import BY_PAIR, Make
+from rayad.dataflow.streams.making import BY_PAIR, LABELS_OF, Make
+from rayad.dataflow.streams.steps import materialised, through
 from rayad.dataflow.streams.stream import Stream
 from rayad.progress import DataflowError, arguments
 
@@ -45,14 +45,14 @@ def _read(stream: Stream, base: str, make: Make, name: str | None, keys_end: boo
     """A vertex that reads running totals as a table."""
     graph = stream.flow.graph
     graph.require_free(name)
-    of_totals = stream.materialised()
+    of_totals = materialised(stream)
     key, value = KeySelector(function=_key_of_total), ValueSelector(function=_value_of_total)
-    ports = [of_totals.through(f"{name or base}.prepare", PairValue(key, value))]
+    ports = [through(of_totals, f"{name or base}.prepare", PairValue(key, value))]
     if keys_end:
         ports.append(Stream(stream.flow, of_totals.node, ENDED))
     inputs = [LogicalEdge(port.node, port.port, BY_PAIR) for port in ports]
     if told:
-        each = [port.through(f"{name or base}.updates", TellUpdates()) for port in ports]
+        each = [through(port, f"{name or base}.updates", TellUpdates()) for port in ports]
         inputs += [LogicalEdge(one.node, one.port, Partition(PartitionKind.BROADCAST)) for one in each]
     op = make.reading(key=key, value=value)
     node = graph.add(NodeKind.VERTEX, stream.scope, name=name, base=base, op=op, inputs=inputs)

@@ -13,6 +13,7 @@ from rayad.dataflow.operators.windows.told_times import EventTime, Side
 from rayad.dataflow.records.selectors import KeySelector, ValueSelector
 from rayad.dataflow.records.users_line import users_line
 from rayad.dataflow.streams.making import BY_PAIR, Make
+from rayad.dataflow.streams.steps import through
 from rayad.dataflow.streams.stream import Stream
 from rayad.dataflow.vertex import EndVertex
 from rayad.progress import DataflowError
@@ -46,15 +47,15 @@ def placed(stream: Stream, base: str, element: Callable[[ValueSelector], Any]) -
     found = stream.event_time
     assert found is not None
     if found.selector is not None:
-        return stream.through(base, element(found.selector)).node
-    each = [Stream(stream.flow, side.node, side.port).through(base, element(side.selector)) for side in found.sides]
+        return through(stream, base, element(found.selector)).node
+    each = [through(Stream(stream.flow, side.node, side.port), base, element(side.selector)) for side in found.sides]
     inputs = [LogicalEdge(one.node, one.port) for one in each]
     return stream.flow.graph.add(NodeKind.UNION, stream.scope, name=None, base=f"{base}.union", inputs=inputs).id
 
 
 def largest_of(flow: Any, sides: tuple[Side, ...], base: str) -> list[LogicalEdge]:
     """What the batches of each side tell of their event times, for every replica."""
-    each = [Stream(flow, side.node, side.port).through(f"{base}.largest-time", side.told()) for side in sides]
+    each = [through(Stream(flow, side.node, side.port), f"{base}.largest-time", side.told()) for side in sides]
     return [LogicalEdge(one.node, 0, Partition(PartitionKind.BROADCAST)) for one in each]
 
 

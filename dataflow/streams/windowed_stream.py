@@ -1,10 +1,13 @@
-"""`WindowedStream`: a keyed stream cut into windows over epochs or event time."""
+"""`WindowedStream`: a keyed stream cut into windows over epochs or event time.
+
+The module is long because of the operators' types and documentation: windows have a method for each aggregation.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, overload
 
 from rayad.dataflow.logical_graph import LogicalEdge, NodeKind
 from rayad.dataflow.operators.aggregates import aggregators as agg
@@ -29,24 +32,34 @@ from rayad.dataflow.operators.windows.updating import UpdatingWindows
 from rayad.dataflow.records.calling import checked_function
 from rayad.dataflow.records.event_times import kind_of_lengths, length_from_zero
 from rayad.dataflow.records.selectors import ValueSelector
+from rayad.dataflow.records.type_variables import At, L, Plain, T, U, V, W
 from rayad.dataflow.records.users_line import users_line
 from rayad.dataflow.records.wrong_calls import explains_calls
 from rayad.dataflow.streams import fitting, schemas, updates
-from rayad.dataflow.streams.keyed_stream import KeyedStream, record_unless, several
+from rayad.dataflow.streams.keyed_steps import exchange_each_epoch, in_order, record_unless, require_order, require_records, value_of
+from rayad.dataflow.streams.keyed_stream import KeyedStream, several
 from rayad.dataflow.streams.making import BY_PAIR, Make
 from rayad.dataflow.streams.misplaced import Advising
+from rayad.dataflow.streams.steps import materialised, through
 from rayad.dataflow.streams.stream import Stream, own_stream
 from rayad.dataflow.streams.timed_edges import largest_of, placed, require_event_time, sides_of
-from rayad.dataflow.windows import AsOf, Between, Counted, Given, PerEpoch, Session, Sliding, Tumbling
+from rayad.dataflow.windows import AsOf, Between, Counted, Given, PerEpoch, Session, Sliding, Tumbling, Windows
 from rayad.progress import DataflowError, arguments, show
+
+if TYPE_CHECKING:
+    from rayad.dataflow.operators.aggregates.aggregators import Aggregator
 
 
 @explains_calls
-class WindowedStream(Advising):
-    """A keyed stream cut into windows."""
+class WindowedStream(Advising, Generic[V, *At]):
+    """A keyed stream cut into windows.
+
+    For editors and type checkers ``WindowedStream[V, K, Window]`` has records ``V`` and gives ``(K, Window, value)``; over all records
+    together it is a ``WindowedStream[V, Window]``, which gives ``(Window, value)``.
+    """
 
     def __init__(
-        self, keyed_stream: KeyedStream, windows: Any, *, keyless: bool = False, lateness: Any = None, early: bool = False
+        self, keyed_stream: KeyedStream[Any, V], windows: Windows, *, keyless: bool = False, lateness: Any = None, early: bool = False
     ) -> None:
         if not isinstance(windows, (PerEpoch, Tumbling, Sliding, Session, Given, Counted)):
             raise DataflowError(
@@ -63,7 +76,7 @@ class WindowedStream(Advising):
         stream = keyed_stream.stream
         if not isinstance(windows, PerEpoch):
             check_lengths(stream, windows, self.lateness)
-            keyed_stream.require_records("window")
+            require_records(keyed_stream, "window")
             require_event_time(stream, "window", "use rd.windows.per_epoch() there, or window outside the loop")
             fitting.require_windows(stream.flow.graph, sides_of(stream), windows, "window")
 
@@ -83,33 +96,35 @@ class WindowedStream(Advising):
         if self._gives_updates:
             raise DataflowError(f"{what} at {users_line()}: {why}; leave lateness and early out of window(...)")
 
-    def _finish(self, aggregator: agg.Aggregator, value: Any, name: str | None) -> Stream:
-        selector = self.keyed.value_of(value, aggregator.name)
+    def _finish(self, aggregator: agg.Aggregator, value: Any, name: str | None) -> LateStream[Any, Any]:
+        selector = value_of(self.keyed, value, aggregator.name)
         others = (*self.keyed.key.columns, *self._columns_of_times())
         fitting.require_values(schemas.known(self.keyed.stream), aggregator, selector, aggregator.name, others)
         if isinstance(self.windows, PerEpoch):
             element = Combine(self.keyed.key, selector, aggregator)
             make = Make(EpochWindows, aggregator, columnar=bool(self.keyed.key.columns))
-            out = self.keyed.each_epoch(aggregator.name, element, make, name)
+            out = exchange_each_epoch(self.keyed, aggregator.name, element, make, name)
         else:
             out = self._event_windows(aggregator, selector, name)
-        return self._bare(out)
+        found: LateStream[Any, Any] = self._bare(out)
+        return found
 
     def _columns_of_times(self) -> list[str]:
         """The columns of event times, which are no values."""
         sides = [] if isinstance(self.windows, PerEpoch) else sides_of(self.keyed.stream)
         return [side.selector.column for side in sides if side.selector is not None and side.selector.column is not None]
 
-    def _bare(self, out: Stream) -> Stream:
+    def _bare(self, out: Stream) -> Any:
+        """The results, without the one key where there is none. Of windows over epochs nothing is late: it is a stream without ``late``."""
         if not self.keyless:
             return out
-        bare = out.through("without-key", WithoutKey())
+        bare = through(out, "without-key", WithoutKey())
         if not isinstance(out, LateStream):
             return bare
-        return LateStream(bare.flow, bare.node, 0, lambda: out.late.through("without-key", WithoutKey()))
+        return LateStream(bare.flow, bare.node, 0, lambda: through(out.late, "without-key", WithoutKey()))
 
     def _counted(self, aggregator: agg.Aggregator, value: ValueSelector, name: str | None, behind: Any) -> Stream:
-        graph, key, stream = self.keyed.flow.graph, self.keyed.key, self.keyed.stream.materialised()
+        graph, key, stream = self.keyed.flow.graph, self.keyed.key, materialised(self.keyed.stream)
         graph.require_free(name)
         base = name or f"{aggregator.name}-windows"
         times = [side.selector for side in sides_of(stream)]
@@ -118,7 +133,7 @@ class WindowedStream(Advising):
         edge = LogicalEdge(placed(stream, f"{base}.prepare", partial(late_records.PlaceRows, key, windows=None)), 0, BY_PAIR)
         node = graph.add(NodeKind.VERTEX, stream.scope, name=name, base=base, op=make, inputs=[edge])
         result = Stream(self.keyed.flow, node.id)
-        return result if behind is None else result.through(f"{base}.each", behind)
+        return result if behind is None else through(result, f"{base}.each", behind)
 
     def _event_windows(self, aggregator: agg.Aggregator, value: ValueSelector, name: str | None, behind: Any = None) -> Stream:
         if isinstance(self.windows, Counted):
@@ -127,7 +142,7 @@ class WindowedStream(Advising):
         graph.require_free(name)
         base = name or f"{aggregator.name}-windows"
         key, windows = self.keyed.key, self.windows
-        stream = self.keyed.stream.materialised()
+        stream = materialised(self.keyed.stream)
         sides = sides_of(stream)
         delays = tuple(side.rule.told for side in sides)
 
@@ -157,78 +172,221 @@ class WindowedStream(Advising):
         result = LateStream(self.keyed.flow, node.id, 0, late)
         if behind is None:
             return result
-        return LateStream(self.keyed.flow, result.through(f"{base}.each", behind).node, 0, late)
+        return LateStream(self.keyed.flow, through(result, f"{base}.each", behind).node, 0, late)
 
-    def count(self, *, name: str | None = None) -> Stream:
+    def count(self, *, name: str | None = None) -> LateStream[tuple[*At, int], tuple[*At, V]]:
         """Records per key and window."""
         return self._finish(agg.Count(), None, name)
 
-    def sum(self, value: Any = None, *, exact: bool = False, name: str | None = None) -> Stream:
+    @overload
+    def sum(self, value: Callable[[V], U], *, exact: bool = False, name: str | None = None) -> LateStream[tuple[*At, U], tuple[*At, V]]: ...
+    @overload
+    def sum(
+        self: WindowedStream[tuple[Any, Never], *At], value: None = None, *, exact: bool = False, name: str | None = None
+    ) -> LateStream[tuple[*At, Any], tuple[*At, Any]]: ...
+    @overload
+    def sum(
+        self: WindowedStream[tuple[Any, int], *At], value: None = None, *, exact: bool = False, name: str | None = None
+    ) -> LateStream[tuple[*At, int], tuple[*At, Any]]: ...
+    @overload
+    def sum(
+        self: WindowedStream[tuple[Any, W], *At], value: None = None, *, exact: bool = False, name: str | None = None
+    ) -> LateStream[tuple[*At, W], tuple[*At, Any]]: ...
+    @overload
+    def sum(
+        self: WindowedStream[Plain, *At], value: None = None, *, exact: bool = False, name: str | None = None
+    ) -> LateStream[tuple[*At, Plain], tuple[*At, Any]]: ...
+    @overload
+    def sum(
+        self, value: str | None = None, *, exact: bool = False, name: str | None = None
+    ) -> LateStream[tuple[*At, Any], tuple[*At, V]]: ...
+    def sum(self, value: Callable[[V], Any] | str | None = None, *, exact: bool = False, name: str | None = None) -> Any:
         """Sum of ``value`` per key and window; ``value`` and ``exact`` as in :meth:`KeyedStream.sum`."""
         return self._finish(agg.ExactSum() if arguments.flag(exact, "sum: exact") else agg.Sum(), value, name)
 
-    def min(self, value: Any = None, *, name: str | None = None) -> Stream:
+    @overload
+    def min(self, value: Callable[[V], U], *, name: str | None = None) -> LateStream[tuple[*At, U], tuple[*At, V]]: ...
+    @overload
+    def min(
+        self: WindowedStream[tuple[Any, W], *At], value: None = None, *, name: str | None = None
+    ) -> LateStream[tuple[*At, W], tuple[*At, Any]]: ...
+    @overload
+    def min(
+        self: WindowedStream[Plain, *At], value: None = None, *, name: str | None = None
+    ) -> LateStream[tuple[*At, Plain], tuple[*At, Any]]: ...
+    @overload
+    def min(self, value: str | None = None, *, name: str | None = None) -> LateStream[tuple[*At, Any], tuple[*At, V]]: ...
+    def min(self, value: Callable[[V], Any] | str | None = None, *, name: str | None = None) -> Any:
         """Smallest ``value`` per key and window."""
         return self._finish(agg.Min(), value, name)
 
-    def max(self, value: Any = None, *, name: str | None = None) -> Stream:
+    @overload
+    def max(self, value: Callable[[V], U], *, name: str | None = None) -> LateStream[tuple[*At, U], tuple[*At, V]]: ...
+    @overload
+    def max(
+        self: WindowedStream[tuple[Any, W], *At], value: None = None, *, name: str | None = None
+    ) -> LateStream[tuple[*At, W], tuple[*At, Any]]: ...
+    @overload
+    def max(
+        self: WindowedStream[Plain, *At], value: None = None, *, name: str | None = None
+    ) -> LateStream[tuple[*At, Plain], tuple[*At, Any]]: ...
+    @overload
+    def max(self, value: str | None = None, *, name: str | None = None) -> LateStream[tuple[*At, Any], tuple[*At, V]]: ...
+    def max(self, value: Callable[[V], Any] | str | None = None, *, name: str | None = None) -> Any:
         """Largest ``value`` per key and window."""
         return self._finish(agg.Max(), value, name)
 
-    def mean(self, value: Any = None, *, exact: bool = False, name: str | None = None) -> Stream:
+    def mean(
+        self, value: Callable[[V], Any] | str | None = None, *, exact: bool = False, name: str | None = None
+    ) -> LateStream[tuple[*At, Any], tuple[*At, V]]:
         """Mean of ``value`` per key and window; ``exact`` as in :meth:`KeyedStream.mean`."""
         return self._finish(agg.ExactMean() if arguments.flag(exact, "mean: exact") else agg.Mean(), value, name)
 
-    def var(self, value: Any = None, *, ddof: int = 1, name: str | None = None) -> Stream:
+    def var(
+        self, value: Callable[[V], Any] | str | None = None, *, ddof: int = 1, name: str | None = None
+    ) -> LateStream[tuple[*At, float | None], tuple[*At, V]]:
         """Variance of ``value`` per key and window; ``ddof`` as in :meth:`KeyedStream.var`."""
         return self._finish(Variance(ddof), value, name)
 
-    def std(self, value: Any = None, *, ddof: int = 1, name: str | None = None) -> Stream:
+    def std(
+        self, value: Callable[[V], Any] | str | None = None, *, ddof: int = 1, name: str | None = None
+    ) -> LateStream[tuple[*At, float | None], tuple[*At, V]]:
         """Standard deviation of ``value`` per key and window; ``ddof`` as in :meth:`KeyedStream.var`."""
         return self._finish(Deviation(ddof), value, name)
 
-    def any(self, value: Any = None, *, name: str | None = None) -> Stream:
+    def any(
+        self, value: Callable[[V], Any] | str | None = None, *, name: str | None = None
+    ) -> LateStream[tuple[*At, bool | None], tuple[*At, V]]:
         """Whether a ``value`` is true, per key and window; as :meth:`KeyedStream.any`."""
         return self._finish(AnyTrue(), value, name)
 
-    def all(self, value: Any = None, *, name: str | None = None) -> Stream:
+    def all(
+        self, value: Callable[[V], Any] | str | None = None, *, name: str | None = None
+    ) -> LateStream[tuple[*At, bool | None], tuple[*At, V]]:
         """Whether no ``value`` is false, per key and window; as :meth:`KeyedStream.any`."""
         return self._finish(AllTrue(), value, name)
 
-    def first(self, value: Any = None, *, by: Callable[[Any], Any] | str | None = None, name: str | None = None) -> Stream:
+    @overload
+    def first(
+        self, value: None = None, *, by: Callable[[V], Any] | str | None = None, name: str | None = None
+    ) -> LateStream[tuple[*At, V], tuple[*At, V]]: ...
+    @overload
+    def first(
+        self, value: Callable[[V], U], *, by: Callable[[V], Any] | str | None = None, name: str | None = None
+    ) -> LateStream[tuple[*At, U], tuple[*At, V]]: ...
+    @overload
+    def first(
+        self, value: str, *, by: Callable[[V], Any] | str | None = None, name: str | None = None
+    ) -> LateStream[tuple[*At, Any], tuple[*At, V]]: ...
+    def first(
+        self, value: Callable[[V], Any] | str | None = None, *, by: Callable[[V], Any] | str | None = None, name: str | None = None
+    ) -> Any:
         """The ``value`` that comes first, per key and window; as :meth:`KeyedStream.first`."""
-        return self._finish(*self.keyed.in_order(First(), value, by, "first"), name)
+        return self._finish(*in_order(self.keyed, First(), value, by, "first"), name)
 
-    def last(self, value: Any = None, *, by: Callable[[Any], Any] | str | None = None, name: str | None = None) -> Stream:
+    @overload
+    def last(
+        self, value: None = None, *, by: Callable[[V], Any] | str | None = None, name: str | None = None
+    ) -> LateStream[tuple[*At, V], tuple[*At, V]]: ...
+    @overload
+    def last(
+        self, value: Callable[[V], U], *, by: Callable[[V], Any] | str | None = None, name: str | None = None
+    ) -> LateStream[tuple[*At, U], tuple[*At, V]]: ...
+    @overload
+    def last(
+        self, value: str, *, by: Callable[[V], Any] | str | None = None, name: str | None = None
+    ) -> LateStream[tuple[*At, Any], tuple[*At, V]]: ...
+    def last(
+        self, value: Callable[[V], Any] | str | None = None, *, by: Callable[[V], Any] | str | None = None, name: str | None = None
+    ) -> Any:
         """The ``value`` that comes last, per key and window; as :meth:`KeyedStream.last`."""
-        return self._finish(*self.keyed.in_order(Last(), value, by, "last"), name)
+        return self._finish(*in_order(self.keyed, Last(), value, by, "last"), name)
 
-    def count_distinct(self, value: Any = None, *, name: str | None = None) -> Stream:
+    def count_distinct(
+        self, value: Callable[[V], Any] | str | None = None, *, name: str | None = None
+    ) -> LateStream[tuple[*At, int], tuple[*At, V]]:
         """How many different ``value`` there are, per key and window; as :meth:`KeyedStream.count_distinct`."""
         return self._finish(CountDistinct(), value, name)
 
-    def approx_count_distinct(self, value: Any = None, *, name: str | None = None) -> Stream:
+    def approx_count_distinct(
+        self, value: Callable[[V], Any] | str | None = None, *, name: str | None = None
+    ) -> LateStream[tuple[*At, int], tuple[*At, V]]:
         """About how many different ``value`` there are, per key and window; as :meth:`KeyedStream.approx_count_distinct`."""
         return self._finish(ApproxCountDistinct(), value, name)
 
-    def quantile(self, q: float, value: Any = None, *, relative_error: float = 0.01, name: str | None = None) -> Stream:
+    def quantile(
+        self, q: float, value: Callable[[V], Any] | str | None = None, *, relative_error: float = 0.01, name: str | None = None
+    ) -> LateStream[tuple[*At, Any], tuple[*At, V]]:
         """About the ``value`` below which a share ``q`` of them lies, per key and window; as :meth:`KeyedStream.quantile`."""
         return self._finish(Quantile(q, relative_error), value, name)
 
-    def collect_list(self, value: Any = None, *, name: str | None = None) -> Stream:
+    @overload
+    def collect_list(self, value: Callable[[V], U], *, name: str | None = None) -> LateStream[tuple[*At, list[U]], tuple[*At, V]]: ...
+    @overload
+    def collect_list(
+        self: WindowedStream[tuple[Any, W], *At], value: None = None, *, name: str | None = None
+    ) -> LateStream[tuple[*At, list[W]], tuple[*At, Any]]: ...
+    @overload
+    def collect_list(
+        self: WindowedStream[Plain, *At], value: None = None, *, name: str | None = None
+    ) -> LateStream[tuple[*At, list[Plain]], tuple[*At, Any]]: ...
+    @overload
+    def collect_list(self, value: str | None = None, *, name: str | None = None) -> LateStream[tuple[*At, list[Any]], tuple[*At, V]]: ...
+    def collect_list(self, value: Callable[[V], Any] | str | None = None, *, name: str | None = None) -> Any:
         """A list of each ``value``, per key and window; as :meth:`KeyedStream.collect_list`."""
         return self._finish(CollectList(), value, name)
 
-    def reduce(self, function: Callable[[Any, Any], Any], value: Any = None, *, name: str | None = None) -> Stream:
+    @overload
+    def reduce(
+        self, function: Callable[[V, V], U], value: None = None, *, name: str | None = None
+    ) -> LateStream[tuple[*At, V | U], tuple[*At, V]]: ...
+    @overload
+    def reduce(
+        self, function: Callable[[W, W], U], value: Callable[[V], W], *, name: str | None = None
+    ) -> LateStream[tuple[*At, W | U], tuple[*At, V]]: ...
+    @overload
+    def reduce(
+        self, function: Callable[[Any, Any], Any], value: str, *, name: str | None = None
+    ) -> LateStream[tuple[*At, Any], tuple[*At, V]]: ...
+    def reduce(self, function: Callable[[Any, Any], Any], value: Callable[[V], Any] | str | None = None, *, name: str | None = None) -> Any:
         """``function(a, b)`` per key and window."""
         return self._finish(agg.Reduce(checked_function(function, "reduce", "left", "right")), record_unless(value), name)
 
-    def top_k(self, k: int, value: Any = None, *, by: Callable[[Any], Any] | str | None = None, name: str | None = None) -> Stream:
+    @overload
+    def top_k(
+        self, k: int, value: None = None, *, by: Callable[[V], Any] | str | None = None, name: str | None = None
+    ) -> LateStream[tuple[*At, list[V]], tuple[*At, V]]: ...
+    @overload
+    def top_k(
+        self, k: int, value: Callable[[V], U], *, by: Callable[[U], Any] | str | None = None, name: str | None = None
+    ) -> LateStream[tuple[*At, list[U]], tuple[*At, V]]: ...
+    @overload
+    def top_k(
+        self, k: int, value: str, *, by: Callable[[Any], Any] | str | None = None, name: str | None = None
+    ) -> LateStream[tuple[*At, list[Any]], tuple[*At, V]]: ...
+    def top_k(
+        self,
+        k: int,
+        value: Callable[[V], Any] | str | None = None,
+        *,
+        by: Callable[[Any], Any] | str | None = None,
+        name: str | None = None,
+    ) -> Any:
         """The ``k`` largest values per key and window."""
-        self.keyed.require_order(by, value, "top_k")
+        require_order(self.keyed, by, value, "top_k")
         return self._finish(TopK(k, by), record_unless(value), name)
 
-    def join(self, other: KeyedStream, *, how: How = "inner", name: str | None = None, parallelism: int | None = None) -> LateStream:
+    @overload
+    def join(
+        self, other: KeyedStream[Any, W], *, how: Literal["inner"] = "inner", name: str | None = None, parallelism: int | None = None
+    ) -> LateStream[tuple[*At, tuple[V, W]], tuple[*At, tuple[V | None, W | None]]]: ...
+    @overload
+    def join(
+        self, other: KeyedStream[Any, W], *, how: How, name: str | None = None, parallelism: int | None = None
+    ) -> LateStream[tuple[*At, Any], tuple[*At, tuple[V | None, W | None]]]: ...
+    def join(
+        self, other: KeyedStream[Any, W], *, how: How = "inner", name: str | None = None, parallelism: int | None = None
+    ) -> LateStream[Any, Any]:
         """Join in each tumbling or sliding window: ``(key, window, (left, right))`` for each pair of records with equal keys.
 
         ``how``, as in SQL: "left", "right" and "full" also give records that meet none in their window, with None in the other's place,
@@ -245,42 +403,52 @@ class WindowedStream(Advising):
             raise DataflowError(f"join at {users_line()}: windows of a join are tumbling or sliding, not {show(self.windows)}")
         return join_in_time(window_join.WindowJoin, self.keyed, other, self.windows, how, "window-join", name, parallelism)
 
-    def max_by(self, value: Any, *, name: str | None = None) -> Stream:
+    def max_by(self, value: Callable[[V], Any] | str, *, name: str | None = None) -> LateStream[tuple[*At, V], tuple[*At, V]]:
         """The records with the largest ``value`` (function or column) per key and window, each as ``(key, window, record)``; all of
         them where several share it."""
-        return self._best(BestRecords(self.keyed.value_of(value, "max_by"), largest=True), name)
+        return self._best(BestRecords(value_of(self.keyed, value, "max_by"), largest=True), name)
 
-    def min_by(self, value: Any, *, name: str | None = None) -> Stream:
+    def min_by(self, value: Callable[[V], Any] | str, *, name: str | None = None) -> LateStream[tuple[*At, V], tuple[*At, V]]:
         """The records with the smallest ``value``, as :meth:`max_by`."""
-        return self._best(BestRecords(self.keyed.value_of(value, "min_by"), largest=False), name)
+        return self._best(BestRecords(value_of(self.keyed, value, "min_by"), largest=False), name)
 
-    def _best(self, aggregator: BestRecords, name: str | None) -> Stream:
+    def _best(self, aggregator: BestRecords, name: str | None) -> LateStream[Any, Any]:
         self._require_final(aggregator.name, "it may give several records of a window, of which none takes the place of another")
         fitting.require_values(schemas.known(self.keyed.stream), aggregator, aggregator.by, aggregator.name)
         if isinstance(self.windows, PerEpoch):
             element = BestOfBatch(self.keyed.key, aggregator, self.keyless)
-            out = self.keyed.each_epoch(aggregator.name, element, Make(EpochBest, aggregator), name)
-            return self._bare(out)
-        return self._bare(self._event_windows(aggregator, ValueSelector.of(record_unless(None)), name, EachRecord()))
+            out = exchange_each_epoch(self.keyed, aggregator.name, element, Make(EpochBest, aggregator), name)
+        else:
+            out = self._event_windows(aggregator, ValueSelector.of(record_unless(None)), name, EachRecord())
+        found: LateStream[Any, Any] = self._bare(out)
+        return found
 
-    def aggregate(self, aggregator: Any, value: Any = None, *, name: str | None = None) -> Stream:
+    @overload
+    def aggregate(
+        self, aggregator: dict[str, Any], value: None = None, *, name: str | None = None
+    ) -> LateStream[tuple[*At, dict[str, Any]], tuple[*At, V]]: ...
+    @overload
+    def aggregate(
+        self, aggregator: Aggregator | str, value: Callable[[V], Any] | str | None = None, *, name: str | None = None
+    ) -> LateStream[tuple[*At, Any], tuple[*At, V]]: ...
+    def aggregate(self, aggregator: Any, value: Any = None, *, name: str | None = None) -> Any:
         """As :meth:`KeyedStream.aggregate`, per key and window."""
         if isinstance(aggregator, dict):
             combined, values = several(self.keyed, aggregator, (*self.keyed.key.columns, *self._columns_of_times()))
             return self._finish(combined, values, name)
-        return self._finish(*self.keyed.in_order(by_name(aggregator), value, None, "aggregate"), name)
+        return self._finish(*in_order(self.keyed, by_name(aggregator), value, None, "aggregate"), name)
 
 
-class LateStream(Stream):
+class LateStream(Stream[T], Generic[T, L]):
     """The results of event-time windows, and what came too late for them."""
 
-    def __init__(self, flow: Any, node: int, port: int, late: Callable[[], Stream]) -> None:
+    def __init__(self, flow: Any, node: int, port: int, late: Callable[[], Stream[L]]) -> None:
         super().__init__(flow, node, port)
         self._make_late = late
-        self._late: Stream | None = None
+        self._late: Stream[L] | None = None
 
     @property
-    def late(self) -> Stream:
+    def late(self) -> Stream[L]:
         """The records that came after their window had fired, unchanged: ``(key, window, record)``, or ``(window, record)`` of windows over
         all records. A record comes once for each window that it missed. The first use adds a vertex beside that
         of the windows, which gets all records, and keeps those of a time until the time before it is complete.
@@ -307,7 +475,7 @@ def join_in_time(
     arguments.choice(how, f"join at {users_line()}: how", *ALONE)
     own_stream(flow, other.stream, "join")
     for side in (left, other):
-        side.require_records("join")
+        require_records(side, "join")
         require_event_time(side.stream, "join", "join outside of all loops")
         try:
             check_lengths(side.stream, windows)
@@ -322,7 +490,7 @@ def join_in_time(
     delays: tuple[Any, ...] = ()
     selectors: list[ValueSelector] = []
     for side, keeps_all in zip((left, other), ALONE[how], strict=True):
-        start = side.stream.materialised()
+        start = materialised(side.stream)
         sides = sides_of(start)
         element = partial(late_records.PlaceRecords, side.key, windows=windows, drops_null=not keeps_all)
         edges.append(LogicalEdge(placed(start, f"{base}.prepare", element), 0, BY_PAIR))

@@ -11,13 +11,14 @@
 
 from __future__ import annotations
 
-from inspect import signature
+from inspect import signature as _signature
 from typing import TYPE_CHECKING, Any
 
 from rayad import _worker as _worker  # first: it must come before Arrow is loaded
 from rayad._exports import on_demand
-from rayad.dataflow import hooks
-from rayad.dataflow.records import calling, wrong_calls
+from rayad.dataflow import hooks as _hooks
+from rayad.dataflow.records import calling as _calling
+from rayad.dataflow.records import wrong_calls as _wrong_calls
 from rayad.progress import (
     Antichain,
     ConfigError,
@@ -32,6 +33,14 @@ from rayad.progress import (
 )
 
 if TYPE_CHECKING:
+    from rayad import actors as actors
+    from rayad import autoscale as autoscale
+    from rayad import graphs as graphs
+    from rayad import integrations as integrations
+    from rayad import snapshots as snapshots
+    from rayad.actors.driver.attached_job import attach, jobs
+    from rayad.actors.saved_state.reading import list_state, read_state
+    from rayad.actors.saved_state.writing import write_state
     from rayad.dataflow import (
         Aggregator,
         Batch,
@@ -66,8 +75,9 @@ if TYPE_CHECKING:
         to_rows,
         windows,
     )
+    from rayad.integrations import committed_files, read_committed, spark_session, stop_spark
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Aggregator",
@@ -124,123 +134,63 @@ __all__ = [
     "write_state",
 ]
 
-__getattr__, __dir__ = on_demand(
-    __name__,
-    {
-        "rayad.dataflow": (
-            "Aggregator",
-            "Batch",
-            "Dataflow",
-            "EndVertex",
-            "FailureConfig",
-            "Feedback",
-            "KeyedStream",
-            "Loop",
-            "Process",
-            "ProcessContext",
-            "Quantile",
-            "Resources",
-            "RunConfig",
-            "ScalingConfig",
-            "Sink",
-            "SinkWriter",
-            "SnapshotConfig",
-            "Source",
-            "SourceBatch",
-            "SourcePart",
-            "Stream",
-            "Ttl",
-            "Vertex",
-            "Window",
-            "WindowedStream",
-            "between",
-            "columns",
-            "key_group",
-            "stable_hash",
-            "to_record_batch",
-            "to_rows",
-            "windows",
-        ),
-    },
-    modules=("actors", "autoscale", "graphs", "integrations", "snapshots"),
-)
-
-
-def committed_files(*args: Any, **kwargs: Any) -> Any:
-    """The committed files of a Parquet output: see :func:`rayad.integrations.committed_files`."""
-    from rayad.integrations import committed_files as look
-
-    return look(*args, **kwargs)
-
-
-def read_committed(*args: Any, **kwargs: Any) -> Any:
-    """A pyarrow data set of the committed files of a Parquet output: see :func:`rayad.integrations.read_committed`."""
-    from rayad.integrations import read_committed as read
-
-    return read(*args, **kwargs)
-
-
-def list_state(*args: Any, **kwargs: Any) -> Any:
-    """The vertices of a snapshot and their state: see :func:`rayad.actors.saved_state.reading.list_state`."""
-    from rayad.actors.saved_state.reading import list_state as look
-
-    return look(*args, **kwargs)
-
-
-def read_state(*args: Any, **kwargs: Any) -> Any:
-    """The keyed state of a vertex in a snapshot as an Arrow table: see :func:`rayad.actors.saved_state.reading.read_state`."""
-    from rayad.actors.saved_state.reading import read_state as read
-
-    return read(*args, **kwargs)
-
-
-def write_state(*args: Any, **kwargs: Any) -> Any:
-    """A savepoint made from tables: see :func:`rayad.actors.saved_state.writing.write_state`."""
-    from rayad.actors.saved_state.writing import write_state as write
-
-    return write(*args, **kwargs)
-
-
-def spark_session(*args: Any, **kwargs: Any) -> Any:
-    """A Spark session on this Ray cluster through RayDP: see :func:`rayad.integrations.spark_session`."""
-    from rayad.integrations import spark_session as start
-
-    return start(*args, **kwargs)
-
-
-def attach(name: str, *, address: str | None = None) -> Any:
-    """The handle of a job that runs on the Ray cluster: see :func:`rayad.actors.driver.attached_job.attach`."""
-    from rayad.actors.driver.attached_job import attach as found
-
-    return found(name, address=address)
-
-
-def jobs(*, address: str | None = None) -> dict[str, Any]:
-    """The jobs on the Ray cluster by name, with their states: see :func:`rayad.actors.driver.attached_job.jobs`."""
-    from rayad.actors.driver.attached_job import jobs as found
-
-    return found(address=address)
-
-
-def stop_spark(*args: Any, **kwargs: Any) -> None:
-    """End a session made by :func:`spark_session`."""
-    from rayad.integrations import stop_spark as stop
-
-    stop(*args, **kwargs)
-
-
-LOCAL_OPTIONS = {"check_records", "clock", "store"}
-"""Options of the local runtime alone."""
+if not TYPE_CHECKING:  # a checker that saw __getattr__ would take any name for one of ours
+    __getattr__, __dir__ = on_demand(
+        __name__,
+        {
+            "rayad.dataflow": (
+                "Aggregator",
+                "Batch",
+                "Dataflow",
+                "EndVertex",
+                "FailureConfig",
+                "Feedback",
+                "KeyedStream",
+                "Loop",
+                "Process",
+                "ProcessContext",
+                "Quantile",
+                "Resources",
+                "RunConfig",
+                "ScalingConfig",
+                "Sink",
+                "SinkWriter",
+                "SnapshotConfig",
+                "Source",
+                "SourceBatch",
+                "SourcePart",
+                "Stream",
+                "Ttl",
+                "Vertex",
+                "Window",
+                "WindowedStream",
+                "between",
+                "columns",
+                "key_group",
+                "stable_hash",
+                "to_record_batch",
+                "to_rows",
+                "windows",
+            ),
+            "rayad.actors.driver.attached_job": ("attach", "jobs"),
+            "rayad.actors.saved_state.reading": ("list_state", "read_state"),
+            "rayad.actors.saved_state.writing": ("write_state",),
+            "rayad.integrations": ("committed_files", "read_committed", "spark_session", "stop_spark"),
+        },
+        modules=("actors", "autoscale", "graphs", "integrations", "snapshots"),
+    )
 
 
 def _submit(flow: Dataflow, run: RunConfig, scaling: ScalingConfig, *, runtime: str, seed: int, **options: Any) -> Any:
     if runtime == "local":
         from rayad.actors.local.local_job import LocalJob
         from rayad.actors.process import unwaited
+        from rayad.dataflow.options import LocalRuntime
 
-        unknown = sorted(set(options) - LOCAL_OPTIONS)
+        own = LocalRuntime.__annotations__.keys()
+        unknown = sorted(set(options) - own)
         if unknown:
-            near = calling.did_you_mean(unknown[0], LOCAL_OPTIONS | signature(flow.submit).parameters.keys())
+            near = _calling.did_you_mean(unknown[0], own | _signature(flow.submit).parameters.keys())
             raise ConfigError(f"unknown options {unknown} for runtime='local'{near}")
         job = LocalJob(flow, run, scaling, seed=seed, **options)
         unwaited.OF_THIS_PROCESS.watch(job)
@@ -256,7 +206,7 @@ def _connector(name: str, attribute: str) -> Any:
     def make(*args: Any, **kwargs: Any) -> Any:
         from rayad import integrations
 
-        return wrong_calls.explained(getattr(integrations, attribute), name)(*args, **kwargs)
+        return _wrong_calls.explained(getattr(integrations, attribute), name)(*args, **kwargs)
 
     return make
 
@@ -285,11 +235,11 @@ def _arrival_clock() -> Any:
     return utc_now
 
 
-hooks.register("submit", _submit)
-hooks.register("arrival_clock", _arrival_clock)
-hooks.register("open_page", _open_page)
-hooks.register("map_state", _map_state)
-hooks.register("from_spark", _from_spark)
+_hooks.register("submit", _submit)
+_hooks.register("arrival_clock", _arrival_clock)
+_hooks.register("open_page", _open_page)
+_hooks.register("map_state", _map_state)
+_hooks.register("from_spark", _from_spark)
 for _name, _attribute in {
     "map_async": "AsyncCalls",
     "from_arrow": "ArrowSource",
@@ -313,4 +263,4 @@ for _name, _attribute in {
     "to_ray_dataset": "RayDatasetSink",
     "to_spark": "SparkSink",
 }.items():
-    hooks.register(_name, _connector(_name.removesuffix("_lines"), _attribute))
+    _hooks.register(_name, _connector(_name.removesuffix("_lines"), _attribute))

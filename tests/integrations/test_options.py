@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from typing import Any, Unpack, get_args, get_origin
 
@@ -11,9 +12,21 @@ import pytest
 import rayad as rd
 from rayad import integrations
 from rayad.dataflow import options
+from rayad.integrations.folder import OPTIONS, FolderSource
 from rayad.integrations.kafka import KafkaSink, KafkaSource
 from rayad.integrations.lines import csv_lines, json_lines
 from rayad.integrations.postgres import PostgresSink, PostgresSource
+
+
+def reader_of(options: Any) -> Any:
+    """A stand-in for the reader of a format: a function that takes these options."""
+    parameters = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in options]
+
+    def read() -> None: ...
+
+    read.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return read
+
 
 TAKEN_BY: dict[Any, list[Any]] = {
     rd.Dataflow.from_arrow: [integrations.ArrowSource],
@@ -24,6 +37,7 @@ TAKEN_BY: dict[Any, list[Any]] = {
     rd.Dataflow.read_json: [integrations.JsonLinesSource, json_lines],
     rd.Dataflow.read_parquet: [integrations.ParquetSource],
     rd.Dataflow.read_postgres: [PostgresSource],
+    rd.Dataflow.from_folder: [FolderSource, *map(reader_of, OPTIONS.values())],
     rd.Dataflow.from_kafka: [KafkaSource],
     rd.Stream.write_parquet: [integrations.ParquetSink],
     rd.Stream.write_delta: [integrations.DeltaSink],
@@ -63,8 +77,22 @@ def first(function: Any) -> set[str]:
 def test_all_are_compared() -> None:
     used = [method for made in (rd.Dataflow, rd.Stream) for method in vars(made).values() if "Unpack[opt." in str(signature(method))]
     assert {method.__name__ for method in used} == {method.__name__ for method in TAKEN_BY}
-    assert len(options.__all__) == len(TAKEN_BY)
+    of_runs = {"LocalRuntime", "Start", "StartLocally", "tells_options"}
+    assert len(set(options.__all__) - of_runs) == len(TAKEN_BY)
 
 
 def signature(method: Any) -> Any:
     return inspect.signature(method) if inspect.isfunction(method) else ""
+
+
+@pytest.mark.parametrize("method", TAKEN_BY, ids=lambda method: method.__name__)
+def test_help_tells_the_meaning_of_each_option(method: Any) -> None:
+    told = (inspect.getdoc(method) or "").partition("Options:\n")[2].splitlines()
+    (kind,) = re.findall(r"opt\.(\w+)", str(signature(method).parameters["options"].annotation))
+    assert [line.partition(":")[0].strip() for line in told] == sorted(getattr(options, kind).__annotations__)
+    assert all(len(line.partition(": ")[2]) > 10 for line in told)
+
+
+def test_each_meaning_is_of_an_option() -> None:
+    kinds = [kind for name in options.__all__ if isinstance(kind := getattr(options, name), type)]
+    assert set(options.MEANINGS) <= {name for kind in kinds for name in kind.__annotations__}

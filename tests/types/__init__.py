@@ -1,0 +1,1 @@
+"""What editors and type checkers know of programs."""
