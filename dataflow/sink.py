@@ -140,6 +140,14 @@ class Sink(ABC):
         """
         raise DataflowError(f"{type(self).__name__} has commits = True and no method commit(snapshot, staged)")
 
+    def condense(self, staged: Sequence[Any]) -> Sequence[Any]:
+        """Fewer values that :meth:`publish` makes the same of as of ``staged``: what several snapshots have staged, in their order.
+
+        Called in the coordinator when files of earlier snapshots are merged, so that what waits for the end of the job does not grow with
+        their number. Gives at least one value. As it stands it gives ``staged``. Not called with ``commits``.
+        """
+        return staged
+
     def identity(self) -> str | None:
         """Return what another run must know to continue the same output (such as a job id in file names), or None."""
         return None

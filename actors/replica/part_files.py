@@ -275,12 +275,19 @@ class StagedValues(Sequence[Any]):
         return list(value) if part.count > 1 else [value]
 
 
-def merge_staged(store: SnapshotStore, slot: int, staged: Sequence[StagedPart], attempt: Attempt) -> StagedPart:
-    """Write what these files hold into one. Raises SnapshotError."""
+def merge_staged(
+    store: SnapshotStore,
+    slot: int,
+    staged: Sequence[StagedPart],
+    attempt: Attempt,
+    condense: Callable[[Sequence[Any]], Sequence[Any]] = lambda values: values,
+) -> StagedPart:
+    """Write what these files hold into one, as ``condense`` of their sink gives it. Raises SnapshotError."""
     first = staged[0]
-    data = dumped(list(StagedValues(store, staged)))
+    values = list(condense(StagedValues(store, staged)))
+    data = dumped(values if len(values) > 1 else values[0])
     file = store.write_part(slot, first.vertex, first.replica, data, attempt=attempt)
-    return StagedPart(first.sink, first.vertex, first.replica, file, sum(one.count for one in staged))
+    return StagedPart(first.sink, first.vertex, first.replica, file, len(values))
 
 
 def _load(store: SnapshotStore, file: PartFile) -> Any:
