@@ -29,8 +29,8 @@ OUR_TYPES = "rayad."
 
 
 class TimedBatches(Sequence[tuple[Timestamp, Any]]):
-    """Batches with their times. Columns are pickled in Arrow's IPC format: outside of the pickle where its protocol can do that (Ray's can),
-    and without the rows that a slice leaves out."""
+    """Batches with their times. Columns are pickled in Arrow's IPC format: outside of the pickle where its protocol can do that (as Ray's
+    can), and without the rows that a slice leaves out."""
 
     def __init__(self, batches: Iterable[tuple[Timestamp, Any]] = ()) -> None:
         self._batches = list(batches)

@@ -13,6 +13,7 @@ import pyarrow as pa
 from rayad.dataflow.collected import Collected, TimedBatches, table_of
 from rayad.dataflow.logical_graph import check_count
 from rayad.dataflow.records.batches import one_or_more, require_distinct, to_rows
+from rayad.dataflow.records.frames import is_pandas, is_polars, table_from
 from rayad.dataflow.sink import Sink, SinkWriter
 from rayad.dataflow.source import Source, SourceBatch, SourcePart, content_digest, sampled_places
 from rayad.progress import ConfigError, DataflowError, Timestamp, arguments, show
@@ -81,7 +82,8 @@ class _ItemsPart(SourcePart):
 
 
 def as_items(items: Iterable[Any], what: str) -> Any:
-    """A list of records, a RecordBatch, or a Table that is too large for one, from what a user gave."""
+    """A list of records, a RecordBatch, or a Table that is too large for one, from what a user gave: records, a table of Arrow, or a data
+    frame, which becomes one."""
     if isinstance(items, (pa.RecordBatch, pa.Table)):
         require_distinct(items.schema, what)
         if isinstance(items, pa.RecordBatch):
@@ -93,32 +95,17 @@ def as_items(items: Iterable[Any], what: str) -> Any:
     if isinstance(items, Mapping):
         kind = type(items).__name__
         raise DataflowError(f"{what} is the {kind} {show(items, 40)}: give a list of records; for its entries, list(x.items())")
-    instead = instead_of_frame(items)  # list() of a frame gives its columns, or their names
-    if instead is not None:
+    if isinstance(items, pa.Array | pa.ChunkedArray) or is_pandas(items, "Series") or is_pandas(items, "Index"):
+        instead = "x.to_pylist()" if isinstance(items, pa.Array | pa.ChunkedArray) else "x.tolist()"
         raise DataflowError(f"{what} is a {type(items).__name__}: give {instead}")
+    if not isinstance(items, (list, tuple)) and not is_polars(items, "Series"):  # of a column of Polars list() gives the values
+        table = table_from(items, what)  # of a frame it gives the columns, or their names
+        if table is not None:
+            return as_items(table, what)
     try:
         return list(items)
     except TypeError as error:
         raise DataflowError(f"{what} is {show(items, 40)}: give a list of records") from error
-
-
-def instead_of_frame(data: Any) -> str | None:
-    """What to give in place of a data frame, or another thing with columns that is no table of Arrow; None: it is no such thing.
-
-    >>> instead_of_frame(pa.array([1, 2])), instead_of_frame([1, 2])
-    ('x.to_pylist()', None)
-    """
-    if isinstance(data, pa.Array | pa.ChunkedArray):
-        return "x.to_pylist()"
-    if isinstance(data, pa.RecordBatchReader):
-        return "x.read_all()"
-    if hasattr(data, "iloc"):  # pandas
-        return "pyarrow.Table.from_pandas(x)" if hasattr(data, "columns") else "x.tolist()"
-    if not hasattr(data, "__arrow_c_stream__") or isinstance(data, pa.Table):
-        return None
-    if hasattr(data, "to_list"):  # a column of Polars, of which list() gives the values
-        return None
-    return "x.to_arrow()" if hasattr(data, "to_arrow") else "pyarrow.table(x)"
 
 
 class LiveInput(Source):

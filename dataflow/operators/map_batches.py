@@ -148,7 +148,7 @@ def as_batch(out: Any) -> Any:
     if hasattr(out, "iloc") and hasattr(out, "columns"):
         return as_batch(frames.from_pandas(out, f"{_WHAT} returned"))
     if hasattr(out, "to_arrow") and hasattr(out, "get_columns"):
-        return as_batch(frames.from_polars(out))
+        return as_batch(frames.from_polars(out, f"{_WHAT} returned"))
     if isinstance(out, Mapping) and out and all(isinstance(value, np.ndarray) for value in out.values()):
         return _of_numpy(out)
     require_result(out, "map_batches")

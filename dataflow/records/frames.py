@@ -122,7 +122,7 @@ def _for_polars(kind: pa.DataType) -> pa.DataType:
 
 
 def _not_held(what: str, library: str, name: str, kind: pa.DataType, error: BaseException) -> DataflowError:
-    said = str(error).strip().split("\n", 1)[0]
+    said = _first_line(error)
     return DataflowError(f"{what}: column {name!r} of type {kind} cannot become a column of {library}: {said}; cast it before")
 
 
@@ -146,7 +146,9 @@ def from_pandas(frame: pd.DataFrame, what: str) -> pa.Table:
     for name in names:
         series = frame[name]
         try:
-            columns[name] = _of_objects(series, name) if series.dtype == object else pa.array(series, from_pandas=True)
+            columns[name] = array = _of_objects(series, name) if series.dtype == object else pa.array(series, from_pandas=True)
+            if getattr(array.type, "extension_name", "").startswith("pandas."):  # of a period, say, a record would have a number
+                raise TypeError(f"only pandas knows what {array.type.storage_type} means there; convert it first")
         except (*_REFUSED, DataflowError) as error:
             told = "; ".join(map(str, error.args))
             raise DataflowError(f"{what} a DataFrame that Arrow cannot hold as columns: {_of_column(told, name, series.dtype)}") from error
@@ -166,13 +168,110 @@ def _of_objects(series: Any, name: str) -> pa.Array:
     return array_of(values, None, name)
 
 
-def from_polars(frame: pl.DataFrame) -> pa.Table:
-    """A Polars DataFrame as a table, with Arrow's ordinary types in place of the large ones and views that Polars has."""
-    table = frame.to_arrow()
+def from_polars(frame: pl.DataFrame, what: str) -> pa.Table:
+    """A Polars DataFrame as a table, with Arrow's ordinary types in place of the large ones and views that Polars has. Raises
+    DataflowError, which begins with ``what``, naming a column that Arrow does not hold."""
+    columns = {}
+    for series in frame.get_columns():
+        try:
+            if str(series.dtype).startswith("Object"):  # what Polars gives for it are numbers
+                raise TypeError("Arrow has no such type")
+            columns[series.name] = series.to_arrow()
+        except _REFUSED as error:
+            told = _of_column(_first_line(error), series.name, series.dtype)
+            raise DataflowError(f"{what} a DataFrame that Arrow cannot hold as columns: {told}; cast it first") from error
+    table = pa.table(columns)
     schema = pa.schema([pa.field(one.name, _mapped(one.type, _ordinary)) for one in table.schema])
     with suppress(pa.ArrowInvalid):  # 2 GiB of text in one column stay large
         table = table.cast(schema)
     return table
+
+
+# -- from whatever has columns -------------------------------------------------------------------------
+
+GIVE = (
+    "give a pyarrow.Table, a RecordBatch, a list of them, or what has columns of Arrow (__arrow_c_stream__): a DataFrame of pandas or "
+    "Polars, a relation of DuckDB, a reader"
+)
+
+
+def table_from(data: Any, where: str) -> pa.Table | None:
+    """The table in one object; None where it is none that has columns. Raises ConfigError where it is one column, DataflowError naming a
+    column that cannot be held exactly."""
+    if isinstance(data, pa.Table):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    if is_pandas(data):
+        return table_of_pandas(data, where)
+    if is_polars(data) or is_polars(data, "LazyFrame"):
+        return table_of_polars(data, where)
+    if is_pandas(data, "Series") or is_pandas(data, "Index") or is_polars(data, "Series"):
+        raise ConfigError(f"{where}: got a {type(data).__name__}, which is one column: give x.to_frame(name='value')")
+    if isinstance(data, pa.Array | pa.ChunkedArray):
+        raise ConfigError(f"{where}: got a {type(data).__name__}, which is one column without a name: give pyarrow.table({{'value': x}})")
+    if isinstance(data, pa.RecordBatchReader):
+        return data.read_all()
+    dataset = sys.modules.get("pyarrow.dataset")
+    if dataset is not None and isinstance(data, dataset.Dataset | dataset.Scanner):
+        return data.to_table()
+    try:
+        if type(data).__name__ == "DuckDBPyConnection":  # the result of its last execute()
+            return (data.to_arrow_reader() if hasattr(data, "to_arrow_reader") else data.fetch_record_batch()).read_all()
+        if hasattr(data, "__arrow_c_stream__"):
+            return pa.RecordBatchReader.from_stream(data).read_all()
+        if hasattr(data, "__arrow_c_array__"):
+            return pa.Table.from_batches([pa.record_batch(data)])
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise ConfigError(f"{where}: the columns of a {type(data).__name__} could not be read: {_first_line(error)}; {GIVE}") from error
+    return None
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().split("\n", 1)[0]
+
+
+def table_of_pandas(frame: Any, where: str) -> pa.Table:
+    """A pandas DataFrame as a table: see :class:`rayad.integrations.PandasSource`. Raises ConfigError, and DataflowError naming a column
+    that cannot be held."""
+    if not is_pandas(frame):
+        raise _not_one("pandas", frame, where)
+    if any(level is None for level in frame.index.names) and not _is_numbered(frame.index):
+        raise ConfigError(
+            f"{where}: the index of the DataFrame, {show(list(frame.index[:3]), 80)} ..., has no name, so no column can be made of it: "
+            "name it by x.rename_axis('key'), or leave it out by x.reset_index(drop=True)"
+        )
+    return from_pandas(frame, f"{where} was given")
+
+
+def _not_one(library: str, data: Any, where: str) -> ConfigError:
+    """The error for what is no frame of a library."""
+    kind = type(data).__name__
+    if is_pandas(data, "Series") or is_pandas(data, "Index") or is_polars(data, "Series"):
+        return ConfigError(f"{where}: got a {kind}, which is one column: give x.to_frame(name='value')")
+    other = "from_pandas" if is_pandas(data) else "from_polars" if is_polars(data) or is_polars(data, "LazyFrame") else "from_arrow"
+    takes = {"pandas": "pandas.DataFrame", "Polars": "polars.DataFrame or LazyFrame"}[library]
+    has_columns = other != "from_arrow" or isinstance(data, pa.Table | pa.RecordBatch) or hasattr(data, "__arrow_c_stream__")
+    hint = f"use flow.{other}(x)" if has_columns else "for records use flow.from_items(x)"
+    return ConfigError(f"{where}: got a {type(data).__module__.split('.', 1)[0]}.{kind}; it takes a {takes}: {hint}")
+
+
+def _is_numbered(index: Any) -> bool:
+    """Whether an index numbers rows: nothing is lost with it."""
+    return index.nlevels == 1 and index.dtype.kind in "iu"
+
+
+def table_of_polars(frame: Any, where: str) -> pa.Table:
+    """A Polars DataFrame or LazyFrame as a table: see :class:`rayad.integrations.PolarsSource`. Raises ConfigError, and DataflowError
+    naming a column that cannot be held."""
+    if is_polars(frame, "LazyFrame"):
+        frame = frame.collect()
+    if not is_polars(frame):
+        raise _not_one("Polars", frame, where)
+    return from_polars(frame, f"{where} was given")
+
+
+# -- types ---------------------------------------------------------------------------------------------
 
 
 def _mapped(kind: pa.DataType, other: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
@@ -198,4 +297,16 @@ def _ordinary(kind: pa.DataType) -> pa.DataType:
     return pa.list_(kind.value_type) if pat.is_large_list(kind) else kind
 
 
-__all__ = ["from_pandas", "from_polars", "is_pandas", "is_polars", "required", "to_pandas", "to_polars"]
+__all__ = [
+    "GIVE",
+    "from_pandas",
+    "from_polars",
+    "is_pandas",
+    "is_polars",
+    "required",
+    "table_from",
+    "table_of_pandas",
+    "table_of_polars",
+    "to_pandas",
+    "to_polars",
+]

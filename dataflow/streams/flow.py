@@ -27,6 +27,9 @@ from rayad.dataflow.vertex import Vertex, check_reentrancy
 from rayad.progress import ConfigError, DataflowError, RayadError, arguments, show
 
 if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
     from rayad.dataflow.plan import Plan
     from rayad.dataflow.streams.loops import Loop
 
@@ -68,7 +71,7 @@ class Dataflow:
         return Stream(self, node.id)
 
     def from_items(self, items: Iterable[Any], *, name: str | None = None, parts: int = 1, batch_rows: int = 4096) -> Stream:
-        """Records in memory, all in epoch 0."""
+        """Records in memory, all in epoch 0: any iterable of them, or a table of Arrow or a data frame, whose rows are the records."""
         source = ItemsSource([as_items(items, "items")], batch_rows, parts)
         source.one_epoch = True
         return self.source(source, name=name, base="items")
@@ -91,8 +94,33 @@ class Dataflow:
         return Stream(self, node.id)
 
     def from_arrow(self, table: Any, *, epoch: str | None = None, name: str | None = None, **options: Unpack[opt.FromArrow]) -> Stream:
-        """An Arrow table or batches, columnar; ``epoch`` names an integer column that says the epoch of each row."""
+        """An Arrow table or batches, or anything that has columns of Arrow (``__arrow_c_stream__``): DataFrames of pandas and Polars,
+        relations of DuckDB, readers. Columnar; read once and whole, when the program is written.
+
+        ``epoch`` names an integer column that says the epoch of each row. ``options``: see :class:`rayad.integrations.ArrowSource`.
+        """
         return self.source(hooks.call("from_arrow", table, epoch=epoch, **options), name=name, base="arrow")
+
+    def from_pandas(
+        self, frame: pd.DataFrame, *, epoch: str | None = None, name: str | None = None, **options: Unpack[opt.FromArrow]
+    ) -> Stream:
+        """A pandas DataFrame, columnar.
+
+        Named levels of its index become columns; an index without a name is left out where it numbers the rows, else refused. NaN in
+        pandas' own floats is null. ``epoch`` names an integer column that says the epoch of each row. ``options``: see
+        :class:`rayad.integrations.PandasSource`. Raises DataflowError naming a column that Arrow cannot hold exactly.
+        """
+        return self.source(hooks.call("from_pandas", frame, epoch=epoch, **options), name=name, base="pandas")
+
+    def from_polars(
+        self, frame: pl.DataFrame | pl.LazyFrame, *, epoch: str | None = None, name: str | None = None, **options: Unpack[opt.FromArrow]
+    ) -> Stream:
+        """A Polars DataFrame, or a LazyFrame, which is collected when the program is written; columnar.
+
+        ``epoch`` names an integer column that says the epoch of each row. ``options``: see :class:`rayad.integrations.PolarsSource`. Raises
+        DataflowError naming a column that Arrow does not hold.
+        """
+        return self.source(hooks.call("from_polars", frame, epoch=epoch, **options), name=name, base="polars")
 
     def from_spark(self, frame: Any, *, epoch: str | None = None, name: str | None = None, **options: Unpack[opt.FromSpark]) -> Stream:
         """A Spark DataFrame, through RayDP, columnar and by reference.

@@ -293,6 +293,8 @@ hooks.register("from_spark", _from_spark)
 for _name, _attribute in {
     "map_async": "AsyncCalls",
     "from_arrow": "ArrowSource",
+    "from_pandas": "PandasSource",
+    "from_polars": "PolarsSource",
     "from_ray_dataset": "RayDatasetSource",
     "read_text": "TextSource",
     "read_csv": "CsvSource",

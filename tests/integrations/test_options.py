@@ -17,6 +17,8 @@ from rayad.integrations.postgres import PostgresSink, PostgresSource
 
 TAKEN_BY: dict[Any, list[Any]] = {
     rd.Dataflow.from_arrow: [integrations.ArrowSource],
+    rd.Dataflow.from_pandas: [integrations.PandasSource],
+    rd.Dataflow.from_polars: [integrations.PolarsSource],
     rd.Dataflow.from_spark: [integrations.SparkSource, integrations.SparkStream],
     rd.Dataflow.from_ray_dataset: [integrations.RayDatasetSource],
     rd.Dataflow.read_text: [integrations.TextSource],
