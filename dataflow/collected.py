@@ -197,9 +197,7 @@ class Collected(MutableSequence[tuple[Timestamp, Any]]):
         return repr(self._list())
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, Collected):
-            return self._list() == other._list()
-        return self._list() == other if isinstance(other, list) else NotImplemented
+        return self._list() == list(other) if isinstance(other, (list, Collected)) else NotImplemented
 
     __hash__ = None  # type: ignore[assignment]  # it can be changed, as a list can
 

@@ -51,11 +51,12 @@ def require_keys(schema: pa.Schema | None, where: str) -> None:
 
 
 class LastValues:
-    """The last record of each key with its time. ``schema``: of all that came in columns; None where some came in rows, or in others."""
+    """The last record of each key with its time."""
 
     def __init__(self) -> None:
         self.of_key: dict[Any, tuple[Timestamp, Any]] = {}
-        self._schemas: list[pa.Schema | None] = []
+        self.schemas: list[pa.Schema | None] = []
+        """Of the batches, None for rows; two stand for more. Records that all came in one leave in it."""
 
     def add(self, time: Timestamp, batch: Any) -> None:
         """Take a batch of updates, which follow all of the same time that came before."""
@@ -64,13 +65,13 @@ class LastValues:
 
     def merge(self, other: LastValues) -> None:
         """Take what was kept elsewhere."""
-        for schema in other._schemas:
+        for schema in other.schemas:
             self._note(schema)
         self._put(other.of_key.values())
 
     def _note(self, schema: pa.Schema | None) -> None:
-        if not any(schema is known or (schema and known and schema.equals(known, check_metadata=True)) for known in self._schemas):
-            self._schemas = [*self._schemas, schema][:2]  # two say that there is more than one
+        if not any(schema is known or (schema and known and schema.equals(known, check_metadata=True)) for known in self.schemas):
+            self.schemas = [*self.schemas, schema][:2]
 
     def _put(self, updates: Iterable[tuple[Timestamp, Any]]) -> None:
         kept = self.of_key
@@ -89,13 +90,13 @@ class LastValues:
     def batches(self) -> Iterator[tuple[Timestamp, Any]]:
         """The records in order of their times, in columns where all came in the same."""
         ordered = sorted(self.of_key.values(), key=lambda update: update[0].sort_key())
-        schema = self._schemas[0] if len(self._schemas) == 1 else None
+        schema = self.schemas[0] if len(self.schemas) == 1 else None
         for time, group in groupby(ordered, lambda update: update[0]):
             rows = [record for _, record in group]
             yield time, _in_columns(rows, schema)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickled, (self._schemas, TimedBatches(self.batches()))
+        return _unpickled, (self.schemas, TimedBatches(self.batches()))
 
 
 def _in_columns(rows: list[Any], schema: pa.Schema | None) -> Any:
@@ -111,7 +112,7 @@ def _unpickled(schemas: Sequence[pa.Schema | None], batches: TimedBatches) -> La
     out = LastValues()
     for time, batch in batches:
         out.add(time, batch)
-    out._schemas = list(schemas)
+    out.schemas = list(schemas)
     return out
 
 

@@ -19,6 +19,14 @@ class FromArrow(TypedDict, total=False):
     parts: int | None
 
 
+class FromPandas(FromArrow, total=False):
+    """Of :class:`rayad.integrations.PandasSource`."""
+
+
+class FromPolars(FromArrow, total=False):
+    """Of :class:`rayad.integrations.PolarsSource`."""
+
+
 class FromSpark(TypedDict, total=False):
     """Of :class:`rayad.integrations.SparkSource`, and of a streaming frame :class:`rayad.integrations.SparkStream`."""
 
@@ -220,6 +228,8 @@ class ToSpark(TypedDict, total=False):
 __all__ = [
     "FromArrow",
     "FromKafka",
+    "FromPandas",
+    "FromPolars",
     "FromRayDataset",
     "FromSpark",
     "ReadCsv",

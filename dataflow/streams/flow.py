@@ -18,10 +18,12 @@ from rayad.dataflow.operators.bad_records import OnError, check_on_error
 from rayad.dataflow.records.calling import checked_function, require_methods
 from rayad.dataflow.records.users_line import users_level
 from rayad.dataflow.records.wrong_calls import explains_calls
+from rayad.dataflow.records.wrong_names import Advising
 from rayad.dataflow.resources import Asked, resources_asked
 from rayad.dataflow.source import Source
 from rayad.dataflow.streams import schemas, updates
 from rayad.dataflow.streams.keyed_stream import KeyedStream, input_edge
+from rayad.dataflow.streams.misplaced import OF_FLOW
 from rayad.dataflow.streams.stream import Stream
 from rayad.dataflow.vertex import Vertex, check_reentrancy
 from rayad.progress import ConfigError, DataflowError, RayadError, arguments, show
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @explains_calls
-class Dataflow:
+class Dataflow(Advising):
     """A graph of sources, vertices and loops, and how to run it.
 
     >>> flow = Dataflow("wordcount")
@@ -43,6 +45,8 @@ class Dataflow:
     >>> words.key_by(lambda w: w).count(name="counts").collect("counts").name
     'counts'
     """
+
+    _not_here = OF_FLOW
 
     def __init__(self, name: str = "dataflow") -> None:
         self.name = check_name(name, "the dataflow's name")
@@ -102,7 +106,7 @@ class Dataflow:
         return self.source(hooks.call("from_arrow", table, epoch=epoch, **options), name=name, base="arrow")
 
     def from_pandas(
-        self, frame: pd.DataFrame, *, epoch: str | None = None, name: str | None = None, **options: Unpack[opt.FromArrow]
+        self, frame: pd.DataFrame, *, epoch: str | None = None, name: str | None = None, **options: Unpack[opt.FromPandas]
     ) -> Stream:
         """A pandas DataFrame, columnar.
 
@@ -113,7 +117,7 @@ class Dataflow:
         return self.source(hooks.call("from_pandas", frame, epoch=epoch, **options), name=name, base="pandas")
 
     def from_polars(
-        self, frame: pl.DataFrame | pl.LazyFrame, *, epoch: str | None = None, name: str | None = None, **options: Unpack[opt.FromArrow]
+        self, frame: pl.DataFrame | pl.LazyFrame, *, epoch: str | None = None, name: str | None = None, **options: Unpack[opt.FromPolars]
     ) -> Stream:
         """A Polars DataFrame, or a LazyFrame, which is collected when the program is written; columnar.
 

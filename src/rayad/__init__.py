@@ -59,6 +59,7 @@ if TYPE_CHECKING:
         Window,
         WindowedStream,
         between,
+        col,
         columns,
         key_group,
         stable_hash,
@@ -107,6 +108,7 @@ __all__ = [
     "WindowedStream",
     "attach",
     "between",
+    "col",
     "columns",
     "committed_files",
     "graphs",
@@ -123,6 +125,13 @@ __all__ = [
     "windows",
     "write_state",
 ]
+
+
+def _no_such_name(name: str) -> AttributeError:
+    from rayad._wrong_names import no_such_name
+
+    return no_such_name(name, __all__)
+
 
 __getattr__, __dir__ = on_demand(
     __name__,
@@ -154,6 +163,7 @@ __getattr__, __dir__ = on_demand(
             "Window",
             "WindowedStream",
             "between",
+            "col",
             "columns",
             "key_group",
             "stable_hash",
@@ -162,6 +172,7 @@ __getattr__, __dir__ = on_demand(
             "windows",
         ),
     },
+    _no_such_name,
     modules=("actors", "autoscale", "graphs", "integrations", "snapshots"),
 )
 

@@ -6,6 +6,8 @@ import inspect
 import sys
 from typing import Any, Unpack, get_args, get_origin
 
+import pandas as pd
+import polars as pl
 import pytest
 
 import rayad as rd
@@ -46,9 +48,8 @@ def named(function: Any) -> set[str]:
 
 @pytest.mark.parametrize("method", TAKEN_BY, ids=lambda method: method.__name__)
 def test_each_keyword_of_the_class_is_one_of_the_method(method: Any) -> None:
-    annotation = inspect.signature(method, eval_str=True, globals=vars(sys.modules[inspect.unwrap(method).__module__])).parameters[
-        "options"
-    ]
+    names = {**vars(sys.modules[inspect.unwrap(method).__module__]), "pd": pd, "pl": pl}  # these two are imported for type checkers alone
+    annotation = inspect.signature(method, eval_str=True, globals=names).parameters["options"]
     assert get_origin(annotation.annotation) is Unpack
     (keywords,) = get_args(annotation.annotation)
     known = named(method) | set(keywords.__annotations__)
