@@ -200,7 +200,6 @@ class Job(Advising, ABC):
             "status()": ("stats", "metrics", "statistics", "info", "describe", "health", "lastProgress", "recentProgress"),
             "result('x')": ("results", "collect", "output", "outputs"),
             "result('x').to_pandas()": ("to_pandas", "toPandas"),
-            "updates('x')": ("stream", "subscribe", "watch", "listen", "tail", "follow", "iter", "execute_and_collect"),
             "journal()": ("logs", "log", "events", "history", "exceptions"),
             "input('x').send(records)": ("send", "push", "feed", "put", "write", "ingest"),
             "explain_stuck(), or plan": ("explain", "why"),
