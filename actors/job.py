@@ -20,6 +20,8 @@ from rayad.actors.status.silent import THE_COORDINATOR as THE_COORDINATOR
 from rayad.actors.status.silent import Silent as Silent
 from rayad.actors.status.snapshots_late import SnapshotsLate as SnapshotsLate
 from rayad.actors.status.table import as_html
+from rayad.actors.status.updates import Update as Update
+from rayad.actors.status.updates import Updates as Updates
 from rayad.autoscale import ScalingProgress
 from rayad.dataflow.compiling.drawing import draw_plan
 from rayad.dataflow.config import RunConfig, check_timeout
@@ -200,6 +202,7 @@ class Job(Advising, ABC):
             "status()": ("stats", "metrics", "statistics", "info", "describe", "health", "lastProgress", "recentProgress"),
             "result('x')": ("results", "collect", "output", "outputs"),
             "result('x').to_pandas()": ("to_pandas", "toPandas"),
+            "updates('x')": ("stream", "subscribe", "watch", "listen", "tail", "follow", "iter", "execute_and_collect"),
             "journal()": ("logs", "log", "events", "history", "exceptions"),
             "input('x').send(records)": ("send", "push", "feed", "put", "write", "ingest"),
             "explain_stuck(), or plan": ("explain", "why"),
@@ -317,6 +320,30 @@ class Job(Advising, ABC):
     @abstractmethod
     def probe(self, name: str) -> Probe:
         """The probe ``name``."""
+
+    def updates(self, name: str) -> Updates:
+        """The records that are written to ``collect(name)``, while the job runs: ``for update in job.updates("x")``.
+
+        Each is an :class:`Update` with ``epoch``, ``time`` and ``record``. They come in the order in which a replica wrote them, of several
+        replicas in any order, and before a snapshot holds them: after a recovery some come again, so a key's newest value is that of its
+        greatest time. The first are the last that were written before.
+
+        The job does not wait for its readers. Each replica keeps its last 10,000 records; an update tells in ``missed`` how many before it
+        came too fast for the reader, or None where nobody knows since a replica died or left.
+
+        The loop ends when the job is complete, and raises what ended a job that failed or was cancelled; Ctrl-C ends the loop alone. In the
+        local runtime the loop runs the job, and ends, too, when nothing can move before something is sent: use the same ``updates`` again
+        afterwards.
+
+        Raises DataflowError where there is no ``collect`` of that name.
+        """
+        known = [sink.key for sink in self.plan.sinks if sink.sink.tells_updates]
+        if name not in known:
+            raise DataflowError(f"updates of job {self.name!r}: there is no collect({show(name)}): it has {sorted(known)}")
+        return self._updates(name)
+
+    @abstractmethod
+    def _updates(self, name: str) -> Updates: ...
 
     @abstractmethod
     def explain_stuck(self) -> str:

@@ -157,6 +157,8 @@ class CollectSink(Sink):
     """Keeps everything, for ``result[name]``: the records in order of time (:class:`Collected`), or with ``columnar`` a table. ``schema``:
     the columns of the records as far as they are known, for a table of none."""
 
+    tells_updates = True
+
     def __init__(self, *, columnar: bool = False, schema: pa.Schema | None = None) -> None:
         self.columnar = columnar
         self.schema = schema

@@ -119,6 +119,8 @@ def _unpickled(schemas: Sequence[pa.Schema | None], batches: TimedBatches) -> La
 class CollectLatest(Sink):
     """Keeps the last record of each key, for ``result[name]``: as :class:`Collected`, or with ``columnar`` as a table."""
 
+    tells_updates = True
+
     def __init__(self, *, columnar: bool = False, schema: pa.Schema | None = None) -> None:
         self.columnar = columnar
         self.schema = schema

@@ -102,6 +102,8 @@ class Sink(ABC):
 
     commits: bool = False
     """Whether results are shown with each snapshot, by :meth:`commit`; otherwise at the end, by :meth:`publish`."""
+    tells_updates: ClassVar[bool] = False
+    """Whether replicas keep the last records that they write to it, for ``job.updates(name)``."""
     run: int = 0
     """The run number of the coordinator that calls, which is greater than that of every one before it; set before any call of a job that
     keeps snapshots but ``check``, ``identity`` and ``adopt``. A sink that has seen a greater one is called by a coordinator that was taken

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pyarrow as pa
@@ -56,3 +58,24 @@ def test_the_last_value_of_each_key_survives_rescaling_and_a_resume(tmp_path: Pa
         words.send(["a"])
     found = {key: value for _, (key, value) in resumed.wait(timeout_s=PATIENCE_S)["last"]}
     assert found == {"a": 4, "b": 3, "k0": 1, "k1": 1, "k2": 1}
+
+
+def test_updates_are_read_while_a_job_runs_to_the_last_one_and_after_a_death(tmp_path: Path) -> None:
+    flow = rd.Dataflow("updates")
+    flow.input("words").key_by(str).count(name="counts").collect("totals")
+    run = rd.RunConfig(storage_path=str(tmp_path), failures=rd.FailureConfig(max_failures=3))
+    job = flow.submit(run, parallelism={"counts": 2})
+    words, updates = job.input("words"), job.updates("totals")
+    words.send(["a", "b"])
+    words.advance_to(1)
+    first = [next(updates), next(updates)]
+    assert sorted((update.epoch, update.record, update.missed) for update in first) == [(0, ("a", 1), 0), (0, ("b", 1), 0)]
+    job.savepoint(timeout_s=PATIENCE_S)
+    os.kill(job.pids()["counts"][0], signal.SIGKILL)
+    words.send(["a", "b", "c"])
+    words.close()
+    later = list(updates)
+    assert {update.record for update in later} >= {("a", 2), ("b", 2), ("c", 1)}, "the last ones, too"
+    assert later[0].missed is None, "a replica has died"
+    assert len(job.wait(timeout_s=PATIENCE_S)["totals"]) == 5
+    assert sorted(update.record for update in job.updates("totals"))[-1] == ("c", 1), "who comes late is given the last ones"
