@@ -16,6 +16,8 @@ from rayad.actors.replica import older_names
 from rayad.actors.replica.parked import Disk
 from rayad.actors.replica.rest import FORMAT, PartRest, ResumedPart
 from rayad.actors.replica.source_parts import Reopened, Resumable, SourceShare, shared_out
+from rayad.dataflow.collected import TimedBatches
+from rayad.dataflow.last_values import LastValues
 from rayad.dataflow.logical_graph import NodeKind
 from rayad.dataflow.plan import Stage
 from rayad.dataflow.vertex import Vertex
@@ -98,8 +100,9 @@ def dumped_staged(key: str, value: Any) -> list[bytes | memoryview]:
 
 
 def _unpicklable(value: Any) -> Any:
-    """The first part of lists and tuples that cannot be pickled."""
-    while isinstance(value, list | tuple):
+    """The first part of lists, tuples and what collect() keeps that cannot be pickled."""
+    while isinstance(value, list | tuple | TimedBatches | LastValues):
+        value = list(value.of_key.values()) if isinstance(value, LastValues) else value
         for part in value:
             try:
                 cloudpickle.dumps(part, protocol=5)
