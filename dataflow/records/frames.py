@@ -92,8 +92,8 @@ _HELD_BY_PANDAS: tuple[Callable[[pa.DataType], bool], ...] = (
 def to_polars(table: pa.Table, what: str) -> pl.DataFrame:
     """A table as a Polars DataFrame. Raises DataflowError, for ``what``, naming a column that Polars cannot hold.
 
-    >>> to_polars(pa.table({"n": [1, None]}), "to_polars").schema
-    Schema({'n': Int64})
+    >>> dict(to_polars(pa.table({"n": [1, None]}), "to_polars").schema)
+    {'n': Int64}
     """
     polars = required("polars", what)
     plain = table.replace_schema_metadata(None)
