@@ -23,10 +23,12 @@ from rayad.actors.coordinator.told_outcome import ToldOutcome
 from rayad.actors.lead.layouts import RescaleReport
 from rayad.actors.lead.saved_inputs import SavedEpochs
 from rayad.actors.plane.plane import Address
+from rayad.actors.replica.recent import News
 from rayad.actors.status.job_status import JobStatus
 from rayad.actors.status.journal import JobEvent
 from rayad.actors.status.snapshots_late import SnapshotsLate
 from rayad.actors.status.stalls import Stalls
+from rayad.actors.status.updates import ReadSoFar
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan
 from rayad.progress import Timestamp
@@ -140,6 +142,9 @@ class Coordinator:
 
     def look(self, *arguments: Any) -> Look:
         return self._control.look(*arguments)
+
+    def updates(self, sink: str, seen: ReadSoFar) -> dict[str, News | None]:
+        return self._control.updates(sink, seen)
 
     def journal(self) -> tuple[JobEvent, ...]:
         return self._control.journal()

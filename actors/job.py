@@ -7,7 +7,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rayad.actors.inputs.job_input import JobInput as JobInput
 from rayad.actors.lead.job_leader import JobState as JobState
@@ -20,12 +20,16 @@ from rayad.actors.status.silent import THE_COORDINATOR as THE_COORDINATOR
 from rayad.actors.status.silent import Silent as Silent
 from rayad.actors.status.snapshots_late import SnapshotsLate as SnapshotsLate
 from rayad.actors.status.table import as_html
+from rayad.actors.status.updates import Update as Update
+from rayad.actors.status.updates import Updates as Updates
 from rayad.autoscale import ScalingProgress
 from rayad.dataflow.compiling.drawing import draw_plan
 from rayad.dataflow.config import RunConfig, check_timeout
 from rayad.dataflow.logical_graph import NodeKind
 from rayad.dataflow.plan import Plan
+from rayad.dataflow.records.users_line import users_line
 from rayad.dataflow.records.wrong_calls import explains_calls
+from rayad.dataflow.records.wrong_names import Advising, NoSuchMethod, by_instead
 from rayad.dataflow.source import Source
 from rayad.progress import DataflowError, RayadError, Timestamp, arguments, show
 from rayad.snapshots.attempts import SnapshotStatistics
@@ -61,12 +65,30 @@ class NoSuchResult(DataflowError, KeyError):
     __str__ = Exception.__str__  # a KeyError shows the repr of its message
 
 
-class Result(Mapping[str, Any]):
+class Result(Advising, Mapping[str, Any]):
     """Results by sink name; ``statistics`` tells how the job ran."""
+
+    _not_here = by_instead(
+        {
+            "to_pandas() of one of them: result['x'].to_pandas()": ("to_pandas", "toPandas", "to_df", "toDF", "df"),
+            "to_polars() of one of them: result['x'].to_polars()": ("to_polars", "toPolars"),
+            "to_arrow() of one of them: result['x'].to_arrow()": ("to_arrow", "toArrow", "to_table"),
+            "result['x'], a list": ("collect", "records", "rows", "to_list", "fetchall", "take"),
+            "show()": ("print", "display", "head"),
+            "statistics": ("stats", "metrics", "status"),
+        }
+    )
 
     def __init__(self, values: Mapping[str, Any], statistics: JobStatistics) -> None:
         self._values = dict(values)
         self.statistics = statistics
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if not name.startswith("_") and name in self._values:
+                raise NoSuchMethod(f"{name} at {users_line()}: a Result is a mapping; use result[{name!r}]")
+            return super().__getattr__(name)
 
     def __getitem__(self, key: str) -> Any:
         if key not in self._values:
@@ -167,8 +189,26 @@ class Probe(ABC):
         return all(f.epoch > epoch for f in self.frontier())
 
 
-class Job(ABC):
+class Job(Advising, ABC):
     """A running dataflow."""
+
+    _called = "a job"
+    _not_here = by_instead(
+        {
+            "wait()": ("join", "await_termination", "awaitTermination", "get", "wait_for_completion", "run", "block"),
+            "stop(), which finishes what is under way, or cancel()": ("terminate", "kill", "shutdown", "close", "end"),
+            "savepoint()": ("checkpoint", "snapshot", "save", "trigger_savepoint", "take_savepoint"),
+            "rescale({name: replicas})": ("scale", "resize", "set_parallelism", "setParallelism", "scale_up", "scale_down"),
+            "status()": ("stats", "metrics", "statistics", "info", "describe", "health", "lastProgress", "recentProgress"),
+            "result('x')": ("results", "collect", "output", "outputs"),
+            "result('x').to_pandas()": ("to_pandas", "toPandas"),
+            "updates('x')": ("stream", "subscribe", "watch", "listen", "tail", "follow", "iter", "execute_and_collect"),
+            "journal()": ("logs", "log", "events", "history", "exceptions"),
+            "input('x').send(records)": ("send", "push", "feed", "put", "write", "ingest"),
+            "explain_stuck(), or plan": ("explain", "why"),
+            "state": ("is_running", "is_done", "done", "running", "isActive", "finished"),
+        }
+    )
 
     runs_alone: ClassVar[bool] = True
     """Whether it moves by itself; a local job moves while somebody waits for something in it."""
@@ -288,6 +328,30 @@ class Job(ABC):
     @abstractmethod
     def probe(self, name: str) -> Probe:
         """The probe ``name``."""
+
+    def updates(self, name: str) -> Updates:
+        """The records that are written to ``collect(name)``, while the job runs: ``for update in job.updates("x")``.
+
+        Each is an :class:`Update` with ``epoch``, ``time`` and ``record``. They come in the order in which a replica wrote them, of several
+        replicas in any order, and before a snapshot holds them: after a recovery some come again, so a key's newest value is that of its
+        greatest time. The first are the last that were written before.
+
+        The job does not wait for its readers. Each replica keeps its last 10,000 records; an update tells in ``missed`` how many before it
+        came too fast for the reader, or None where nobody knows since a replica died or left.
+
+        The loop ends when the job is complete, and raises what ended a job that failed or was cancelled; Ctrl-C ends the loop alone. In the
+        local runtime the loop runs the job, and ends, too, when nothing can move before something is sent: use the same ``updates`` again
+        afterwards.
+
+        Raises DataflowError where there is no ``collect`` of that name.
+        """
+        known = [sink.key for sink in self.plan.sinks if sink.sink.tells_updates]
+        if name not in known:
+            raise DataflowError(f"updates of job {self.name!r}: there is no collect({show(name)}): it has {sorted(known)}")
+        return self._updates(name)
+
+    @abstractmethod
+    def _updates(self, name: str) -> Updates: ...
 
     @abstractmethod
     def explain_stuck(self) -> str:

@@ -16,6 +16,7 @@ from rayad.actors.host.replica_host import ReplicaHost
 from rayad.actors.lead.failure import Failure, failure_of
 from rayad.actors.plane.plane import Address
 from rayad.actors.process.allocator import keep_freed_memory
+from rayad.actors.replica.recent import News
 from rayad.actors.replica.report import Pulse, ReplicaReport
 from rayad.actors.replica.source_parts import Resumable
 from rayad.autoscale.statistics import ReplicaReading
@@ -91,6 +92,7 @@ class VertexActor:
         self._has_run = True
         try:
             staged = self._host.run(addresses)
+            self._host.report.recent = self._host.recent()
             return self._host.report, staged
         except Exception as error:
             return failure_of(self._who, error), {}
@@ -159,6 +161,10 @@ class VertexActor:
         report = host.look()
         return dataclasses.replace(report, node=self._node, reading=host.statistics.reading() if with_reading else None)
 
+    def updates(self, sink: str, seen: tuple[int, int] | None) -> News | None:
+        """The last records written to a sink, by its key, that are not ``seen`` (incarnation, records); None before it was first built."""
+        return self._host.updates(sink, seen) if self._host is not None else None
+
     def reading(self) -> ReplicaReading | None:
         """What it has counted so far; None before it was first built."""
         return self._host.statistics.reading() if self._host is not None else None
@@ -166,6 +172,6 @@ class VertexActor:
 
 def remote_vertex() -> Any:
     """The Ray class of vertex actors."""
-    groups = {PULSE: ("ping", "abandon", "stop", "has_stopped", "acquit"), "looks": ("look", "reading")}
+    groups = {PULSE: ("ping", "abandon", "stop", "has_stopped", "acquit"), "looks": ("look", "reading", "updates")}
     groups |= {"control": ("roll_back", "change", "change_within", "await_change")}
     return remote_class(VertexActor, {PULSE: 2, "looks": 2, "control": 4}, groups)

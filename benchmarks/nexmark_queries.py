@@ -186,7 +186,7 @@ def form_of(query: int, found: Any, *, as_rows: bool = False) -> Any:
         return found
     if query == 4:
         return {key: mean for _, (key, mean) in sorted(found, key=lambda item: item[0].sort_key())}
-    if isinstance(found, list):
+    if isinstance(found, Sequence):
         return [record for _, record in found]
     if not as_rows or found is None:
         return found

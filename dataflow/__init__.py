@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rayad.dataflow.operators.time_to_live import Ttl
     from rayad.dataflow.plan import Plan, PlanEdge, Stage
     from rayad.dataflow.records.batches import Batch, to_record_batch, to_rows
+    from rayad.dataflow.records.expressions import col
     from rayad.dataflow.records.key_hashing import key_group, stable_hash
     from rayad.dataflow.resources import Resources
     from rayad.dataflow.sink import Sink, SinkWriter
@@ -64,6 +65,7 @@ __all__ = [
     "Window",
     "WindowedStream",
     "between",
+    "col",
     "columns",
     "key_group",
     "show",
@@ -83,6 +85,7 @@ __getattr__, __dir__ = on_demand(
         "rayad.dataflow.operators.time_to_live": ("Ttl",),
         "rayad.dataflow.plan": ("Plan", "PlanEdge", "Stage"),
         "rayad.dataflow.records.batches": ("Batch", "to_record_batch", "to_rows"),
+        "rayad.dataflow.records.expressions": ("col",),
         "rayad.dataflow.records.key_hashing": ("key_group", "stable_hash"),
         "rayad.dataflow.resources": ("Resources",),
         "rayad.dataflow.sink": ("Sink", "SinkWriter"),

@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from rayad.dataflow.collected import Collected, TimedBatches, table_of
 from rayad.dataflow.logical_graph import check_count
-from rayad.dataflow.records.batches import ROWS_KEY, keyed_columns, one_or_more, require_distinct, to_rows
-from rayad.dataflow.records.output_form import OutputForm
+from rayad.dataflow.records.batches import one_or_more, require_distinct, to_rows
+from rayad.dataflow.records.frames import is_pandas, is_polars, table_from
 from rayad.dataflow.sink import Sink, SinkWriter
 from rayad.dataflow.source import Source, SourceBatch, SourcePart, content_digest, sampled_places
 from rayad.progress import ConfigError, DataflowError, Timestamp, arguments, show
@@ -81,7 +82,8 @@ class _ItemsPart(SourcePart):
 
 
 def as_items(items: Iterable[Any], what: str) -> Any:
-    """A list of records, a RecordBatch, or a Table that is too large for one, from what a user gave."""
+    """A list of records, a RecordBatch, or a Table that is too large for one, from what a user gave: records, a table of Arrow, or a data
+    frame, which becomes one."""
     if isinstance(items, (pa.RecordBatch, pa.Table)):
         require_distinct(items.schema, what)
         if isinstance(items, pa.RecordBatch):
@@ -93,32 +95,17 @@ def as_items(items: Iterable[Any], what: str) -> Any:
     if isinstance(items, Mapping):
         kind = type(items).__name__
         raise DataflowError(f"{what} is the {kind} {show(items, 40)}: give a list of records; for its entries, list(x.items())")
-    instead = instead_of_frame(items)  # list() of a frame gives its columns, or their names
-    if instead is not None:
+    if isinstance(items, pa.Array | pa.ChunkedArray) or is_pandas(items, "Series") or is_pandas(items, "Index"):
+        instead = "x.to_pylist()" if isinstance(items, pa.Array | pa.ChunkedArray) else "x.tolist()"
         raise DataflowError(f"{what} is a {type(items).__name__}: give {instead}")
+    if not isinstance(items, (list, tuple)) and not is_polars(items, "Series"):  # of a column of Polars list() gives the values
+        table = table_from(items, what)  # of a frame it gives the columns, or their names
+        if table is not None:
+            return as_items(table, what)
     try:
         return list(items)
     except TypeError as error:
         raise DataflowError(f"{what} is {show(items, 40)}: give a list of records") from error
-
-
-def instead_of_frame(data: Any) -> str | None:
-    """What to give in place of a data frame, or another thing with columns that is no table of Arrow; None: it is no such thing.
-
-    >>> instead_of_frame(pa.array([1, 2])), instead_of_frame([1, 2])
-    ('x.to_pylist()', None)
-    """
-    if isinstance(data, pa.Array | pa.ChunkedArray):
-        return "x.to_pylist()"
-    if isinstance(data, pa.RecordBatchReader):
-        return "x.read_all()"
-    if hasattr(data, "iloc"):  # pandas
-        return "pyarrow.Table.from_pandas(x)" if hasattr(data, "columns") else "x.tolist()"
-    if not hasattr(data, "__arrow_c_stream__") or isinstance(data, pa.Table):
-        return None
-    if hasattr(data, "to_list"):  # a column of Polars, of which list() gives the values
-        return None
-    return "x.to_arrow()" if hasattr(data, "to_arrow") else "pyarrow.table(x)"
 
 
 class LiveInput(Source):
@@ -167,51 +154,35 @@ class FedInput(LiveInput):
 
 
 class CollectSink(Sink):
-    """Keeps everything, for ``result[name]``: a list of ``(Timestamp, record)`` in order of time, or the columnar batches."""
+    """Keeps everything, for ``result[name]``: the records in order of time (:class:`Collected`), or with ``columnar`` a table. ``schema``:
+    the columns of the records as far as they are known, for a table of none."""
 
-    def __init__(self, *, columnar: bool = False) -> None:
+    tells_updates = True
+
+    def __init__(self, *, columnar: bool = False, schema: pa.Schema | None = None) -> None:
         self.columnar = columnar
+        self.schema = schema
 
     def open(self, replica: int, parallelism: int) -> SinkWriter:
         return _CollectWriter()
 
     def publish(self, staged: Sequence[Any]) -> Any:
-        return [item for part in staged for item in part]
+        return TimedBatches(item for part in staged for item in part)
 
     def result(self, receipt: Any) -> Any:
         ordered = sorted(receipt, key=lambda item: item[0].sort_key())
         if self.columnar:
-            return as_table([batch for _, batch in ordered])
-        return [(time, row) for time, batch in ordered for row in to_rows(batch)]
-
-
-def as_table(batches: Sequence[Any]) -> pa.Table | None:
-    """Batches of rows and columns as one table, in the narrowest types that hold all of them; None where there are none. Raises
-    DataflowError where columns cannot hold the records as they are."""
-    kept = [batch for batch in batches if len(batch)]
-    if not kept:
-        return None
-    if all(isinstance(batch, pa.RecordBatch) and batch.schema.equals(kept[0].schema) for batch in kept):
-        return pa.Table.from_batches(kept)
-    form = OutputForm(None, "collect(columnar=True)", advice="collect() rows instead")
-    fitted = [form.fit(batch) for batch in kept]
-    table = pa.Table.from_batches([form.again(batch) for batch in fitted])
-    marks = {batch.schema.metadata[ROWS_KEY] for batch in kept if isinstance(batch, pa.RecordBatch) and is_keyed(batch)}
-    return table.replace_schema_metadata({ROWS_KEY: marks.pop()}) if len(marks) == 1 else table
-
-
-def is_keyed(batch: pa.RecordBatch) -> bool:
-    """Whether rows of a batch are ``(key, *values)`` tuples."""
-    return keyed_columns(batch.schema) is not None
+            return table_of([batch for _, batch in ordered], "collect(columnar=True)", "collect() rows instead")
+        return Collected(ordered, self.schema)
 
 
 class _CollectWriter(SinkWriter):
     def __init__(self) -> None:
-        self.kept: list[tuple[Timestamp, Any]] = []
+        self.kept = TimedBatches()
 
     def write(self, time: Timestamp, batch: Any) -> None:
-        self.kept.append((time, batch))
+        self.kept.append(time, batch)
 
     def stage(self) -> Any:
-        kept, self.kept = self.kept, []
+        kept, self.kept = self.kept, TimedBatches()
         return kept

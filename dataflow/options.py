@@ -46,6 +46,14 @@ class FromArrow(TypedDict, total=False):
     parts: int | None
 
 
+class FromPandas(FromArrow, total=False):
+    """Of :class:`rayad.integrations.PandasSource`."""
+
+
+class FromPolars(FromArrow, total=False):
+    """Of :class:`rayad.integrations.PolarsSource`."""
+
+
 class FromSpark(TypedDict, total=False):
     """Of :class:`rayad.integrations.SparkSource`, and of a streaming frame :class:`rayad.integrations.SparkStream`."""
 
@@ -343,6 +351,8 @@ __all__ = [
     "FromArrow",
     "FromFolder",
     "FromKafka",
+    "FromPandas",
+    "FromPolars",
     "FromRayDataset",
     "FromSpark",
     "LocalRuntime",

@@ -102,6 +102,8 @@ class Sink(ABC):
 
     commits: bool = False
     """Whether results are shown with each snapshot, by :meth:`commit`; otherwise at the end, by :meth:`publish`."""
+    tells_updates: ClassVar[bool] = False
+    """Whether replicas keep the last records that they write to it, for ``job.updates(name)``."""
     run: int = 0
     """The run number of the coordinator that calls, which is greater than that of every one before it; set before any call of a job that
     keeps snapshots but ``check``, ``identity`` and ``adopt``. A sink that has seen a greater one is called by a coordinator that was taken
@@ -139,6 +141,14 @@ class Sink(ABC):
         ``commits``.
         """
         raise DataflowError(f"{type(self).__name__} has commits = True and no method commit(snapshot, staged)")
+
+    def condense(self, staged: Sequence[Any]) -> Sequence[Any]:
+        """Fewer values that :meth:`publish` makes the same of as of ``staged``: what several snapshots have staged, in their order.
+
+        Called in the coordinator when files of earlier snapshots are merged, so that what waits for the end of the job does not grow with
+        their number. Gives at least one value. As it stands it gives ``staged``. Not called with ``commits``.
+        """
+        return staged
 
     def identity(self) -> str | None:
         """Return what another run must know to continue the same output (such as a job id in file names), or None."""

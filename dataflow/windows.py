@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from rayad.dataflow.records.event_times import Lengths, Scale, offset_ticks, plain_length, shifted
 from rayad.dataflow.records.selectors import ValueSelector
 from rayad.dataflow.records.users_line import users_line
 from rayad.dataflow.records.wrong_calls import explained
+from rayad.dataflow.records.wrong_names import by_instead, no_such_name_in
 from rayad.progress import DataflowError, arguments, show
 
 
@@ -296,3 +297,20 @@ __all__ = ["Window", "between", "count", "given", "per_epoch", "session", "slidi
 
 def __dir__() -> list[str]:
     return __all__
+
+
+_NOT_HERE = by_instead(
+    {
+        "tumbling(size)": ("tumble", "Tumble", "fixed", "FixedWindows", "TumblingWindow", "TumblingWindower", "TumblingEventTimeWindows"),
+        "sliding(size, slide)": ("slide", "hop", "hopping", "Slide", "SlidingWindow", "SlidingWindower", "SlidingEventTimeWindows"),
+        "session(gap)": ("sessions", "session_window", "SessionWindow", "SessionWindower", "EventTimeSessionWindows"),
+        "count(size)": ("count_window", "countWindow", "counting", "rows"),
+        "per_epoch()": ("epoch", "epochs", "each_epoch", "batch", "micro_batch"),
+        "no window: key_by(...).count() and so on are totals over all records": ("global_window", "GlobalWindows", "all", "unbounded"),
+        "between(lower, upper)": ("interval", "range_between"),
+    }
+)
+if not TYPE_CHECKING:  # a type checker should go on knowing which names there are
+
+    def __getattr__(name: str) -> Any:
+        raise no_such_name_in("rayad.windows", name, __all__, _NOT_HERE)

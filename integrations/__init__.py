@@ -10,7 +10,7 @@ if __name__ != "rayad.integrations":  # pragma: no cover - a second copy would h
         "install the project (pip install -e .) and import rayad.integrations"
     )
 
-from rayad.integrations.arrow import ArrowSource
+from rayad.integrations.arrow import ArrowSource, PandasSource, PolarsSource
 from rayad.integrations.async_calls import AsyncCalls
 from rayad.integrations.delta import DeltaSink
 from rayad.integrations.file_output.committed import committed_files, read_committed
@@ -45,8 +45,10 @@ __all__ = [
     "JsonSink",
     "KafkaSink",
     "KafkaSource",
+    "PandasSource",
     "ParquetSink",
     "ParquetSource",
+    "PolarsSource",
     "PostgresSink",
     "PostgresSource",
     "PublishedFiles",

@@ -6,6 +6,7 @@ import dataclasses
 import threading
 import time as clock
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import ray
@@ -20,12 +21,15 @@ from rayad.actors.lead.diagnosis import Cause, Facts, Missing, Stamp, diagnose, 
 from rayad.actors.lead.layouts import RescaleReport
 from rayad.actors.lead.saved_inputs import SavedEpochs
 from rayad.actors.plane.plane import Address
-from rayad.actors.plane.protocol import PROGRESS
+from rayad.actors.plane.protocol import PROGRESS, replica_name
+from rayad.actors.replica.recent import News
 from rayad.actors.replica.report import ReplicaReport
 from rayad.actors.status.job_status import JobStatus
 from rayad.actors.status.journal import JobEvent
 from rayad.actors.status.snapshots_late import SnapshotsLate, late_of
 from rayad.actors.status.taking import Seen, StatusTaker
+from rayad.actors.status.updates import ReadSoFar
+from rayad.dataflow.plan import sinks_of
 from rayad.dataflow.resources import told_resources
 from rayad.progress import ConfigError, RayadError, SnapshotError, Timestamp
 from rayad.snapshots.attempts import SnapshotStatistics
@@ -194,6 +198,22 @@ class Control:
         busy = [Silent(job.who(name), told.node, told.activity.for_s, told.activity) for name, told in answers.items() if told.activity]
         findings = diagnose(self._facts(starting, own, stamps, mute, silent)) if with_blockers else ()
         return Look(job.state, tuple(self._told.values()), views, active, blockers, (*own, *busy, *silent), starting, findings)
+
+    def updates(self, sink: str, seen: ReadSoFar) -> dict[str, News | None]:
+        """By replica that writes to a sink, by its key: the last records that are not ``seen``; None of one that does not answer."""
+        job = self._job
+        crew, plan = dict(job.crew.actors), job.plan
+        writing = [stage for stage in plan.stages if any(one.key == sink and one.id in sinks_of(stage.steps) for one in plan.sinks)]
+        names = [name for stage in writing for replica in range(stage.parallelism) if (name := replica_name(stage.id, replica)) in crew]
+        asked = {crew[name].updates.remote(sink, seen.get(name)): name for name in names}
+        if not asked:
+            return {}
+        ready, _ = ray.wait(list(asked), num_returns=len(asked), timeout=LOOK_PATIENCE_S)
+        found: dict[str, News | None] = dict.fromkeys(names)
+        for ref in ready:
+            with suppress(RayError, RayadError):  # it dies or restarts: its long call tells of that
+                found[asked[ref]] = ray.get(ref, timeout=LOOK_PATIENCE_S)
+        return found
 
     def _facts(
         self,

@@ -9,6 +9,7 @@ from typing import Any
 from rayad.actors.job import JobState, JobStatistics, Silent
 from rayad.actors.lead.diagnosis import Finding
 from rayad.actors.lead.failure import Failure
+from rayad.actors.replica.recent import Recent
 from rayad.actors.replica.report import ReplicaReport
 from rayad.actors.status.journal import JobEvent
 from rayad.dataflow.config import RunConfig
@@ -25,6 +26,8 @@ class JobOutcome:
     statistics: JobStatistics
     failure: Failure | None = None
     journal: tuple[JobEvent, ...] = ()
+    recent: Mapping[str, Mapping[str, tuple[int, Recent]]] = dataclasses.field(default_factory=dict)
+    """By sink that tells its updates, and replica: its incarnation, and its last records; for who reads them after the end."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from rayad.actors.lead.job_leader import JobLeader, drive
 from rayad.actors.lead.recovery_leader import Failed, Listens, RolledBack
 from rayad.actors.plane.plane import Address
 from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, stage_of
+from rayad.actors.replica.recent import Recent
 from rayad.actors.replica.report import ReplicaReport
 from rayad.actors.replica.source_parts import parts_of
 from rayad.actors.replica.user_errors import restarts_of
@@ -435,11 +436,19 @@ class Supervisor:
 
     def _outcome_of(self, state: JobState, failure: Failure | None, why: str) -> JobOutcome:
         if state is JobState.COMPLETE:
-            return JobOutcome(state, self._stored.receipts, self._statistics())
+            return JobOutcome(state, self._stored.receipts, self._statistics(), recent=self._recent())
         if failure is not None and why:
             told = f"{failure.message} ({why})"
             failure = dataclasses.replace(failure, message=told, details=f"{told}\n{failure.details}")
         return JobOutcome(state, {}, JobStatistics(), failure)
+
+    def _recent(self) -> dict[str, dict[str, tuple[int, Recent]]]:
+        """By sink that tells its updates, and replica: its incarnation, and the last records that it wrote."""
+        out: dict[str, dict[str, tuple[int, Recent]]] = {}
+        for name, report in self._ended.reports.items():
+            for sink, recent in report.recent.items():
+                out.setdefault(sink, {})[name] = (self._incarnation_of(name), recent)
+        return out
 
     def _statistics(self) -> JobStatistics:
         job = self._job

@@ -14,6 +14,7 @@ import time as clock
 from abc import abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, NoReturn
 
 from rayad.actors.cluster import ray_calls
@@ -41,6 +42,8 @@ from rayad.actors.lead.diagnosis import sentences
 from rayad.actors.lead.failure import Failure
 from rayad.actors.lead.layouts import RescaleReport, replicas_wanted
 from rayad.actors.lead.taking_over import taking_over_s
+from rayad.actors.replica.recent import News
+from rayad.actors.status.updates import ReadSoFar, Updates
 from rayad.autoscale import ScalingProgress
 from rayad.dataflow import hooks
 from rayad.dataflow.config import RunConfig, check_timeout, configured
@@ -308,6 +311,24 @@ class RayJobHandle(Job):
         told = JobProgress(look.state, tuple(stages), look.active, taken, interval_s, failures, self.look_at_scaling(), look.silent, late)
         self._seen = dataclasses.replace(told, silent=())
         return told
+
+    def _updates(self, name: str) -> Updates:
+        return Updates(partial(self._news, name), self._is_over, self._pause, self.wait)
+
+    def _news(self, sink: str, seen: ReadSoFar) -> Mapping[str, News | None]:
+        """What was written to a sink and is not seen."""
+        if self._outcome is None:
+            try:
+                told: dict[str, News | None] = self._ask("updates", sink, seen, timeout_s=ANSWER_S, default={})
+            except NoAnswer:
+                return {}  # if this lasts, the missing heartbeats end it
+            return told
+        return {name: recent.unseen(seen.get(name), life) for name, (life, recent) in self._outcome.recent.get(sink, {}).items()}
+
+    def _pause(self) -> bool:
+        """Between two looks of a reader of updates."""
+        clock.sleep(LOOK_AGAIN_S)
+        return True
 
     def status(self) -> JobStatus:
         if self._outcome is not None:

@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 _GROUPS = {
     PULSE: ("ping", "cancel"),
     "meets": ("about", "introduce"),
-    "looks": ("saved_inputs", "saved_epochs", "replicas", "look", "look_at_snapshots", "hasten_snapshot", "not_stopped"),
+    "looks": ("saved_inputs", "saved_epochs", "replicas", "look", "look_at_snapshots", "hasten_snapshot", "not_stopped", "updates"),
     "shows": ("status", "journal", "note_decision"),
     "waits": ("where", "frontier", "wait_epoch", "wait_saved"),
     "changes": ("stop", "savepoint", "rescale", "configure"),

@@ -39,6 +39,7 @@ from rayad.actors.plane.protocol import (
 )
 from rayad.actors.process.activity import Activity, activity_of
 from rayad.actors.process.mailbox import NoAnswer
+from rayad.actors.replica.recent import News, Recent
 from rayad.actors.replica.report import Abandoned, ReplicaReport
 from rayad.actors.replica.source_parts import Resumable
 from rayad.autoscale.statistics import BUSY
@@ -457,6 +458,17 @@ class ReplicaHost:
             return self.mailbox.ask(partial(note_counts, self.place, self.snapshots), timeout_s=LOOK_S)  # type: ignore[no-any-return]
         except NoAnswer:
             return counts_from_outside(self.place, self.activity())
+
+    def updates(self, sink: str, seen: tuple[int, int] | None) -> News | None:
+        """From any thread: the last records written to a sink, by its key, that are not ``seen``, (incarnation, records); None: it writes
+        none there."""
+        recent, life = self.recent().get(sink), self.plane.incarnation
+        return recent.unseen(seen, life) if recent is not None else None
+
+    def recent(self) -> dict[str, Recent]:
+        """By sink that tells its updates, by its key: the last records written."""
+        sinks = self.place.plan.sink_by_id
+        return {sinks[sink].key: recent for sink, recent in self.core.outputs.recent.items()}
 
     def activity(self) -> Activity | None:
         """From any thread: what the loop is busy with; None when it waits for something to do."""

@@ -32,14 +32,16 @@ from rayad.actors.local.network import Marker, Network, Where
 from rayad.actors.local.recovery import OF_CHANNELS, OF_THE_COORDINATOR, Build, LocalRecovery, names_of_stages
 from rayad.actors.local.rescaling import EVENTS as EVENTS_OF_CHANGES
 from rayad.actors.local.rescaling import Fence, LocalRescale
-from rayad.actors.local.results import only_a_snapshot_goes_on, progress_of, publish_sinks, result_of, status_of
+from rayad.actors.local.results import news_of, only_a_snapshot_goes_on, progress_of, publish_sinks, result_of, status_of
 from rayad.actors.local.snapshots import LocalSnapshots
 from rayad.actors.plane.protocol import replica_name
 from rayad.actors.process import unwaited
 from rayad.actors.replica.core import ReplicaCore
+from rayad.actors.replica.recent import News
 from rayad.actors.replica.user_errors import restarts_of, sign_of
 from rayad.actors.status.journal import Journal
 from rayad.actors.status.taking import StatusTaker
+from rayad.actors.status.updates import ReadSoFar, Updates
 from rayad.actors.store.job_store import JobStore, NothingWhole
 from rayad.dataflow.config import RunConfig, ScalingConfig, check_timeout, configured, not_changed_locally
 from rayad.dataflow.plan import Plan
@@ -589,6 +591,16 @@ class LocalJob(Job):
         if name not in self._inputs:
             self._inputs[name] = LocalInput(name, self, (stage, 0))
         return self._inputs[name]
+
+    def _updates(self, name: str) -> Updates:
+        def ask(seen: ReadSoFar) -> dict[str, News]:
+            return news_of(self.network, name, seen)
+
+        return Updates(ask, lambda: self._leader.is_over, self._step_for_updates, self.wait)
+
+    def _step_for_updates(self) -> bool:
+        """One step; False where nothing will move before something is sent."""
+        return self._leader.is_over or self.step_or_pause() or self._leader.is_over
 
     def probe(self, name: str) -> Probe:
         return LocalProbe(name, self, self._known(name, "probe", self.plan.probes))

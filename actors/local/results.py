@@ -8,10 +8,13 @@ from rayad.actors.job import JobProgress, JobState, JobStatistics, JobStatus, Re
 from rayad.actors.local.network import Network
 from rayad.actors.local.snapshots import LocalSnapshots
 from rayad.actors.local.statistics import readings_of
+from rayad.actors.plane.protocol import replica_name
+from rayad.actors.replica.recent import News
 from rayad.actors.replica.report import ReplicaReport
 from rayad.actors.replica.user_errors import raise_located
 from rayad.actors.status.snapshots_late import SnapshotsLate
 from rayad.actors.status.taking import Seen, StatusTaker
+from rayad.actors.status.updates import ReadSoFar
 from rayad.dataflow.plan import Plan
 
 
@@ -113,3 +116,16 @@ def result_of(network: Network, kept: LocalSnapshots | None, receipts: dict[int,
     scopes = {str(scope): count for scope, count in network.tracker.scope_updates().items()}
     taken, failures = (tuple(kept.taken), kept.failures) if kept is not None else ((), 0)
     return Result(results_of(network.plan, receipts), JobStatistics(0.0, run_s, 0, stages, scopes, taken, failures))
+
+
+def news_of(network: Network, key: str, seen: ReadSoFar) -> dict[str, News]:
+    """By replica: what was written to a sink and is not seen. A replica that was built anew is another object."""
+    out = {}
+    sinks = [sink.id for sink in network.plan.sinks if sink.key == key]
+    for (stage, replica), core in network.cores.items():
+        for sink in sinks:
+            recent = core.outputs.recent.get(sink)
+            if recent is not None:
+                name, life = replica_name(stage, replica), id(recent)
+                out[name] = recent.unseen(seen.get(name), life)
+    return out

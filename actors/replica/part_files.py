@@ -16,6 +16,8 @@ from rayad.actors.replica import older_names
 from rayad.actors.replica.parked import Disk
 from rayad.actors.replica.rest import FORMAT, PartRest, ResumedPart
 from rayad.actors.replica.source_parts import Reopened, Resumable, SourceShare, shared_out
+from rayad.dataflow.collected import TimedBatches
+from rayad.dataflow.last_values import LastValues
 from rayad.dataflow.logical_graph import NodeKind
 from rayad.dataflow.plan import Stage
 from rayad.dataflow.vertex import Vertex
@@ -98,8 +100,9 @@ def dumped_staged(key: str, value: Any) -> list[bytes | memoryview]:
 
 
 def _unpicklable(value: Any) -> Any:
-    """The first part of lists and tuples that cannot be pickled."""
-    while isinstance(value, list | tuple):
+    """The first part of lists, tuples and what collect() keeps that cannot be pickled."""
+    while isinstance(value, list | tuple | TimedBatches | LastValues):
+        value = list(value.of_key.values()) if isinstance(value, LastValues) else value
         for part in value:
             try:
                 cloudpickle.dumps(part, protocol=5)
@@ -275,12 +278,19 @@ class StagedValues(Sequence[Any]):
         return list(value) if part.count > 1 else [value]
 
 
-def merge_staged(store: SnapshotStore, slot: int, staged: Sequence[StagedPart], attempt: Attempt) -> StagedPart:
-    """Write what these files hold into one. Raises SnapshotError."""
+def merge_staged(
+    store: SnapshotStore,
+    slot: int,
+    staged: Sequence[StagedPart],
+    attempt: Attempt,
+    condense: Callable[[Sequence[Any]], Sequence[Any]] = lambda values: values,
+) -> StagedPart:
+    """Write what these files hold into one, as ``condense`` of their sink gives it. Raises SnapshotError."""
     first = staged[0]
-    data = dumped(list(StagedValues(store, staged)))
+    values = list(condense(StagedValues(store, staged)))
+    data = dumped(values if len(values) > 1 else values[0])
     file = store.write_part(slot, first.vertex, first.replica, data, attempt=attempt)
-    return StagedPart(first.sink, first.vertex, first.replica, file, sum(one.count for one in staged))
+    return StagedPart(first.sink, first.vertex, first.replica, file, len(values))
 
 
 def _load(store: SnapshotStore, file: PartFile) -> Any:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rayad.actors.process.activity import Activity
+from rayad.actors.replica.recent import Recent
 from rayad.autoscale.statistics import ReplicaReading
 from rayad.dataflow.operators.bad_records import SetAside
 from rayad.progress import Timestamp
@@ -72,6 +74,8 @@ class ReplicaReport:
     set_aside: tuple[SetAside, ...] = ()
     """By operators with ``on_error="skip"``, since the replica started."""
     waits: Waits = field(default_factory=Waits)
+    recent: Mapping[str, Recent] = field(default_factory=dict)
+    """By sink that tells its updates: the last records written. In the last report of a replica alone."""
 
 
 @dataclass(frozen=True, slots=True)

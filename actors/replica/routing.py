@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, NoReturn
 import pyarrow as pa
 
 from rayad.actors.plane.on_demand import ANY, cut, rows_of
+from rayad.actors.replica.recent import Recent
 from rayad.actors.replica.user_errors import is_located, raise_located
 from rayad.autoscale.statistics import ReplicaCounters
 from rayad.dataflow.compiling.sharing import RecordWatch, Shared
@@ -90,6 +91,8 @@ class Outputs:
         self.counters = ReplicaCounters(stage.name, replica, inputs=inputs, outputs=outputs, now_s=0.0)
         self.copied = frozenset(edge.id for edge in plan.edges_from(stage.id) if edge.partition is PartitionKind.BROADCAST)
         self.writers: dict[int, SinkWriter] = {}
+        self.recent: dict[int, Recent] = {}
+        """By sink that tells its updates: the last records written."""
         self.set_aside: Callable[[int, Any], None] | None = None
         """Takes (sink, staged value) of a writer that keeps STAGE_BYTES; None: writers keep everything until a snapshot or the end."""
         self.piece_rows: Callable[[int, Any], int] | None = None
@@ -332,11 +335,15 @@ class Outputs:
                 self.writers[sink_id] = sink.sink.open(number, count)
             except Exception as error:
                 raise_located(self._sink_place(sink_id, "open"), error)
-        writer, counters = self.writers[sink_id], self.counters
+            if sink.sink.tells_updates:
+                self.recent[sink_id] = Recent()
+        writer, counters, recent = self.writers[sink_id], self.counters, self.recent.get(sink_id)
 
         def run(time: Timestamp, batch: Any) -> None:
             try:
                 writer.write(time, batch)
+                if recent is not None:
+                    recent.put(time, batch)
                 if self.set_aside is not None and writer.kept_bytes() >= STAGE_BYTES:
                     self.set_aside(sink_id, writer.stage())
             except Exception as error:

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from rayad.actors.status.terminal import as_written, console
+from rayad.dataflow.collected import Collected
 from rayad.dataflow.windows import Window
 from rayad.progress import Timestamp, show
 
@@ -70,12 +71,13 @@ def laid_out(value: Any, rows: int) -> LaidOut:
     if isinstance(value, pa.Table):
         columns = [column.slice(0, rows).to_pylist() for column in value.columns]
         return LaidOut(tuple(value.schema.names), tuple(_texts(row) for row in zip(*columns, strict=True)), value.num_rows)
-    if not (isinstance(value, list) and all(_is_timed(entry) for entry in value[:rows])):
+    first = value.first(rows) if isinstance(value, Collected) else value[:rows] if isinstance(value, list) else None
+    if first is None or not all(map(_is_timed, first)):
         return LaidOut(("result",), ((_text(value),),), None)
-    records = [record for _, record in value[:rows]]
+    records = [record for _, record in first]
     names, cells = _fields(records)
-    in_loops = any(time.counters for time, _ in value[:rows])
-    times = [str(time) if in_loops else str(time.epoch) for time, _ in value[:rows]]
+    in_loops = any(time.counters for time, _ in first)
+    times = [str(time) if in_loops else str(time.epoch) for time, _ in first]
     table = tuple((time, *_texts(row)) for time, row in zip(times, cells, strict=True))
     return LaidOut(("time" if in_loops else "epoch", *names), table, len(value))
 

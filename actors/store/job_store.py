@@ -9,6 +9,7 @@ import logging
 import os
 import secrets
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any
 
 from rayad.actors.replica.graph_shape import graph_shape
@@ -215,9 +216,12 @@ class JobStore:
         """Merge what sinks that publish at the end have staged, so that it stays in few files however many snapshots there are."""
         pending = snapshots.pending
         assert pending is not None
+        sinks = {sink.key: sink for sink in self.plan.sinks}
         for at, files in enumerate(snapshots.to_merge()):
             try:
-                snapshots.merged(files, merge_staged(self.store, pending.slot, files, attempt_name(incarnation, pending, f"merged{at}")))
+                attempt = attempt_name(incarnation, pending, f"merged{at}")
+                condense = partial(self._calls.call, sinks[files[0].sink], "condense")
+                snapshots.merged(files, merge_staged(self.store, pending.slot, files, attempt, condense))
             except SnapshotError as error:
                 _log.warning("job %r: what is staged for sink %r stays in %d files: %s", self.job, files[0].sink, len(files), error)
 

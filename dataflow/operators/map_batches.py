@@ -11,17 +11,16 @@ from __future__ import annotations
 import importlib.util
 import inspect
 from collections.abc import Callable, Iterator, Mapping, MappingView, Sequence, Set
-from contextlib import suppress
 from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from rayad.dataflow.operators.stateless import Element
+from rayad.dataflow.records import frames
 from rayad.dataflow.records.batches import one_or_more, require_distinct, to_record_batch, to_rows
 from rayad.dataflow.records.calling import checked_function, require_arguments, require_plain, require_result
 from rayad.dataflow.records.exact import array_of, needs_look, require_python
@@ -111,7 +110,8 @@ def in_form(batch: Any, batch_format: str) -> Any:
     require_distinct(columns.schema, "a batch")
     if batch_format == NUMPY:
         return {name: _numpy(column, name) for name, column in zip(columns.schema.names, columns.columns, strict=True)}
-    return _pandas(columns) if batch_format == PANDAS else _polars(columns)
+    table, what = pa.Table.from_batches([columns]), f"map_batches(batch_format={batch_format!r})"
+    return frames.to_pandas(table, what) if batch_format == PANDAS else frames.to_polars(table, what)
 
 
 def _numpy(column: pa.Array, name: str) -> np.ndarray[Any, Any]:
@@ -133,49 +133,6 @@ def _numpy(column: pa.Array, name: str) -> np.ndarray[Any, Any]:
     return np.fromiter(column.to_pylist(), dtype=object, count=len(column))
 
 
-def _pandas(batch: pa.RecordBatch) -> Any:
-    import pandas
-
-    whole: dict[pa.DataType, Any] = {getattr(pa, f"int{bits}")(): getattr(pandas, f"Int{bits}Dtype")() for bits in (8, 16, 32, 64)}
-    whole |= {getattr(pa, f"uint{bits}")(): getattr(pandas, f"UInt{bits}Dtype")() for bits in (8, 16, 32, 64)}
-    whole[pa.bool_()] = pandas.BooleanDtype()
-
-    def series(column: pa.Array) -> Any:
-        """With pandas' own types where these have the same values, else with Arrow's."""
-        kind = column.type
-        if kind in whole:
-            return column.to_pandas(types_mapper=whole.get) if column.null_count else column.to_pandas()
-        if pat.is_floating(kind) and not pc.any(pc.is_nan(column)).as_py():  # in pandas' own floats NaN is null
-            return column.to_pandas()
-        if pat.is_string(kind) or pat.is_binary(kind) or pat.is_timestamp(kind) or pat.is_duration(kind):
-            return column.to_pandas()
-        if pat.is_date32(kind) or pat.is_decimal(kind) or pat.is_null(kind):
-            return column.to_pandas()
-        return pandas.Series(pandas.arrays.ArrowExtensionArray(pa.chunked_array([column])))
-
-    names, rows = batch.schema.names, pandas.RangeIndex(batch.num_rows)
-    try:
-        return pandas.DataFrame({name: series(column) for name, column in zip(names, batch.columns, strict=True)}, index=rows)
-    except (pa.ArrowException, NotImplementedError, TypeError, ValueError, OverflowError) as error:
-        raise _not_in(PANDAS, batch, error) from error
-
-
-def _polars(batch: pa.RecordBatch) -> Any:
-    import polars
-
-    plain = pa.Table.from_batches([batch.replace_schema_metadata(None)])
-    try:
-        schema = pa.schema([one.with_type(_mapped(one.type, _for_polars)) for one in plain.schema])
-        return polars.from_arrow(plain.cast(schema))
-    except (Exception, polars.exceptions.PanicException) as error:
-        raise _not_in(POLARS, batch, error) from error
-
-
-def _not_in(batch_format: str, batch: pa.RecordBatch, error: Exception) -> DataflowError:
-    told = show({one.name: str(one.type) for one in batch.schema}, 160)
-    return DataflowError(f"map_batches(batch_format={batch_format!r}): it cannot hold the columns {told}: {error}; cast them before")
-
-
 # -- from the function ---------------------------------------------------------------------------------
 
 
@@ -189,9 +146,9 @@ def as_batch(out: Any) -> Any:
         parts = one_or_more(out)
         return pa.Table.from_batches(parts) if len(parts) > 1 else parts[0] if parts else []
     if hasattr(out, "iloc") and hasattr(out, "columns"):
-        return _of_pandas(out)
+        return as_batch(frames.from_pandas(out, f"{_WHAT} returned"))
     if hasattr(out, "to_arrow") and hasattr(out, "get_columns"):
-        return _of_polars(out)
+        return as_batch(frames.from_polars(out, f"{_WHAT} returned"))
     if isinstance(out, Mapping) and out and all(isinstance(value, np.ndarray) for value in out.values()):
         return _of_numpy(out)
     require_result(out, "map_batches")
@@ -207,65 +164,6 @@ def as_batch(out: Any) -> Any:
         raise DataflowError(f"{_WHAT} returned None; it must return {_MAY_BE}")
     hint = "for columns give pyarrow.table(x)" if isinstance(out, Mapping) else "for records give list(x)"
     raise DataflowError(f"{_WHAT} returned a {type(out).__name__}, {show(out, 60)}; it must return {_MAY_BE}: {hint}")
-
-
-def _of_pandas(frame: Any) -> Any:
-    """A pandas DataFrame as a batch: named levels of its index become columns, one without a name is left out, as nothing can name it.
-    NaN in pandas' own floats is null, as pandas means it."""
-    named = [name for name in frame.index.names if name is not None]
-    names = [*named, *frame.columns]
-    if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
-        raise DataflowError(f"{_WHAT} returned a DataFrame with columns {show(names, 120)}: they must be strings that differ, rename them")
-    if named:
-        frame = frame.reset_index(level=named)
-    try:
-        return as_batch(pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None))
-    except pa.ArrowException as error:
-        raise DataflowError(f"{_WHAT} returned a DataFrame that Arrow cannot hold as columns: {'; '.join(map(str, error.args))}") from error
-
-
-def _of_polars(frame: Any) -> Any:
-    """A Polars DataFrame as a batch, with Arrow's ordinary types in place of the large ones and views that Polars has."""
-    table = frame.to_arrow()
-    schema = pa.schema([pa.field(one.name, _mapped(one.type, _ordinary)) for one in table.schema])
-    with suppress(pa.ArrowInvalid):  # 2 GiB of text in one column stay large
-        table = table.cast(schema)
-    return as_batch(table)
-
-
-def _mapped(kind: pa.DataType, other: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """A type with ``other`` in place of each type in it, and of itself."""
-    if pat.is_list(kind):
-        kind = pa.list_(_mapped(kind.value_type, other))
-    elif pat.is_large_list(kind):
-        kind = pa.large_list(_mapped(kind.value_type, other))
-    elif pat.is_fixed_size_list(kind):
-        kind = pa.list_(_mapped(kind.value_type, other), kind.list_size)
-    elif pat.is_struct(kind):
-        kind = pa.struct([pa.field(one.name, _mapped(one.type, other)) for one in kind])
-    elif pat.is_dictionary(kind):
-        kind = pa.dictionary(kind.index_type, _mapped(kind.value_type, other), kind.ordered)
-    return other(kind)
-
-
-def _for_polars(kind: pa.DataType) -> pa.DataType:
-    """Polars makes times of date64; its first version reads small decimals wrong, and with pyarrow 21 it crashes on views. What it
-    would give as something else without a word is refused."""
-    if isinstance(kind, pa.BaseExtensionType) or pat.is_map(kind):
-        raise TypeError(f"{kind} would come as {kind.storage_type if isinstance(kind, pa.BaseExtensionType) else 'a list of structs'}")
-    if pat.is_date64(kind):
-        return pa.date32()
-    if pat.is_decimal32(kind) or pat.is_decimal64(kind):
-        return pa.decimal128(kind.precision, kind.scale)
-    return pa.large_string() if pat.is_string_view(kind) else pa.large_binary() if pat.is_binary_view(kind) else kind
-
-
-def _ordinary(kind: pa.DataType) -> pa.DataType:
-    if pat.is_large_string(kind) or pat.is_string_view(kind):
-        return pa.string()
-    if pat.is_large_binary(kind) or pat.is_binary_view(kind):
-        return pa.binary()
-    return pa.list_(kind.value_type) if pat.is_large_list(kind) else kind
 
 
 def _of_numpy(arrays: Mapping[Any, np.ndarray[Any, Any]]) -> pa.RecordBatch:

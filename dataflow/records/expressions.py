@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from rayad.dataflow.records.batches import one_batch
 from rayad.dataflow.records.calling import did_you_mean
 from rayad.dataflow.records.exact import Inexact, array_of, require_python
-from rayad.progress import DataflowError, show
+from rayad.progress import DataflowError, arguments, show
 
 _PLAIN = frozenset((bool, float, str, bytes, dt.date, dt.time, dt.timedelta))
 """Classes whose values are all of one type of column."""
@@ -42,6 +42,28 @@ _DIGITS_OF_INTS = (
 )
 _KEYS = "call|end|field_ref|literal|nested_field_ref|options"
 _SERIALIZED = re.compile(rf"^({_KEYS}): '(.*?)'$(?=\n(?:{_KEYS}): '|\Z)", re.MULTILINE | re.DOTALL)
+
+
+def col(name: str, *fields: str) -> pc.Expression:
+    """A column, for expressions over the columns of a record: ``stream.filter(rd.col("n") > 1)``.
+
+    It is ``pyarrow.compute.field``, so operators (``+ - * / == != < <= > >= & | ~``) and methods (``cast``, ``is_null``, ``is_valid``,
+    ``isin``) give expressions, and so do the functions of ``pyarrow.compute`` of one record. ``filter``, ``select``, ``with_columns``
+    and so on take them, for records in columns and for dicts.
+
+    Args:
+        name: of the column.
+        fields: names of fields in it, where it is a struct, from the outside to the inside: ``rd.col("address", "city")``.
+
+    Raises:
+        DataflowError: a name is no text.
+
+    >>> col("n") > 1, col("address", "city")
+    (<pyarrow.compute.Expression (n > 1)>, <pyarrow.compute.Expression FieldRef.Nested(FieldRef.Name(address) FieldRef.Name(city))>)
+    """
+    for one in (name, *fields):
+        arguments.text(one, "rd.col: the name of a column")
+    return pc.field(name, *fields)
 
 
 def checked_expression(value: Any, what: str) -> pc.Expression:
@@ -243,4 +265,4 @@ def _type_alone(value: Any) -> Any:
         return cls
 
 
-__all__ = ["Expressions", "checked_expression"]
+__all__ = ["Expressions", "checked_expression", "col"]

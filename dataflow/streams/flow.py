@@ -20,16 +20,21 @@ from rayad.dataflow.records.calling import checked_function, require_methods
 from rayad.dataflow.records.type_variables import U
 from rayad.dataflow.records.users_line import users_level
 from rayad.dataflow.records.wrong_calls import explains_calls
+from rayad.dataflow.records.wrong_names import Advising
 from rayad.dataflow.resources import Asked, OfVertex, resources_asked
 from rayad.dataflow.source import Source
 from rayad.dataflow.streams import schemas, updates
 from rayad.dataflow.streams.keyed_stream import KeyedStream, input_edge
+from rayad.dataflow.streams.misplaced import OF_FLOW
 from rayad.dataflow.streams.steps import tried
 from rayad.dataflow.streams.stream import Stream
 from rayad.dataflow.vertex import Vertex, check_reentrancy
 from rayad.progress import ConfigError, DataflowError, RayadError, arguments, show
 
 if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
     from rayad.actors.driver.job_handle import RayJobHandle
     from rayad.actors.job import Job, Result
     from rayad.actors.local.local_job import LocalJob
@@ -41,7 +46,7 @@ if TYPE_CHECKING:
 
 @explains_calls
 @opt.tells_options
-class Dataflow:
+class Dataflow(Advising):
     """A graph of sources, vertices and loops, and how to run it.
 
     >>> flow = Dataflow("wordcount")
@@ -49,6 +54,8 @@ class Dataflow:
     >>> words.key_by(lambda w: w).count(name="counts").collect("counts").name
     'counts'
     """
+
+    _not_here = OF_FLOW
 
     def __init__(self, name: str = "dataflow") -> None:
         self.name = check_name(name, "the dataflow's name")
@@ -87,7 +94,7 @@ class Dataflow:
     @overload
     def from_items(self, items: Iterable[U], *, name: str | None = None, parts: int = 1, batch_rows: int = 4096) -> Stream[U]: ...
     def from_items(self, items: Iterable[Any], *, name: str | None = None, parts: int = 1, batch_rows: int = 4096) -> Stream:
-        """Records in memory, all in epoch 0."""
+        """Records in memory, all in epoch 0: any iterable of them, or a table of Arrow or a data frame, whose rows are the records."""
         source = ItemsSource([as_items(items, "items")], batch_rows, parts)
         source.one_epoch = True
         return self.source(source, name=name, base="items")
@@ -118,8 +125,33 @@ class Dataflow:
         return Stream(self, node.id)
 
     def from_arrow(self, table: Any, *, epoch: str | None = None, name: str | None = None, **options: Unpack[opt.FromArrow]) -> Stream:
-        """An Arrow table or batches, columnar; ``epoch`` names an integer column that says the epoch of each row."""
+        """An Arrow table or batches, or anything that has columns of Arrow (``__arrow_c_stream__``): DataFrames of pandas and Polars,
+        relations of DuckDB, readers. Columnar; read once and whole, when the program is written.
+
+        ``epoch`` names an integer column that says the epoch of each row. ``options``: see :class:`rayad.integrations.ArrowSource`.
+        """
         return self.source(hooks.call("from_arrow", table, epoch=epoch, **options), name=name, base="arrow")
+
+    def from_pandas(
+        self, frame: pd.DataFrame, *, epoch: str | None = None, name: str | None = None, **options: Unpack[opt.FromPandas]
+    ) -> Stream:
+        """A pandas DataFrame, columnar.
+
+        Named levels of its index become columns; an index without a name is left out where it numbers the rows, else refused. NaN in
+        pandas' own floats is null. ``epoch`` names an integer column that says the epoch of each row. ``options``: see
+        :class:`rayad.integrations.PandasSource`. Raises DataflowError naming a column that Arrow cannot hold exactly.
+        """
+        return self.source(hooks.call("from_pandas", frame, epoch=epoch, **options), name=name, base="pandas")
+
+    def from_polars(
+        self, frame: pl.DataFrame | pl.LazyFrame, *, epoch: str | None = None, name: str | None = None, **options: Unpack[opt.FromPolars]
+    ) -> Stream:
+        """A Polars DataFrame, or a LazyFrame, which is collected when the program is written; columnar.
+
+        ``epoch`` names an integer column that says the epoch of each row. ``options``: see :class:`rayad.integrations.PolarsSource`. Raises
+        DataflowError naming a column that Arrow does not hold.
+        """
+        return self.source(hooks.call("from_polars", frame, epoch=epoch, **options), name=name, base="polars")
 
     def from_spark(self, frame: Any, *, epoch: str | None = None, name: str | None = None, **options: Unpack[opt.FromSpark]) -> Stream:
         """A Spark DataFrame, through RayDP, columnar and by reference.

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from rayad.dataflow import hooks
 from rayad.dataflow import options as opt
 from rayad.dataflow.items import CollectSink
+from rayad.dataflow.last_values import CollectLatest, require_keys
 from rayad.dataflow.logical_graph import FORWARD, LogicalEdge, NodeKind, Partition, PartitionKind, check_name
 from rayad.dataflow.operators import stateless as el
 from rayad.dataflow.operators.as_columns import AsColumns
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 
 _FILTER = "it takes a function, or an expression over columns such as pyarrow.compute.field('n') > 1"
 _KEY = "it takes a function, or the name or names of columns"
-SINK_METHODS = ("check", "open", "publish", "commit", "identity", "adopt", "roll_back", "abort", "result")
+SINK_METHODS = ("check", "open", "publish", "commit", "identity", "adopt", "roll_back", "abort", "result", "condense")
 
 
 def constant(record: Any) -> int:
@@ -671,13 +672,30 @@ class Stream(Advising, Generic[T]):
         )
         return self
 
-    def collect(self, name: str | None = None, *, columnar: bool = False) -> Stream[T]:
-        """Keep everything: ``result[name]`` is a list of ``(Timestamp, record)``, or with ``columnar`` one Arrow table.
+    def collect(self, name: str | None = None, *, columnar: bool = False, latest: bool = False) -> Stream[T]:
+        """Keep the records: ``result[name]`` is a list of ``(Timestamp, record)``, with ``to_pandas()``, ``to_polars()`` and
+        ``to_arrow()`` for a table of the records.
 
-        Without a name it is ``result["collect"]``, of a second one ``result["collect-2"]``. A table holds rows as well as columns, in the
-        narrowest types that hold each value as it is; DataflowError where there are none. None where there were no records.
+        Without a name it is ``result["collect"]``, of a second one ``result["collect-2"]``.
+
+        Args:
+            name: of the result.
+            columnar: ``result[name]`` is one Arrow table: rows as well as columns, in the narrowest types that hold each value as it is;
+                DataflowError where there are none. None where there were no records.
+            latest: only the last record of each key is kept, in the order of times, in memory that grows with the keys and not with
+                their updates. For records ``(key, value)``, such as running totals; of windows, ``(key, window, value)``, the last of each
+                key and window. Within one time the record that came last counts; where records of a key come from several replicas in one
+                time, which of them is undefined. A key whose state has ended (:meth:`KeyedStream.time_to_live`) keeps its last value.
+
+        Raises:
+            DataflowError: with ``latest`` where the columns of the stream are known and have no key; while the job runs where a record is
+                no pair.
         """
-        return self._sink(CollectSink(columnar=arguments.flag(columnar, "collect: columnar")), name, "collect")
+        columnar, schema = arguments.flag(columnar, "collect: columnar"), schemas.known(self)
+        if not arguments.flag(latest, "collect: latest"):
+            return self._sink(CollectSink(columnar=columnar, schema=schema), name, "collect")
+        require_keys(schema, users_line())
+        return self._sink(CollectLatest(columnar=columnar, schema=schema), name, "collect")
 
     def probe(self, name: str | None = None) -> Stream[T]:
         """A place to look at progress: ``job.probe(name)`` tells which times can still appear here. Gives this stream again."""

@@ -131,6 +131,11 @@ class KafkaSource(Source):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_asking": None}
 
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of its batches: :data:`SCHEMA`, and with ``headers`` a column of these."""
+        return SCHEMA.append(HEADERS) if self.headers else SCHEMA
+
     def list_parts(self) -> Sequence[Lane]:
         asking = Asking(self)
         numbers = asking.partitions_now()  # refused here rather than in each replica
@@ -191,7 +196,7 @@ class LanePart(SourcePart):
     def __init__(self, source: KafkaSource, lane: Lane, resume: Any | None) -> None:
         self._source, self._lane = source, lane
         self._library = client_library(source.where)
-        self._schema = SCHEMA.append(HEADERS) if source.headers else SCHEMA
+        self._schema = source.schema
         self._ends = None if lane.ends is None else dict(lane.ends)
         self._asking = source.asking()
         self._asking.lanes += 1

@@ -68,6 +68,7 @@ if TYPE_CHECKING:
         Window,
         WindowedStream,
         between,
+        col,
         columns,
         key_group,
         stable_hash,
@@ -117,6 +118,7 @@ __all__ = [
     "WindowedStream",
     "attach",
     "between",
+    "col",
     "columns",
     "committed_files",
     "graphs",
@@ -133,6 +135,13 @@ __all__ = [
     "windows",
     "write_state",
 ]
+
+
+def _no_such_name(name: str) -> AttributeError:
+    from rayad._wrong_names import no_such_name
+
+    return no_such_name(name, __all__)
+
 
 if not TYPE_CHECKING:  # a checker that saw __getattr__ would take any name for one of ours
     __getattr__, __dir__ = on_demand(
@@ -165,6 +174,7 @@ if not TYPE_CHECKING:  # a checker that saw __getattr__ would take any name for 
                 "Window",
                 "WindowedStream",
                 "between",
+                "col",
                 "columns",
                 "key_group",
                 "stable_hash",
@@ -177,6 +187,7 @@ if not TYPE_CHECKING:  # a checker that saw __getattr__ would take any name for 
             "rayad.actors.saved_state.writing": ("write_state",),
             "rayad.integrations": ("committed_files", "read_committed", "spark_session", "stop_spark"),
         },
+        _no_such_name,
         modules=("actors", "autoscale", "graphs", "integrations", "snapshots"),
     )
 
@@ -243,6 +254,8 @@ _hooks.register("from_spark", _from_spark)
 for _name, _attribute in {
     "map_async": "AsyncCalls",
     "from_arrow": "ArrowSource",
+    "from_pandas": "PandasSource",
+    "from_polars": "PolarsSource",
     "from_ray_dataset": "RayDatasetSource",
     "read_text": "TextSource",
     "read_csv": "CsvSource",

@@ -13,13 +13,17 @@ from typing import Any
 
 
 def on_demand(
-    package: str, where: Mapping[str, Iterable[str]], modules: Iterable[str] = ()
+    package: str,
+    where: Mapping[str, Iterable[str]],
+    missing: Callable[[str], AttributeError] | None = None,
+    modules: Iterable[str] = (),
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """``__getattr__`` and ``__dir__`` of a package (PEP 562); the latter lists its ``__all__``.
 
     Args:
         package: its ``__name__``.
         where: the names by the module that defines them.
+        missing: makes the error for a name that is not there; None: Python's own.
         modules: modules of the package that are names of it, too.
     """
     found = {name: module for module, names in where.items() for name in names}
@@ -28,6 +32,8 @@ def on_demand(
     def load(name: str) -> Any:
         if name in inside:
             return import_module(f"{package}.{name}")
+        if name not in found and missing is not None:
+            raise missing(name)
         if name not in found:
             raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=sys.modules[package])
         value = getattr(import_module(found[name]), name)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -202,15 +201,8 @@ REFUSED: dict[str, Case] = {
         lambda b: b.flow.from_items({"a": 1}),
         "items is the dict {'a': 1}: give a list of records; for its entries, list(x.items())",
     ),
-    "items as a frame": (lambda b: b.flow.from_items(pd.DataFrame({"a": [1]})), "items is a DataFrame: give pyarrow.Table.from_pandas(x)"),
-    "items as a frame of Polars": (lambda b: b.flow.from_items(pl.DataFrame({"a": [1]})), "items is a DataFrame: give x.to_arrow()"),
-    "an epoch as a frame of Polars": (
-        lambda b: b.flow.from_epochs([pl.DataFrame({"a": [1]})]),
-        "epoch 0 is a DataFrame: give x.to_arrow()",
-    ),
     "items as a series": (lambda b: b.flow.from_items(pd.Series([1])), "items is a Series: give x.tolist()"),
     "items as an array": (lambda b: b.flow.from_items(pa.array([1])), "items is a Int64Array: give x.to_pylist()"),
-    "items as a reader": (lambda b: b.flow.from_items(pa.table({"a": [1]}).to_reader()), "items is a RecordBatchReader: give x.read_all()"),
     "items as a number": (lambda b: b.flow.from_items(5), "items is 5: give a list of records"),
     "epochs as numbers": (lambda b: b.flow.from_epochs([1, 2]), "epoch 0 is 1: give a list of records"),
     "epochs as a number": (lambda b: b.flow.from_epochs(5), "from_epochs was given 5: give a list with one list of records for each epoch"),

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import datetime
 import itertools
-from typing import Any
 
-import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import rayad as rd
 from rayad.integrations import ArrowSource
 from rayad.progress import ConfigError, DataflowError
 from tests.integrations.driving import check_resume, drain, read, records
@@ -113,18 +109,3 @@ def test_resuming_beyond_the_end_says_the_input_changed() -> None:
     source = ArrowSource(pa.table({"x": [1]}))
     with pytest.raises(DataflowError, match="resume at row 5, but it now has 1 rows"):
         source.build_part(source.list_parts()[0], 5).next_batch()
-
-
-@pytest.mark.parametrize(
-    ("data", "told"),
-    [
-        (pd.DataFrame({"a": [1]}), "got a DataFrame: give pyarrow.Table.from_pandas(x)"),
-        (pl.DataFrame({"a": [1]}), "got a DataFrame: give x.to_arrow()"),
-        ([pl.DataFrame({"a": [1]})], "item 0 is a DataFrame: give x.to_arrow() of each"),
-    ],
-)
-def test_frames_are_refused_with_what_to_give(data: Any, told: str) -> None:
-    """They were gone through, and a name of a column was refused."""
-    with pytest.raises(ConfigError) as caught:
-        rd.Dataflow("frames").from_arrow(data)
-    assert str(caught.value) == f"from_arrow: {told}"

@@ -7,6 +7,8 @@ import re
 import sys
 from typing import Any, Unpack, get_args, get_origin
 
+import pandas as pd
+import polars as pl
 import pytest
 
 import rayad as rd
@@ -30,6 +32,8 @@ def reader_of(options: Any) -> Any:
 
 TAKEN_BY: dict[Any, list[Any]] = {
     rd.Dataflow.from_arrow: [integrations.ArrowSource],
+    rd.Dataflow.from_pandas: [integrations.PandasSource],
+    rd.Dataflow.from_polars: [integrations.PolarsSource],
     rd.Dataflow.from_spark: [integrations.SparkSource, integrations.SparkStream],
     rd.Dataflow.from_ray_dataset: [integrations.RayDatasetSource],
     rd.Dataflow.read_text: [integrations.TextSource],
@@ -58,9 +62,8 @@ def named(function: Any) -> set[str]:
 
 @pytest.mark.parametrize("method", TAKEN_BY, ids=lambda method: method.__name__)
 def test_each_keyword_of_the_class_is_one_of_the_method(method: Any) -> None:
-    annotation = inspect.signature(method, eval_str=True, globals=vars(sys.modules[inspect.unwrap(method).__module__])).parameters[
-        "options"
-    ]
+    names = {**vars(sys.modules[inspect.unwrap(method).__module__]), "pd": pd, "pl": pl}  # these two are imported for type checkers alone
+    annotation = inspect.signature(method, eval_str=True, globals=names).parameters["options"]
     assert get_origin(annotation.annotation) is Unpack
     (keywords,) = get_args(annotation.annotation)
     known = named(method) | set(keywords.__annotations__)

@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import traceback
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -103,7 +104,7 @@ def undisturbed(name: str, parallelism: int) -> dict[str, Counter[str]]:
     program.feed(job)
     result = job.wait()
     program.verify(result)
-    return {sink: canonical(result[sink]) for sink in result if isinstance(result[sink], list) and program.expected()}
+    return {sink: canonical(result[sink]) for sink in result if isinstance(result[sink], Sequence) and program.expected()}
 
 
 def run_drawn(given: tuple[int, bool]) -> Outcome:
