@@ -19,7 +19,7 @@ from rayad.autoscale import JobSample, ReplicaReading, sample_between
 from rayad.autoscale.samples import ReplicaSample
 from rayad.dataflow.logical_graph import NodeKind
 from rayad.dataflow.operators.bad_records import SetAside
-from rayad.dataflow.plan import Plan, Stage
+from rayad.dataflow.plan import ApplyStep, Plan, SinkStep, Stage
 from rayad.progress import ProtocolError, Timestamp
 from rayad.snapshots.attempts import SnapshotStatistics
 
@@ -77,13 +77,17 @@ class StatusTaker:
                 for r in range(stage.parallelism)
                 for at in [(stage.name, r)]
             )
-            vertices.append(self._vertex(stage, replicas, views.get(stage.id), starts, slowest, seen.now_s))
+            vertex = self._vertex(stage, replicas, views.get(stage.id), starts, slowest, seen.now_s)
+            vertices.append(replace(vertex, steps=_steps(stage, plan)))
+        complete = self._complete(vertices)
+        age_s = self._since(complete, slowest, seen.now_s) if complete is not None and slowest is not None else None
         titles = {stage.id: stage.name for stage in plan.stages}
         edges = tuple(EdgeStatus(titles[edge.source], titles[edge.target], edge.is_feedback) for edge in plan.edges)
         window_s = sample.duration_s if sample is not None else 0.0
         return JobStatus(
             self._name, seen.state, seen.now_s, window_s, tuple(vertices), edges, seen.active, seen.failures,
             _newest(seen), seen.snapshot_interval_s, seen.silent, seen.events, seen.snapshots_late, _set_aside(reports.values()),
+            complete, age_s,
         )  # fmt: skip
 
     def _sample(self, seen: Seen) -> JobSample | None:
@@ -138,6 +142,12 @@ class StatusTaker:
             lag_s = 0.0 if _is_start(stage) else self._since(epoch, slowest, now_s)
         return VertexStatus(stage.name, stage.where, _is_start(stage), replicas, frontier, pending, lag_epochs, lag_s)
 
+    def _complete(self, vertices: Sequence[VertexStatus]) -> int | None:
+        """The newest epoch of which nothing can come any more, anywhere."""
+        epochs = [_epoch((*vertex.frontier, *vertex.pending)) for vertex in vertices if vertex.frontier is not None]
+        still_open = min((epoch for epoch in epochs if epoch is not None), default=None)
+        return still_open - 1 if still_open else None
+
     def _since(self, epoch: int, slowest: int, now_s: float) -> float | None:
         """How long all sources have been beyond an epoch; None where that was before what is kept."""
         if slowest <= epoch:
@@ -160,6 +170,17 @@ def _set_aside(reports: Iterable[ReplicaReport]) -> tuple[SetAside, ...]:
         before = found.get(one.operator)
         found[one.operator] = one if before is None else replace(one, count=before.count + one.count)
     return tuple(found[name] for name in sorted(found))
+
+
+def _steps(stage: Stage, plan: Plan) -> tuple[str, ...]:
+    """What is fused to a stage, in order: children stand before their parents in the plan. Without what an operator puts before itself."""
+    sinks = {sink.id: sink.key for sink in plan.sinks}
+    names = {other.name for other in plan.stages}
+    named = (
+        step.name if isinstance(step, ApplyStep) else f"=> {sinks[step.sink]}" if isinstance(step, SinkStep) else ""
+        for step in reversed(stage.steps)
+    )
+    return tuple(name for name in named if name and name.rpartition(".")[0] not in names)
 
 
 def _is_start(stage: Stage) -> bool:

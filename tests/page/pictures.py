@@ -1,0 +1,78 @@
+"""``python -m tests.page.pictures``: the pictures of docs/page.md, of a real job on Ray in a real browser; a process of it is killed before.
+
+``--out FOLDER`` puts them elsewhere; ``--all`` takes one of each width and colour, to look at, and not those of the docs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import ray
+
+import rayad as rd
+from tests.checkout import ROOT
+from tests.page.browser import WIDTHS, browser, looking
+from tests.page.shop import shop
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+DOCS = ROOT / "docs/images/page"
+FOR_DOCS = {"wide": (1280, False, 960), "wide-dark": (1280, True, 960), "phone": (420, False, 900), "phone-dark": (420, True, 900)}
+BYTES_MAX = 150_000
+WARM_S = 20.0
+SECRET = b"a secret of 32 bytes for pictures"
+
+
+def main() -> None:
+    """Start the job, wait until there is something to see, take the pictures, cancel the job."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=DOCS)
+    parser.add_argument("--all", action="store_true")
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    ray.init(num_cpus=4, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    with tempfile.TemporaryDirectory() as folder, browser() as opened:
+        run = rd.RunConfig(
+            storage_path=folder,
+            snapshots=rd.SnapshotConfig(interval_s=3.0, secret=SECRET),
+            failures=rd.FailureConfig(max_failures=3),
+        )
+        job = shop().submit(parallelism=1, run=run)
+        try:
+            url = job.page(steps=True, state=True)
+            while not job.pids().get("revenue by product"):
+                time.sleep(0.2)
+            time.sleep(WARM_S)
+            psutil.Process(job.pids()["revenue by product"][0]).send_signal(signal.SIGKILL)
+            time.sleep(WARM_S)
+            wanted = FOR_DOCS
+            if given.all:
+                wanted = {f"{width}{'-dark' * dark}": (width, dark, 0) for width in WIDTHS for dark in (False, True)}
+            for name, (width, dark, height) in wanted.items():
+                take(opened, url, given.out / f"{name}.png", width, dark, height)
+        finally:
+            job.cancel()
+
+
+def take(opened: Browser, url: str, path: Path, width: int, dark: bool, height: int) -> None:
+    """One picture; of the whole page where no height is given. In colours of a palette, so that it is small."""
+    from PIL import Image
+
+    with looking(opened, url, width, dark=dark, height=height or 900) as (page, wrong):
+        page.wait_for_selector(".uplot canvas")
+        page.screenshot(path=str(path), full_page=not height)
+    assert not wrong, wrong
+    with Image.open(path) as picture:
+        picture.convert("RGB").quantize(128).save(path, optimize=True)
+    assert height == 0 or path.stat().st_size < BYTES_MAX, f"{path} has {path.stat().st_size} bytes"
+
+
+if __name__ == "__main__":
+    main()
