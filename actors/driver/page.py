@@ -109,7 +109,7 @@ async def serve(asked: PageAsked, listens: Future[int | str]) -> None:
                 if await look(job, story):
                     server.publish()
             except (RayError, RayadError, TimeoutError):
-                _log.debug("a look at job %r failed", name, exc_info=True)
+                _log.debug("a look at job %r failed", asked.name, exc_info=True)
             while not story.is_over and clock.monotonic() - began_s < (LOOK_EVERY_S if server.viewers else GLANCE_EVERY_S):
                 await asyncio.sleep(LOOK_EVERY_S / 10)
         await server.close()

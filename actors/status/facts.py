@@ -29,13 +29,13 @@ def in_words(event: JobEvent) -> str:
 def seconds(value: float) -> str:
     """A duration with its unit.
 
-    >>> seconds(0.0042), seconds(1.25), seconds(75), seconds(7300)
-    ('4 ms', '1.2 s', '75 s', '2 h 1 min')
+    >>> seconds(0.0042), seconds(1.25), seconds(3), seconds(75), seconds(7300)
+    ('4 ms', '1.2 s', '3 s', '75 s', '2 h 1 min')
     """
     if value < 1:
         return f"{1000 * value:.0f} ms"
     if value < 10:
-        return f"{value:.1f} s"
+        return f"{value:.1f}".removesuffix(".0") + " s"
     if value < 120:
         return f"{value:.0f} s"
     minutes = int(value // 60)

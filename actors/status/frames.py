@@ -163,6 +163,7 @@ def _figure(figure: Figure) -> dict[str, Any]:
 def _vertex(vertex: VertexStatus) -> dict[str, Any]:
     return {
         "name": vertex.name,
+        "title": vertex.title or vertex.name,
         "where": vertex.where,
         "steps": vertex.steps,
         "parallelism": vertex.parallelism,

@@ -66,6 +66,8 @@ class VertexStatus:
     """How long ago the slowest source left the epoch that is open here; 0 while it has not. None: it has ended, or that is not known."""
     steps: tuple[str, ...] = ()
     """The operators that are fused to it, by the user's names, in order; the keys of its sinks begin with ``=> ``."""
+    title: str = ""
+    """What a drawing calls it: its name; of an exchange, which has a name of ours, its loop, or the first of its steps."""
 
     @property
     def parallelism(self) -> int:

@@ -70,7 +70,7 @@ def take(opened: Browser, url: str, path: Path, width: int, dark: bool, height: 
         page.screenshot(path=str(path), full_page=not height)
     assert not wrong, wrong
     with Image.open(path) as picture:
-        picture.convert("RGB").quantize(128).save(path, optimize=True)
+        picture.convert("RGB").quantize(256).save(path, optimize=True)
     assert height == 0 or path.stat().st_size < BYTES_MAX, f"{path} has {path.stat().st_size} bytes"
 
 

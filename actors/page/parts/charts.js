@@ -48,21 +48,22 @@ function plotOptions(chart, kind, vertices, width, format) {
   const line = () => css("--line")
   const soft = () => css("--soft")
   const font = "11px system-ui, sans-serif"
+  const whole = (u, splits) => kind === "logarithmic" ? splits.map(split => split === 0 || Number.isInteger(Math.log10(split)) ? split : null) : splits
   const y = kind === "logarithmic" ? { distr: 4, asinh: 1, range: (u, low, high) => [0, Math.max(1, high * 1.2)] } : {
     range: (u, low, high) => chart.exact ? [low ?? 0, Math.max((low ?? 0) + 1, high ?? 1)] : [0, high > 0 ? high * 1.06 : 1],
   }
   return {
-    width, height: HEIGHT, legend: { show: false }, padding: [8, 6, 0, 0],
+    width, height: HEIGHT, legend: { show: false }, padding: [8, 24, 0, 0],
     cursor: { sync: { key: chart.bars ? "snapshots" : "job" }, drag: { x: false, y: false }, y: false, points: { size: 7 } },
     scales: { x: { time: true }, y },
     axes: [
       { stroke: soft, font, grid: { show: false }, ticks: { stroke: line, size: 4 }, size: 26, space: 74,
         values: (u, splits, n, space, step) => splits.map(split => clock(split, step < 60)) },
-      { stroke: soft, font, grid: { stroke: line, width: 1 }, ticks: { show: false }, size: 50, space: 30,
-        values: (u, splits) => splits.map(split => split == null ? "" : kind === "each its own" ? `${Math.round(100 * split)} %` : short(split)) },
+      { stroke: soft, font, grid: { stroke: line, width: 1, filter: whole }, ticks: { show: false }, size: 50, space: 30,
+        values: (u, splits) => splits.map(split => split == null || split < 0 ? "" : kind === "each its own" ? `${Math.round(100 * split)} %` : short(split)) },
     ],
     series: [{}, ...vertices.map((vertex, n) => ({
-      label: vertex.name, show: !off.has(vertex.name), stroke: () => css(colourOf(n)), width: 1.7, dash: dashOf(n), points: { show: false },
+      label: vertex.title, show: !off.has(vertex.name), stroke: () => css(colourOf(n)), width: 1.7, dash: dashOf(n), points: { show: false },
       spanGaps: false, ...chart.bars ? { fill: () => css(colourOf(n)), paths: uPlot.paths.bars({ size: [0.8, 26] }), width: 0 } : {},
     }))],
     hooks: { draw: [chart.bars ? () => {} : drawMarks], setCursor: [u => showTip(u, format)] },
@@ -147,9 +148,8 @@ function showCharts(frame, points, snapshots, now, sinceFrame) {
     for (const { plot } of plots) plot.destroy()
     place.replaceChildren()
     plots = []
-    const all = shown.length + ofSnapshots.length
-    const columns = getComputedStyle(place).gridTemplateColumns.split(" ").length || 1
-    const width = Math.floor((place.clientWidth - 22 * (Math.min(columns, Math.max(1, all)) - 1)) / Math.min(columns, Math.max(1, all)))
+    const columns = getComputedStyle(place).gridTemplateColumns.split(" ").length
+    const width = Math.floor((place.clientWidth - 22 * (columns - 1)) / columns)
     for (const one of shown) {
       const held = { raw: one.raw, chart: one.chart }
       const format = (n, idx) => held.chart.exact ? exactly(held.raw[n + 1][idx]) : withUnit(held.raw[n + 1][idx], held.chart.unit)
@@ -161,7 +161,7 @@ function showCharts(frame, points, snapshots, now, sinceFrame) {
       const chart = { ...OF_SNAPSHOTS[n], bars: true }
       const held = { raw: data, chart }
       const format = (_, idx) => withUnit(held.raw[1][idx], chart.unit)
-      held.plot = plotted(place, chart.title, plotOptions(chart, "linear", [{ name: "snapshot" }], width, format), data)
+      held.plot = plotted(place, chart.title, plotOptions(chart, "linear", [{ name: "snapshot", title: "snapshot" }], width, format), data)
       plots.push(held)
     })
     return

@@ -64,7 +64,7 @@ function showNames() {
   at("names").replaceChildren(...frame.vertices.map((vertex, n) => {
     const button = made("button")
     button.appendChild(made("i")).style.background = `var(${colourOf(n)})`
-    button.append(vertex.name)
+    button.append(vertex.title)
     button.ariaPressed = !off.has(vertex.name)
     button.title = "show or hide it in all charts"
     button.addEventListener("click", () => {

@@ -37,7 +37,8 @@ function showVertices(frame) {
     row.append(...vertex.cells.map((cell, place) => made("td", place ? cell : undefined)))
     const isOpen = opened.has(vertex.name)
     const name = row.children[0].appendChild(made("button", `${isOpen ? "▾" : "▸"}\u00a0${vertex.name}`, "open"))
-    if (vertex.steps.length) row.children[0].append(made("small", stepsOf(vertex)))
+    const below = [vertex.title === vertex.name || vertex.title === vertex.steps[0] ? "" : vertex.title, stepsOf(vertex)].filter(Boolean).join(": ")
+    if (below) row.children[0].append(made("small", below))
     name.title = `${vertex.name} ${vertex.where}`
     name.ariaExpanded = isOpen
     name.addEventListener("click", () => {
@@ -45,6 +46,7 @@ function showVertices(frame) {
       showVertices(frame)
     })
     row.children[frame.header.indexOf("lag (s)")].dataset.lag = n
+    row.children[frame.header.indexOf("frontier")].classList.add("times")
     row.children[3].after(made("td"))
     row.children[4].append(sharesOf(vertex.shares))
     if (!isOpen) continue
