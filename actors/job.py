@@ -232,9 +232,9 @@ class Job(ABC):
     def page(self, *, host: str = "127.0.0.1", port: int = 0, steps: bool = False, state: bool = False) -> str:
         """Serve a web page of the job until it, or this process, has ended, and give the page's address.
 
-        The page shows figures, the graph with back-pressure by colour, a table of the vertices, lines over time, and what has happened. On Ray
-        an actor on this node serves it, which asks the coordinator at most once a second, however many browsers look. In the local runtime
-        a thread of this process does; the job moves in your own thread, so the page stands still while nobody waits for the job.
+        The page shows figures, the graph with back-pressure by colour, a table of the vertices, lines over time, and what has happened. On
+        Ray an actor on this node serves it, which asks the coordinator at most once a second, however many browsers look. In the local
+        runtime a thread of this process does; the job moves in your own thread, so the page stands still while nobody waits for the job.
 
         Args:
             host: where to listen. On an address that others can reach (``"0.0.0.0"``: all of this node) the page needs the token in the

@@ -124,8 +124,9 @@ class LocalJob(Job):
 
     def __del__(self) -> None:
         unwaited.OF_THIS_PROCESS.tell(self)
-        if getattr(self, "_page", None) is not None:
-            self._page.close()
+        page: LocalPage | None = getattr(self, "_page", None)  # an error in __init__ may have come before
+        if page is not None:
+            page.close()
 
     def unwaited(self) -> str:
         """See :mod:`rayad.actors.process.unwaited`."""
@@ -596,8 +597,8 @@ class LocalJob(Job):
     def page(self, *, host: str = "127.0.0.1", port: int = 0, steps: bool = False, state: bool = False) -> str:
         if arguments.flag(steps, "page(steps)"):
             raise ConfigError(
-                f"page(steps=True): job {self.name!r} is of the local runtime, and moves in your own thread: call savepoint(), rescale() or "
-                "stop() there"
+                f"page(steps=True): job {self.name!r} is of the local runtime, and moves in your own thread: call savepoint(), rescale() "
+                "or stop() there"
             )
         if self._leader.is_over:
             raise DataflowError(f"page(): job {self.name!r} is {self.state.value}; its journal() tells what happened to it")

@@ -42,7 +42,7 @@ class FirstRows:
 def first_rows(job: str, config: RunConfig, vertex: str) -> FirstRows:
     """The first :data:`ROWS` rows of each state of a vertex, of the first replica that has any, in the newest whole snapshot.
 
-    Raises ConfigError where the job keeps no snapshots; SnapshotError where there is none yet, or it is not signed, or too large for a look;
+    Raises ConfigError where the job keeps no snapshots; SnapshotError where there is none yet, or it is not signed, or too large;
     DataflowError where there is no such vertex, or it has no keyed state.
     """
     if not config.keeps_snapshots:
@@ -71,7 +71,8 @@ def first_rows(job: str, config: RunConfig, vertex: str) -> FirstRows:
         found = tables_in(saved.restored(replica))
         tables = tuple(_first(name, table.entries) for name, table in found.items())
         if any(table.rows for table in tables):
-            return FirstRows(f"{which}, replica {replica.part.replica} of {len(saved.parts)}", tables)
+            held = tuple(table for table in tables if table.rows)
+            return FirstRows(f"{which}, replica {replica.part.replica} of {len(saved.parts)}", held)
     return FirstRows(f"{which}: none of the {len(saved.parts)} replicas keeps anything", tables)
 
 

@@ -118,4 +118,3 @@ def table(events: Sequence[JobEvent], first_s: float) -> str:
         shown = f'<td class="n">{since}</td><td>{escape(event.kind)}</td><td>{what}</td>'
         rows.append(f'<tr class="{class_of(event.kind)}">{shown}</tr>')
     return f"<table><tr><th>since the first</th><th>event</th><th>what</th></tr>{''.join(rows)}</table>"
-

@@ -38,7 +38,9 @@ def folder_of_jobs(config: RunConfig) -> str:
 def open_store(job: str, config: RunConfig) -> SnapshotStore:
     """The store of a job. With a secret it takes what is signed for this job, and for another one that the configuration names."""
     return SnapshotStore(
-        below(folder_of_jobs(config), job, "snapshots"), secret=config.snapshots.secret, jobs=[job, *filter(None, [config.snapshots.signed_for])]
+        below(folder_of_jobs(config), job, "snapshots"),
+        secret=config.snapshots.secret,
+        jobs=[job, *filter(None, [config.snapshots.signed_for])],
     )
 
 

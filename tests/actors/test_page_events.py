@@ -14,7 +14,7 @@ from rayad.actors.status.event_lines import EVENTS_SHOWN, lines_of, newest_of_ea
 from rayad.actors.status.facts import in_words
 from rayad.actors.status.headline import Figure, Tone, headline
 from rayad.actors.status.job_status import ReplicaStatus, SnapshotStatus, VertexStatus
-from rayad.actors.status.journal import Journal, JobEvent
+from rayad.actors.status.journal import JobEvent, Journal
 from rayad.actors.status.taking import Seen, StatusTaker
 from rayad.snapshots.attempts import SnapshotStatistics
 from tests.page.shop import shop
@@ -65,8 +65,8 @@ def test_the_newest_events_of_each_group_are_shown_so_that_snapshots_crowd_out_n
 @pytest.mark.parametrize(
     ("event", "words"),
     [
-        (noted(snapshot(1, 0.5))[0], "replicas stood still for 4 ms at most; 20 ms of processor time in the busiest replica; 1.00 kB written; "
-         "one every 5 s from here on"),
+        (noted(snapshot(1, 0.5))[0], "replicas stood still for 4 ms at most; 20 ms of processor time in the busiest replica; 1.00 kB "
+         "written; one every 5 s from here on"),
         (FAILURE, "failure 1 of this run; restarted after a pause of 1 s"),
         (RUNNING, ""),
         (JobEvent(0, "decision", "changed: busy", {"outcome": "changed", "changes": {"counts": 4}, "answer": ""}), "counts to 4 replicas"),
@@ -92,10 +92,11 @@ def test_every_fact_that_a_journal_has_is_known_here() -> None:
     assert not [event for event in events if "_" in in_words(event)]
 
 
+LINES = VertexStatus("lines", is_start=True, replicas=(ReplicaStatus(0, rate_in=1_630.0),))
 COUNTS = VertexStatus("counts", replicas=(ReplicaStatus(0, state_bytes=3_400_000),))
 STATUS = JobStatus(
-    "words", JobState.RUNNING, at_s=163.0, vertices=(VertexStatus("lines", is_start=True, replicas=(ReplicaStatus(0, rate_in=1_630.0),)), COUNTS),
-    failures=1, snapshot=SnapshotStatus(7, "snapshot", 1.5, 0.2, 2_000, 100), snapshot_interval_s=3.0, result_epoch=1_574, result_age_s=0.5,
+    "words", JobState.RUNNING, at_s=163.0, vertices=(LINES, COUNTS), failures=1,
+    snapshot=SnapshotStatus(7, "snapshot", 1.5, 0.2, 2_000, 100), snapshot_interval_s=3.0, result_epoch=1_574, result_age_s=0.5,
 )  # fmt: skip
 
 
@@ -117,8 +118,8 @@ def test_the_figures_at_the_head_have_units_and_clocks_are_seconds() -> None:
 def test_figures_that_are_not_known_yet_say_so() -> None:
     found = headline(JobStatus("words", JobState.STARTING), ())
     assert [(one.value, one.note) for one in found] == [
-        ("-", "not measured yet"), ("-", "no epoch is complete yet"), ("0", "no vertex keeps any"), ("-", "none in this run; on demand only"),
-        ("0", "none so far"), ("-", ""),
+        ("-", "not measured yet"), ("-", "no epoch is complete yet"), ("0", "no vertex keeps any"),
+        ("-", "none in this run; on demand only"), ("0", "none so far"), ("-", ""),
     ]  # fmt: skip
     over = headline(replace(STATUS, state=JobState.COMPLETE), ())[1]
     assert over == Figure("Newest result", "all", note="results are published", tone=Tone.GOOD)

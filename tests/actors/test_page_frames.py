@@ -107,7 +107,10 @@ def test_a_failure_stands_at_the_head_until_the_job_runs_again() -> None:
     assert story.frame(0)["events"]["failure"] == FAILURE.what
     told(story, at(101.0, events=3), (RUNNING, FAILURE, JobEvent(104.0, "recovery", "4 actors run again after 1.00 s", {})))
     assert story.frame(0)["events"]["failure"] == ""
-    ends = (JobEvent(105.0, "end", "cancelled", {"state": "cancelled"}), JobEvent(105.0, "end", "failed: it is too late", {"state": "failed"}))
+    ends = (
+        JobEvent(105.0, "end", "cancelled", {"state": "cancelled"}),
+        JobEvent(105.0, "end", "failed: it is too late", {"state": "failed"}),
+    )
     for end, shown in zip(ends, ("", "failed: it is too late"), strict=True):
         story = Story("words")
         told(story, at(106.0, events=2), (RUNNING, end))

@@ -1,4 +1,4 @@
-"""``python -m tests.page.pictures``: the pictures of docs/page.md, of a real job on Ray in a real browser; a process of it is killed before.
+"""``python -m tests.page.pictures``: the pictures of docs/page.md: a real browser looks at a job on Ray, of which a process was killed.
 
 ``--out FOLDER`` puts them elsewhere; ``--all`` takes one of each width and colour, to look at, and not those of the docs.
 """

@@ -55,7 +55,8 @@ def url(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 OVERFLOWING = """() => {
   const scrolls = one => one.closest(".wide, #events, dialog, .tip")
-  const outside = [...document.querySelectorAll("body *")].filter(one => !scrolls(one) && one.getBoundingClientRect().right > innerWidth + 0.5)
+  const ends = one => one.getBoundingClientRect().right
+  const outside = [...document.querySelectorAll("body *")].filter(one => !scrolls(one) && ends(one) > innerWidth + 0.5)
   return [document.documentElement.scrollWidth - innerWidth, outside.map(one => one.outerHTML.slice(0, 80))]
 }"""
 GRAPH = """() => {
@@ -124,7 +125,9 @@ def test_a_line_far_above_others_makes_the_scale_logarithmic_and_a_click_makes_i
 
 def test_snapshots_are_folded_into_one_line_that_opens(chromium: Browser, url: str) -> None:
     with looking(chromium, url, 1600) as (page, wrong):
-        page.wait_for_function("() => /snapshots, .* at the median; the newest: snapshot/.test(document.querySelector('#events').textContent)")
+        page.wait_for_function(
+            "() => /snapshots, .* at the median; the newest: snapshot/.test(document.querySelector('#events').textContent)"
+        )
         page.locator("#events summary").first.click()
         assert page.locator("#events details[open] p").count() >= 2
         page.get_by_role("button", name="failures").click()

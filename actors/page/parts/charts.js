@@ -108,9 +108,10 @@ function showTip(u, format) {
   })
   tip.replaceChildren(...rows)
   const x = u.over.offsetLeft + left
-  const room = u.root.clientWidth
-  const beside = x < room / 2 ? x + 12 : x - 12 - tip.offsetWidth
-  tip.style.left = `${Math.max(0, Math.min(beside, room - tip.offsetWidth))}px`
+  const edge = u.root.getBoundingClientRect().left  // it may lie over other charts, and not outside of the window
+  const [least, most] = [8 - edge, innerWidth - 14 - edge - tip.offsetWidth]
+  const beside = x + 14 <= most ? x + 14 : x - 14 - tip.offsetWidth
+  tip.style.left = `${Math.max(least, Math.min(beside, most))}px`
 }
 
 function plotted(place, title, options, data) {
