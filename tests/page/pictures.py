@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 DOCS = ROOT / "docs/images/page"
 FOR_DOCS = {"wide": (1280, False, 1330), "wide-dark": (1280, True, 1330), "phone": (420, False, 900), "phone-dark": (420, True, 900)}
 BYTES_MAX = 150_000
+COLOURS = 256
 WARM_S = 20.0
 SECRET = b"a secret of 32 bytes for pictures"
 
@@ -62,7 +63,7 @@ def main() -> None:
 
 
 def take(opened: Browser, url: str, path: Path, width: int, dark: bool, height: int) -> None:
-    """One picture; of the whole page where no height is given. In 256 colours, rare ones among them, so that it is small."""
+    """One picture; of the whole page where no height is given. In its most frequent colours, so that it is small."""
     from PIL import Image
 
     with looking(opened, url, width, dark=dark, height=height or 900) as (page, wrong):
@@ -70,8 +71,11 @@ def take(opened: Browser, url: str, path: Path, width: int, dark: bool, height: 
         page.screenshot(path=str(path), full_page=not height)
     assert not wrong, wrong
     with Image.open(path) as picture:
-        few = picture.convert("RGB").quantize(256, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
-        few.save(path, optimize=True)
+        whole = picture.convert("RGB")
+    counted = sorted(whole.getcolors(whole.width * whole.height) or [], reverse=True)
+    palette = Image.new("P", (1, 1))
+    palette.putpalette([part for _, colour in counted[:COLOURS] for part in colour])
+    whole.quantize(palette=palette, dither=Image.Dither.NONE).save(path, optimize=True)
     assert height == 0 or path.stat().st_size < BYTES_MAX, f"{path} has {path.stat().st_size} bytes"
 
 
