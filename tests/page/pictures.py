@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import signal
 import tempfile
 import time
@@ -63,7 +64,7 @@ def main() -> None:
 
 
 def take(opened: Browser, url: str, path: Path, width: int, dark: bool, height: int) -> None:
-    """One picture; of the whole page where no height is given. In its most frequent colours, so that it is small."""
+    """One picture; of the whole page where no height is given. In few colours: those of the style sheet, and the most frequent."""
     from PIL import Image
 
     with looking(opened, url, width, dark=dark, height=height or 900) as (page, wrong):
@@ -74,7 +75,9 @@ def take(opened: Browser, url: str, path: Path, width: int, dark: bool, height: 
         whole = picture.convert("RGB")
     counted = sorted(whole.getcolors(whole.width * whole.height) or [], reverse=True)
     palette = Image.new("P", (1, 1))
-    palette.putpalette([part for _, colour in counted[:COLOURS] for part in colour])
+    named = re.findall(r"#([0-9a-f]{6})\b", (ROOT / "actors/page/parts/page.css").read_text(encoding="utf-8"))
+    colours = dict.fromkeys([*(tuple(bytes.fromhex(one)) for one in named), *(colour for _, colour in counted)])
+    palette.putpalette([part for colour in list(colours)[:COLOURS] for part in colour])
     whole.quantize(palette=palette, dither=Image.Dither.NONE).save(path, optimize=True)
     assert height == 0 or path.stat().st_size < BYTES_MAX, f"{path} has {path.stat().st_size} bytes"
 
