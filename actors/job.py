@@ -277,6 +277,27 @@ class Job(Advising, ABC):
         """
 
     @abstractmethod
+    def page(self, *, host: str = "127.0.0.1", port: int = 0, steps: bool = False, state: bool = False) -> str:
+        """Serve a web page of the job until it, or this process, has ended, and give the page's address.
+
+        The page shows figures, the graph with back-pressure by colour, a table of the vertices, lines over time, and what has happened. On
+        Ray an actor on this node serves it, which asks the coordinator at most once a second, however many browsers look. In the local
+        runtime a thread of this process does; the job moves in your own thread, so the page stands still while nobody waits for the job.
+
+        Args:
+            host: where to listen. On an address that others can reach (``"0.0.0.0"``: all of this node) the page needs the token in the
+                address that is given.
+            port: 0 takes one that is free.
+            steps: whether the job can be steered from the page: savepoint, rescale, stop. Then the token is needed on every address.
+                Not in the local runtime, whose jobs move in your own thread.
+            state: whether the page shows the first keys and values of a vertex in the newest snapshot, on demand. Then the token is needed
+                on every address. Only signed snapshots are read (``SnapshotConfig(secret=...)``).
+
+        Called again with the same it gives the same page. Raises ConfigError for what cannot be, DataflowError when the job has ended,
+        RayadError when the page cannot be served.
+        """
+
+    @abstractmethod
     def cancel(self) -> None:
         """End the job without results. No process stays and nothing more is published; what snapshots have committed stays. Does nothing
         if the job has ended."""

@@ -50,7 +50,10 @@ def wheel(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def expected_modules() -> set[str]:
     in_folders = {f"rayad/{path.relative_to(ROOT).as_posix()}" for path in python_files(*PACKAGES)}
     at_top = {path.relative_to(ROOT / "src").as_posix() for path in python_files("src")}
-    return in_folders | at_top | {"rayad/py.typed", "rayad/actors/page/page.html", "rayad/integrations/spark/log4j2.properties"}
+    page = ROOT / "actors/page"
+    of_page = {f"rayad/actors/page/{path.relative_to(page)}" for part in ("parts", "vendored") for path in (page / part).iterdir()}
+    data = {"rayad/py.typed", "rayad/actors/page/page.html", "rayad/integrations/spark/log4j2.properties"}
+    return in_folders | at_top | of_page | data
 
 
 def test_the_wheel_holds_every_module_once_as_part_of_rayad_and_none_that_an_earlier_build_left(wheel: Path) -> None:

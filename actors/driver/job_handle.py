@@ -134,6 +134,11 @@ class RayJobHandle(Job):
         """The dataflow, in the layout that was asked for."""
         return self._plan
 
+    @property
+    def config(self) -> RunConfig:
+        """Of the run, as :meth:`configure` has left it."""
+        return self._config
+
     # -- the end -----------------------------------------------------------------------
 
     @property
@@ -360,18 +365,11 @@ class RayJobHandle(Job):
         with suppress(KeyboardInterrupt), shown(with_replicas=replicas) as show:
             follow(self.status, show, interval_s, timeout_s)
 
-    def page(self, *, host: str = "127.0.0.1", port: int = 0) -> str:
-        """Serve a web page of the job, and give its address: the graph with back-pressure by colour, the table of :meth:`top`, progress and
-        lag over time, snapshots, changes of layout with their reasons, failures. An actor on this node serves it until the job, or this
-        process, has ended; it asks the coordinator at most once a second, however many browsers look.
-
-        ``host``: where to listen. On an address that others can reach (``"0.0.0.0"``: all of this node) the page needs the token in the
-        address that is given. ``port``: 0 takes one that is free. Called again with the same it gives the same page. Raises ConfigError
-        for what cannot be, DataflowError when the job has ended, RayadError when the page cannot be served.
-        """
+    def page(self, *, host: str = "127.0.0.1", port: int = 0, steps: bool = False, state: bool = False) -> str:
         if self._outcome is not None:
             raise DataflowError(f"page(): job {self.name!r} is {self._outcome.state.value}; rayad report shows what happened to it")
-        return str(hooks.call("open_page", self.name, host, port))  # its actor attaches to the job, with a handle that is one of these
+        # its actor attaches to the job, with a handle that is one of these
+        return str(hooks.call("open_page", self.name, host, port, steps, state))
 
     def pids(self) -> dict[str, list[int]]:
         """Process ids of the replicas by vertex, for other tools; empty while the job starts and after it has ended."""

@@ -16,7 +16,7 @@ import random
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rayad.actors.inputs.epoch_ticks import EpochTicks, lengths_of
 from rayad.actors.inputs.job_input import JobInput
@@ -32,7 +32,15 @@ from rayad.actors.local.network import Marker, Network, Where
 from rayad.actors.local.recovery import OF_CHANNELS, OF_THE_COORDINATOR, Build, LocalRecovery, names_of_stages
 from rayad.actors.local.rescaling import EVENTS as EVENTS_OF_CHANGES
 from rayad.actors.local.rescaling import Fence, LocalRescale
-from rayad.actors.local.results import news_of, only_a_snapshot_goes_on, progress_of, publish_sinks, result_of, status_of
+from rayad.actors.local.results import (
+    news_of,
+    only_a_snapshot_goes_on,
+    progress_of,
+    publish_sinks,
+    result_of,
+    seen_of,
+    status_of,
+)
 from rayad.actors.local.snapshots import LocalSnapshots
 from rayad.actors.plane.protocol import replica_name
 from rayad.actors.process import unwaited
@@ -62,6 +70,9 @@ from rayad.progress import (
 )
 from rayad.snapshots.manifest import Manifest
 from rayad.snapshots.store import StoreAwayError, Superseded
+
+if TYPE_CHECKING:
+    from rayad.actors.local.page import LocalPage, Looked
 
 LOOKS_EVERY_STEPS = 16
 """How often the clock is looked at for snapshots."""
@@ -111,6 +122,7 @@ class LocalJob(Job):
         self._inputs: dict[str, LocalInput] = {}
         self._ticks = EpochTicks(lengths_of(plan), self._began_s)
         self._stopping = False
+        self._page: LocalPage | None = None
         self._sources = SourcesOfJob(plan)
         try:
             self._happen(recovery.Begin())
@@ -123,6 +135,9 @@ class LocalJob(Job):
 
     def __del__(self) -> None:
         unwaited.OF_THIS_PROCESS.tell(self)
+        page: LocalPage | None = getattr(self, "_page", None)  # an error in __init__ may have come before
+        if page is not None:
+            page.close()
 
     def unwaited(self) -> str:
         """See :mod:`rayad.actors.process.unwaited`."""
@@ -163,6 +178,8 @@ class LocalJob(Job):
         self._leader.check_invariants()
         told = self._leader.recovery.remembered
         self._errors = {failure: error for failure, error in self._errors.items() if failure in told}
+        if self._page is not None and self._leader.is_over:
+            self._page.tell(self._looked())
 
     def _happen(self, event: lead.Event) -> None:
         """Tell the leader of an event, and run a start or recovery that follows to its end."""
@@ -354,6 +371,8 @@ class LocalJob(Job):
         self.raise_if_over()
         network = self.network
         self._tick()
+        if self._page is not None and self._page.is_due:
+            self._page.tell(self._looked())
         items = network.ready.items
         event: Any = None
         try:
@@ -585,6 +604,31 @@ class LocalJob(Job):
 
     def status(self) -> JobStatus:
         return status_of(self.name, self.state, self.network, self.snapshots, self._taker, self._journal.noted)
+
+    def page(self, *, host: str = "127.0.0.1", port: int = 0, steps: bool = False, state: bool = False) -> str:
+        if arguments.flag(steps, "page(steps)"):
+            raise ConfigError(
+                f"page(steps=True): job {self.name!r} is of the local runtime, and moves in your own thread: call savepoint(), rescale() "
+                "or stop() there"
+            )
+        if self._leader.is_over:
+            raise DataflowError(f"page(): job {self.name!r} is {self.state.value}; its journal() tells what happened to it")
+        asked = (host, port, arguments.flag(state, "page(state)"))
+        if self._page is None or self._page.asked != asked:
+            from rayad.actors.local.page import LocalPage  # with it comes a web server, which most jobs do without
+
+            page = LocalPage(self.name, self.config, self._looked(), self._began_s, *asked)
+            if self._page is not None:
+                self._page.close()
+            self._page = page
+        return self._page.url
+
+    def _looked(self) -> Looked:
+        """How the job is now, for its page."""
+        from rayad.actors.local.page import Looked
+
+        seen = seen_of(self.state, self.network, self.snapshots, self._journal.noted)
+        return Looked(self.plan, seen, self._journal.events, self.now_s())
 
     def input(self, name: str) -> JobInput:
         stage = self._known(name, "live input", self.plan.inputs)

@@ -47,10 +47,10 @@ def _late(kept: LocalSnapshots) -> SnapshotsLate | None:
     return SnapshotsLate(failing.attempts, why=failing.why, newest=newest) if failing is not None else None
 
 
-def status_of(name: str, state: JobState, network: Network, kept: LocalSnapshots | None, taker: StatusTaker, events: int) -> JobStatus:
-    """What is known of the job; the clock counts its steps."""
+def seen_of(state: JobState, network: Network, kept: LocalSnapshots | None, events: int) -> Seen:
+    """What can be seen of the job now; the clock counts its steps."""
     if state is not JobState.RUNNING:
-        return JobStatus(name, state, network.steps)
+        return Seen(state, network.steps, events=events)
     views = {stage.id: network.tracker.view(stage.id)[:2] for stage in network.plan.stages}
     reports = [
         ReplicaReport(
@@ -63,8 +63,14 @@ def status_of(name: str, state: JobState, network: Network, kept: LocalSnapshots
     active = len(network.tracker.active())
     late = _late(kept) if kept is not None else None
     found = (reports, readings_of(network), views, active, failures, newest, None, interval_s)
-    seen = Seen(state, network.steps, *found, events=events, snapshots_late=late)
-    return taker.take(network.plan, seen)
+    return Seen(state, network.steps, *found, events=events, snapshots_late=late)
+
+
+def status_of(name: str, state: JobState, network: Network, kept: LocalSnapshots | None, taker: StatusTaker, events: int) -> JobStatus:
+    """What is known of the job; the clock counts its steps."""
+    if state is not JobState.RUNNING:
+        return JobStatus(name, state, network.steps)
+    return taker.take(network.plan, seen_of(state, network, kept, events))
 
 
 def only_a_snapshot_goes_on(network: Network) -> bool:

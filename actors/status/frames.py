@@ -9,36 +9,27 @@ nothing to the job.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from rayad.actors.lead.job_leader import JobState
+from rayad.actors.status.event_lines import EVENTS_SHOWN, lines_of
+from rayad.actors.status.headline import Figure, headline
 from rayad.actors.status.job_status import JobStatus, VertexStatus
 from rayad.actors.status.journal import JobEvent
-from rayad.actors.status.report import bars, line_of_time, table
 from rayad.actors.status.table import HEADER, amount, heading, replica_cells, vertex_cells
-from rayad.dataflow.compiling.drawing import Arrow, Box, draw
 
 POINTS_MOST = 600
 """So many points of the lines over time are kept; beyond, every second one is dropped: they reach back to the beginning, coarser."""
 STILL_S = 3.0
 """When no frontier has moved for so long the page says why; and looks again for the reason as often."""
-GROUPS = {
-    "failures": ("failure", "recovery", "stall", "stall over"),
-    "layout": ("layout", "layout refused", "decision"),
-    "snapshots": ("snapshot", "snapshot given up"),
-    "life": ("running", "stopping", "end"),
-}
-"""Kinds of events by group. The page shows the newest :data:`EVENTS_SHOWN` of each, so that snapshots crowd out no failure."""
-EVENTS_SHOWN = 100
 LEVELS = 4
-"""Colours of back-pressure, from none to all of the time: ``--pressure-0`` to ``--pressure-4`` in the page's style sheet."""
+"""Colours of back-pressure, from none to all of the time: 0 to 4; ``--pressure-0`` to ``--pressure-4`` in the page's style sheet."""
 _OVER = (JobState.COMPLETE, JobState.FAILED, JobState.CANCELLED)
-_LINE = 24
-"""Characters of a line in a box, so that boxes stay where they are while figures change."""
 
-Point = tuple[int, float, dict[str, tuple[float | None, int | None, float | None]]]
-"""The frame that it came with, when, and by vertex: records in a second, the epoch of the frontier, the lag by the clock."""
+Point = tuple[int, float, dict[str, tuple[float | None, int | None, float | None, int | None]]]
+"""The frame that it came with, when, and by vertex: records in a second, the epoch of the frontier, the lag by the clock in seconds, bytes
+of state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +55,11 @@ class Story:
         self._events_of = 0  # the frame that they came with
         self._noted = 0
         self._points: list[Point] = []
+
+    @property
+    def name(self) -> str:
+        """The job's."""
+        return self._status.name
 
     @property
     def is_over(self) -> bool:
@@ -106,7 +102,7 @@ class Story:
         return True
 
     def frame(self, after: int) -> dict[str, Any]:
-        """What a browser needs that has had the frame ``after`` (0: none), as JSON; all text in HTML is escaped."""
+        """What a browser needs that has had the frame ``after`` (0: none), as JSON: text and numbers, no HTML."""
         status = self._status
         shown: dict[str, Any] = {
             "number": self.number,
@@ -115,13 +111,13 @@ class Story:
             "name": status.name,
             "state": status.state.value,
             "at_s": status.at_s,
-            "heading": heading(_without_clocks(status)),
-            "snapshot_age_s": status.snapshot.age_s if status.snapshot is not None else None,
+            "headline": [_figure(figure) for figure in headline(status, self._events)],
+            "lines": heading(_without_clocks(status))[2:],
             "still_s": status.at_s - self._moved_s if self._why and self._moved_s is not None else None,
             "why": self._why,
-            "graph": graph_of(status),
             "header": HEADER,
             "vertices": [_vertex(vertex) for vertex in status.vertices],
+            "edges": [(edge.source, edge.target, edge.is_feedback) for edge in status.edges],
             "points": [point[1:] for point in self._points if point[0] > after],
             "events": None,
         }
@@ -130,59 +126,56 @@ class Story:
         return shown
 
     def _add_point(self) -> None:
-        figures = {vertex.name: (vertex.rate_in, _epoch(vertex), vertex.lag_s) for vertex in self._status.vertices}
-        if any(figure is not None for figured in figures.values() for figure in figured):
+        figures = {
+            vertex.name: (vertex.rate_in, _epoch(vertex), vertex.lag_s, vertex.state_bytes if vertex.replicas else None)
+            for vertex in self._status.vertices
+        }
+        if any(figure is not None for figured in figures.values() for figure in figured[:3]):
             self._points.append((self.number, self._status.at_s, figures))
         if len(self._points) > POINTS_MOST:
             self._points = self._points[::2]
 
 
-def graph_of(status: JobStatus) -> str:
-    """The vertices with what they do, filled by how back-pressured they are; loops are drawn back."""
-    numbers = {vertex.name: number for number, vertex in enumerate(status.vertices)}
-    boxes = [Box(numbers[vertex.name], _lines(vertex), f"var(--pressure-{_level(vertex)})") for vertex in status.vertices]
-    arrows = [Arrow(numbers[edge.source], numbers[edge.target], edge.is_feedback) for edge in status.edges]
-    return draw(boxes, arrows) if boxes else ""
-
-
-def newest_of_each_group(events: Sequence[JobEvent]) -> list[JobEvent]:
-    """The newest :data:`EVENTS_SHOWN` of each of the :data:`GROUPS`, newest first."""
-    left = dict.fromkeys(GROUPS, EVENTS_SHOWN)
-    kept = []
-    for event in reversed(events):
-        group = next((name for name, kinds in GROUPS.items() if event.kind in kinds), "life")
-        left[group] -= 1
-        if left[group] >= 0:
-            kept.append(event)
-    return kept
-
-
 def _history(events: Sequence[JobEvent]) -> dict[str, Any]:
     snapshots = [event for event in events if event.kind == "snapshot"][-EVENTS_SHOWN:]
     return {
-        "line": line_of_time(events),
-        "table": table(newest_of_each_group(events), events[0].at_s),
-        "snapshots": {figure: bars(snapshots, figure) for figure in ("total_bytes", "took_s") if snapshots},
+        "first_s": events[0].at_s,
+        "lines": [asdict(line) for line in lines_of(events)],
+        "snapshots": [(event.at_s, event.facts.get("total_bytes"), event.facts.get("took_s"), event.what) for event in snapshots],
+        "failure": _failure(events),
     }
+
+
+def _failure(events: Sequence[JobEvent]) -> str:
+    """The newest failure, until the job runs again; "" where there is none."""
+    decides = ("failure", "end", "recovery", "running")
+    newest = next((event for event in reversed(events) if event.kind in decides), None)
+    if newest is None:
+        return ""
+    is_bad = newest.kind == "failure" or (newest.kind == "end" and newest.facts.get("state") == JobState.FAILED.value)
+    return newest.what if is_bad else ""
+
+
+def _figure(figure: Figure) -> dict[str, Any]:
+    return {**asdict(figure), "tone": figure.tone.value}
 
 
 def _vertex(vertex: VertexStatus) -> dict[str, Any]:
     return {
         "name": vertex.name,
+        "title": vertex.title or vertex.name,
         "where": vertex.where,
+        "steps": vertex.steps,
+        "parallelism": vertex.parallelism,
+        "is_start": vertex.is_start,
+        "level": _level(vertex),
+        "rate": f"{amount(vertex.rate_in)}/s",
         "cells": vertex_cells(vertex),
         "replicas": [replica_cells(one) for one in vertex.replicas],
         "shares": [vertex.busy_share, vertex.idle_share, vertex.backpressured_share],
         "lag_s": vertex.lag_s,
         "is_behind": bool(vertex.lag_s),
     }
-
-
-def _lines(vertex: VertexStatus) -> tuple[str, ...]:
-    busy, pressed = vertex.busy_share, vertex.backpressured_share
-    does = f"busy {busy:.0%}, pressed {pressed:.0%}" if busy is not None and pressed is not None else ""
-    rate = f"x{vertex.parallelism}   {amount(vertex.rate_in)}/s"
-    return vertex.name, rate, does.ljust(_LINE)
 
 
 def _level(vertex: VertexStatus) -> int:
@@ -209,6 +202,7 @@ def _without_clocks(status: JobStatus) -> JobStatus:
     late = status.snapshots_late
     vertices = tuple(replace(vertex, lag_s=None) for vertex in status.vertices)
     still = replace(status, snapshots_late=replace(late, doing_s=None, age_s=None) if late is not None else None)
+    still = replace(still, result_age_s=None if still.result_age_s is None else 0.0)
     return replace(still, at_s=0.0, window_s=0.0, snapshot=replace(newest, age_s=None) if newest is not None else None, vertices=vertices)
 
 
@@ -216,7 +210,8 @@ def _as_shown(status: JobStatus) -> object:
     """Equal for two that look the same on the page, clocks aside."""
     still = _without_clocks(status)
     cells = [(vertex_cells(vertex), [replica_cells(one) for one in vertex.replicas]) for vertex in still.vertices]
-    return heading(still), cells, [bool(vertex.lag_s) for vertex in status.vertices]
+    seen = [(vertex.name, vertex.where, vertex.steps, bool(vertex.lag_s)) for vertex in status.vertices]
+    return heading(still), cells, seen, still.edges, still.result_epoch
 
 
-__all__ = ["EVENTS_SHOWN", "GROUPS", "LEVELS", "POINTS_MOST", "STILL_S", "Story", "Wanted", "graph_of", "newest_of_each_group"]
+__all__ = ["LEVELS", "POINTS_MOST", "STILL_S", "Story", "Wanted"]

@@ -64,6 +64,10 @@ class VertexStatus:
     """How many epochs its frontier (and what waits) is behind the slowest source; of a source: behind the fastest. None: it has ended."""
     lag_s: float | None = None
     """How long ago the slowest source left the epoch that is open here; 0 while it has not. None: it has ended, or that is not known."""
+    steps: tuple[str, ...] = ()
+    """The operators that are fused to it, by the user's names, in order; the keys of its sinks begin with ``=> ``."""
+    title: str = ""
+    """What a drawing calls it: its name; of an exchange, which has a name of ours, its loop, or the first of its steps."""
 
     @property
     def parallelism(self) -> int:
@@ -174,6 +178,10 @@ class JobStatus:
     """Snapshots that fail, take long or do not come; None: they come in time."""
     set_aside: tuple[SetAside, ...] = ()
     """By operator, of all its replicas, since they started: records on which it failed, with ``on_error="skip"``."""
+    result_epoch: int | None = None
+    """The newest epoch that is complete at every vertex. None: there is none yet, all inputs have ended, or that is not known."""
+    result_age_s: float | None = None
+    """How long ago the slowest source left that epoch: so old are the newest complete results. None: not known."""
 
     @property
     def layout(self) -> dict[str, int]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from html import escape
 
+from rayad.actors.status.facts import in_words
 from rayad.actors.status.journal import JobEvent
 from rayad.actors.status.table import amount
 
@@ -108,16 +109,12 @@ def bars(events: Sequence[JobEvent], figure: str) -> str:
 
 
 def table(events: Sequence[JobEvent], first_s: float) -> str:
-    """The events in this order with all their facts; times are seconds after ``first_s``."""
+    """The events in this order, with their facts in words; times are seconds after ``first_s``."""
     rows = []
     for event in events:
-        facts = ", ".join(f"{name} {_told(value)}" for name, value in event.facts.items() if value not in (None, "", {}))
+        facts = in_words(event)
         since = f"+{event.at_s - first_s:.1f} s"
         what = f"<pre>{escape(event.what)}</pre><small>{escape(facts)}</small>"
         shown = f'<td class="n">{since}</td><td>{escape(event.kind)}</td><td>{what}</td>'
         rows.append(f'<tr class="{class_of(event.kind)}">{shown}</tr>')
     return f"<table><tr><th>since the first</th><th>event</th><th>what</th></tr>{''.join(rows)}</table>"
-
-
-def _told(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

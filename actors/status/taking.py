@@ -6,8 +6,9 @@ several viewers share them. The lag by the clock needs to know when the sources 
 
 from __future__ import annotations
 
+import re
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rayad.actors.lead.job_leader import JobState
@@ -19,7 +20,7 @@ from rayad.autoscale import JobSample, ReplicaReading, sample_between
 from rayad.autoscale.samples import ReplicaSample
 from rayad.dataflow.logical_graph import NodeKind
 from rayad.dataflow.operators.bad_records import SetAside
-from rayad.dataflow.plan import Plan, Stage
+from rayad.dataflow.plan import ApplyStep, Plan, ShiftStep, SinkStep, Stage
 from rayad.progress import ProtocolError, Timestamp
 from rayad.snapshots.attempts import SnapshotStatistics
 
@@ -77,13 +78,18 @@ class StatusTaker:
                 for r in range(stage.parallelism)
                 for at in [(stage.name, r)]
             )
-            vertices.append(self._vertex(stage, replicas, views.get(stage.id), starts, slowest, seen.now_s))
+            vertex = self._vertex(stage, replicas, views.get(stage.id), starts, slowest, seen.now_s)
+            steps = _steps(stage, plan)
+            vertices.append(replace(vertex, steps=steps, title=_title(stage, steps, plan)))
+        complete = self._complete(vertices)
+        age_s = self._since(complete, slowest, seen.now_s) if complete is not None and slowest is not None else None
         titles = {stage.id: stage.name for stage in plan.stages}
         edges = tuple(EdgeStatus(titles[edge.source], titles[edge.target], edge.is_feedback) for edge in plan.edges)
         window_s = sample.duration_s if sample is not None else 0.0
         return JobStatus(
             self._name, seen.state, seen.now_s, window_s, tuple(vertices), edges, seen.active, seen.failures,
             _newest(seen), seen.snapshot_interval_s, seen.silent, seen.events, seen.snapshots_late, _set_aside(reports.values()),
+            complete, age_s,
         )  # fmt: skip
 
     def _sample(self, seen: Seen) -> JobSample | None:
@@ -138,6 +144,12 @@ class StatusTaker:
             lag_s = 0.0 if _is_start(stage) else self._since(epoch, slowest, now_s)
         return VertexStatus(stage.name, stage.where, _is_start(stage), replicas, frontier, pending, lag_epochs, lag_s)
 
+    def _complete(self, vertices: Sequence[VertexStatus]) -> int | None:
+        """The newest epoch of which nothing can come any more, anywhere."""
+        epochs = [_epoch((*vertex.frontier, *vertex.pending)) for vertex in vertices if vertex.frontier is not None]
+        still_open = min((epoch for epoch in epochs if epoch is not None), default=None)
+        return still_open - 1 if still_open else None
+
     def _since(self, epoch: int, slowest: int, now_s: float) -> float | None:
         """How long all sources have been beyond an epoch; None where that was before what is kept."""
         if slowest <= epoch:
@@ -160,6 +172,36 @@ def _set_aside(reports: Iterable[ReplicaReport]) -> tuple[SetAside, ...]:
         before = found.get(one.operator)
         found[one.operator] = one if before is None else replace(one, count=before.count + one.count)
     return tuple(found[name] for name in sorted(found))
+
+
+def _steps(stage: Stage, plan: Plan) -> tuple[str, ...]:
+    """What is fused to a stage, in the order that records go through it, without what an operator or the compiler puts in by itself."""
+    sinks = {sink.id: sink.key for sink in plan.sinks}
+    vertices = {other.name for other in plan.stages}
+    found: list[str] = []
+    ahead = [step for port in stage.outputs for step in port][::-1]
+    while ahead:
+        step = stage.steps[ahead.pop()]
+        if isinstance(step, ApplyStep) and not _is_ours(step.name, vertices):
+            found.append(step.name)
+        elif isinstance(step, SinkStep):
+            found.append(f"=> {sinks[step.sink]}")
+        if isinstance(step, ApplyStep | ShiftStep):
+            ahead.extend(reversed(step.children))
+    return tuple(found)
+
+
+def _is_ours(step: str, vertices: Collection[str]) -> bool:
+    return step.rpartition(".")[0] in vertices or re.fullmatch(r"as_records(-\d+)?", step) is not None
+
+
+def _title(stage: Stage, steps: Sequence[str], plan: Plan) -> str:
+    """What the user calls it: exchanges have names of ours, and stand for the loop that they begin, or for what they do behind them."""
+    if stage.kind not in (NodeKind.EXCHANGE, NodeKind.UNION):
+        return stage.name
+    if any(edge.is_feedback for edge in plan.edges_into(stage.id)):
+        return f"loop {plan.progress.scope_by_id[plan.progress.node_by_id[stage.id].scope].name}"
+    return next((step for step in steps if not step.startswith("=> ")), stage.name)
 
 
 def _is_start(stage: Stage) -> bool:

@@ -31,11 +31,17 @@ _log = logging.getLogger(__name__)
 DEFAULT_FOLDER = os.path.join("~", ".rayad")
 
 
+def folder_of_jobs(config: RunConfig) -> str:
+    """The folder, or URI, below which each job that is run so has its own."""
+    return config.storage_path if config.storage_path is not None else os.path.expanduser(DEFAULT_FOLDER)
+
+
 def open_store(job: str, config: RunConfig) -> SnapshotStore:
     """The store of a job. With a secret it takes what is signed for this job, and for another one that the configuration names."""
-    folder = config.storage_path if config.storage_path is not None else os.path.expanduser(DEFAULT_FOLDER)
     return SnapshotStore(
-        below(folder, job, "snapshots"), secret=config.snapshots.secret, jobs=[job, *filter(None, [config.snapshots.signed_for])]
+        below(folder_of_jobs(config), job, "snapshots"),
+        secret=config.snapshots.secret,
+        jobs=[job, *filter(None, [config.snapshots.signed_for])],
     )
 
 

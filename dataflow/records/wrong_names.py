@@ -53,9 +53,7 @@ class Advising:
             cls = type(self)
             if name.startswith("_"):  # Python itself looks for such names
                 raise AttributeError(f"{cls.__name__!r} object has no attribute {name!r}", name=name, obj=self)
-            public = next(one for one in cls.__mro__ if "_not_here" in vars(one))  # a runtime's own class has more
-            known = {*dir(public), *vars(self)} if public is cls else dir(public)
-            raise no_such_name(cls._called or f"a {cls.__name__}", name, known, cls._not_here)
+            raise no_such_name(cls._called or f"a {cls.__name__}", name, dir(self), cls._not_here)
 
 
 def no_such_name_in(module: str, name: str, known: Iterable[str], instead: Mapping[str, str]) -> AttributeError:

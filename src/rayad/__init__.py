@@ -234,10 +234,10 @@ def _from_spark(frame: Any, **options: Any) -> Any:
     return _connector("from_spark", "SparkStream" if is_stream(frame) else "SparkSource")(frame, **options)
 
 
-def _open_page(name: str, host: str, port: int) -> str:
+def _open_page(name: str, host: str, port: int, steps: bool, state: bool) -> str:
     from rayad.actors.driver.page import open_page
 
-    return open_page(name, host, port)
+    return open_page(name, host, port, steps, state)
 
 
 def _arrival_clock() -> Any:

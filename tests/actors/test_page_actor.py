@@ -76,7 +76,7 @@ def test_the_actor_ends_itself_however_the_job_ends_and_when_a_look_raises_what_
 
     async def run() -> None:
         listens: Future[int | str] = Future()
-        served = asyncio.create_task(page.serve("words", "127.0.0.1", 0, None, listens))
+        served = asyncio.create_task(page.serve(page.PageAsked("words", "127.0.0.1", 0, None), listens))
         port = await asyncio.wrap_future(listens)
         async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/events") as stream:
             assert (await next_frame(stream))["state"] == "running"
@@ -105,7 +105,7 @@ def test_it_looks_at_most_once_in_its_interval_however_many_browsers_there_are(m
 
     async def run() -> None:
         listens: Future[int | str] = Future()
-        served = asyncio.create_task(page.serve("words", "127.0.0.1", 0, None, listens))
+        served = asyncio.create_task(page.serve(page.PageAsked("words", "127.0.0.1", 0, None), listens))
         port = await asyncio.wrap_future(listens)
         async with aiohttp.ClientSession() as session:
             streams = [await session.get(f"http://127.0.0.1:{port}/events") for _ in range(10)]
@@ -125,9 +125,3 @@ def test_it_looks_at_most_once_in_its_interval_however_many_browsers_there_are(m
 def test_what_cannot_be_listened_on_is_refused_before_an_actor_is_started(host: Any, port: Any) -> None:
     with pytest.raises((ConfigError, DataflowError), match=r"page\((host|port)\)"):
         page.open_page("words", host, port)
-
-
-def test_an_address_for_others_has_a_token_and_one_of_ipv6_brackets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page.ray.util, "get_node_ip_address", lambda: "10.0.0.7")
-    shown = [page.url_of(host, 8080, token) for host, token in (("127.0.0.1", None), ("::1", None), ("0.0.0.0", "t"), ("head-node", "t"))]
-    assert shown == ["http://127.0.0.1:8080/", "http://[::1]:8080/", "http://10.0.0.7:8080/?token=t", "http://head-node:8080/?token=t"]

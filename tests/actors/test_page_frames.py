@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rayad.actors.job import JobState, JobStatus
-from rayad.actors.status.frames import EVENTS_SHOWN, POINTS_MOST, STILL_S, Story, Wanted, graph_of, newest_of_each_group
+from rayad.actors.status.frames import POINTS_MOST, STILL_S, Story, Wanted
 from rayad.actors.status.job_status import EdgeStatus, ReplicaStatus, SnapshotStatus, VertexStatus
 from rayad.actors.status.journal import JobEvent
 from rayad.actors.status.snapshots_late import SnapshotsLate
@@ -62,12 +63,12 @@ def test_snapshots_that_fail_are_shown_and_their_clocks_make_no_frame_due() -> N
     story, late = Story("words"), SnapshotsLate(2, 90.0, "the disk is full", newest=5, age_s=3.0)
     told(story, at(100.0))
     assert told(story, at(101.0, snapshots_late=late))
-    assert story.frame(0)["heading"][2] == "snapshots fail since 1970-01-01 00:01:30 UTC: 2 in a row, the last because the disk is full"
+    assert story.frame(0)["lines"][0] == "snapshots fail since 1970-01-01 00:01:30 UTC: 2 in a row, the last because the disk is full"
     assert not told(story, at(102.0, snapshots_late=replace(late, age_s=4.0)))
     assert told(story, at(103.0, snapshots_late=replace(late, given_up=3)))
     starts_again = replace(JobStatus("words", JobState.STARTING, 104.0), snapshots_late=replace(late, doing="beginning", doing_s=11.0))
     assert told(story, starts_again)
-    assert story.frame(0)["heading"][2].endswith("; beginning takes long")
+    assert story.frame(0)["lines"][0].endswith("; beginning takes long")
 
 
 def test_the_journal_is_asked_for_when_it_has_grown_and_the_reason_when_no_frontier_moves() -> None:
@@ -88,32 +89,32 @@ def test_the_journal_is_asked_for_when_it_has_grown_and_the_reason_when_no_front
     assert story.wants(JobStatus("words", JobState.COMPLETE, 200.0)) == Wanted(journal=True, why=False)
 
 
-def test_a_frame_shows_what_the_table_shows_and_escapes_text_in_html() -> None:
+def test_a_frame_shows_what_the_table_shows_as_text_and_numbers() -> None:
     story = Story("words")
     told(story, at(100.0, events=2), (RUNNING, FAILURE))
     frame = story.frame(0)
     assert frame["header"] == HEADER
     assert [vertex["cells"] for vertex in frame["vertices"]] == [vertex_cells(vertex) for vertex in at(100.0).vertices]
-    assert frame["heading"][1] == "snapshot 5 (snapshot): 2.00kB in 0.25 s; taken on demand only"
-    assert frame["snapshot_age_s"] == 3.0
-    for html in (frame["graph"], frame["events"]["table"], frame["events"]["line"]):
-        assert "<script" not in html
-        assert "<counts>" not in html
-    assert "&lt;script&gt;alert(1)&lt;/script&gt; (app.py:7)" in frame["events"]["table"]
+    assert frame["edges"] == [("lines", "<counts>", False), ("<counts>", "<counts>", True)]
+    assert [vertex["level"] for vertex in frame["vertices"]] == [0, 3], "three quarters of its time at most"
+    assert frame["events"]["failure"] == FAILURE.what, "the browser puts text in as text"
+    assert json.loads(json.dumps(frame))["name"] == "words"
 
 
-def test_the_graph_has_back_pressure_as_a_colour_and_loops_as_loops() -> None:
-    graph = graph_of(STATUS)
-    assert graph.count('fill="var(--pressure-0)"') == 1
-    assert graph.count('fill="var(--pressure-3)"') == 1, "three quarters of its time at most"
-    assert graph.count("stroke-dasharray") == 1
-    assert graph_of(JobStatus("words", JobState.STARTING)) == ""
-
-
-def test_the_newest_events_of_each_group_are_shown_so_that_snapshots_crowd_out_no_failure() -> None:
-    snapshots = [JobEvent(104.0 + n, "snapshot", f"snapshot {n}", {"total_bytes": n}) for n in range(3 * EVENTS_SHOWN)]
-    shown = newest_of_each_group([RUNNING, FAILURE, *snapshots])
-    assert shown == [*reversed(snapshots[-EVENTS_SHOWN:]), FAILURE, RUNNING]
+def test_a_failure_stands_at_the_head_until_the_job_runs_again() -> None:
+    story = Story("words")
+    told(story, at(100.0, events=2), (RUNNING, FAILURE))
+    assert story.frame(0)["events"]["failure"] == FAILURE.what
+    told(story, at(101.0, events=3), (RUNNING, FAILURE, JobEvent(104.0, "recovery", "4 actors run again after 1.00 s", {})))
+    assert story.frame(0)["events"]["failure"] == ""
+    ends = (
+        JobEvent(105.0, "end", "cancelled", {"state": "cancelled"}),
+        JobEvent(105.0, "end", "failed: it is too late", {"state": "failed"}),
+    )
+    for end, shown in zip(ends, ("", "failed: it is too late"), strict=True):
+        story = Story("words")
+        told(story, at(106.0, events=2), (RUNNING, end))
+        assert story.frame(0)["events"]["failure"] == shown
 
 
 def test_points_are_bounded_and_reach_back_to_the_first() -> None:

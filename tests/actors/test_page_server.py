@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,6 +16,7 @@ import pytest
 
 from rayad.actors.job import JobState, JobStatus
 from rayad.actors.page import server
+from rayad.actors.page.assembled import SCRIPTS, page
 from rayad.actors.page.doors import CONNECTIONS_MOST
 from rayad.actors.page.server import PageServer
 from rayad.actors.status.frames import Story
@@ -62,7 +63,10 @@ def test_a_browser_gets_the_page_then_the_frames_and_the_last_one_when_the_job_h
             assert response.headers["Cache-Control"] == "no-store"
             policy, text = response.headers["Content-Security-Policy"], await response.text()
             (nonce,) = set(re.findall(r'nonce="([^"]+)"', text))
-            assert f"script-src 'nonce-{nonce}'" in policy
+            assert policy == (
+                f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; img-src data:; "
+                "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+            )
         async with session.get(f"{url}/events") as response:
             assert response.content_type == "text/event-stream"
             assert (await next_frame(response))["is_whole"]
@@ -169,14 +173,28 @@ def test_with_a_token_every_request_needs_it_and_any_name_does(path: str) -> Non
     served(test, "secret")
 
 
-def test_the_page_is_one_file_that_asks_nobody_but_its_server() -> None:
-    page = Path(ROOT / "actors/page/page.html").read_text(encoding="utf-8")
-    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)|\bimport\b|url\(|src=|fetch\(|XMLHttp|WebSocket|sendBeacon", page)
-    assert re.findall(r'href="([^"]*)"', page) == ["data:,"]
-    assert re.findall(r"new EventSource\((.*)\)", page) == ["`events${location.search}`"]
-    assert re.findall(r"(\S+)\.innerHTML = (.*)", page) == [
-        ('at("graph")', "told.graph"),
-        ('at("when")', "events.line"),
-        ('at("events")', "events.table"),
-        ("at(id).lastElementChild", 'events.snapshots[figure] ?? ""'),
-    ], "only what the server has escaped goes in as HTML"
+def test_the_page_is_one_text_that_asks_nobody_but_its_server_and_puts_in_no_html() -> None:
+    own = "".join((ROOT / "actors/page" / name).read_text(encoding="utf-8") for name in ("page.html", *SCRIPTS, "parts/page.css"))
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)|\bimport\b|url\((?!#tip)|src=|XMLHttp|WebSocket|sendBeacon", own)
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function", own)
+    assert re.findall(r'href="([^"]*)"', own) == ["data:,"]
+    assert re.findall(r"new EventSource\((.*)\)", own) == ["`events${location.search}`"]
+    assert re.findall(r"fetch\(([^,]*),", own) == ["path"]
+    assert re.findall(r"asked\((`[^`]*`)", own) == ["`steps${location.search}`", "`state?${query}`"]
+    text, mark = page(("steps",))
+    assert text.count(mark) == 3
+    assert "sourceMappingURL" not in text
+    assert text.count("</script>") == 2
+
+
+def test_the_libraries_are_as_their_makers_published_them_with_their_licences() -> None:
+    """npm pack uplot@1.6.32 @dagrejs/dagre@3.1.3"""
+    vendored = ROOT / "actors/page/vendored"
+    found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in vendored.iterdir()}
+    assert found == {
+        "dagre.LICENSE": "6a349742a6cb219d5a2fc8d0844f6d89a6efc62e20c664450d884fc7ff2d6015",
+        "dagre.min.js": "54a503e346f93ca0bb10abe7999587e037262935687aca45eb4e4b0f64bbb578",
+        "uPlot.LICENSE": "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd",
+        "uPlot.iife.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
+        "uPlot.min.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
+    }

@@ -71,8 +71,8 @@ class Handle:
         self._note("wait")
         return Result({}, JobStatistics())
 
-    def page(self, *, host: str, port: int) -> str:
-        self._note("page", host, port)
+    def page(self, *, host: str, port: int, steps: bool, state: bool) -> str:
+        self._note("page", host, port, steps, state)
         return f"http://{host}:{port}/"
 
     def settle(self, timeout_s: float | None) -> Handle:

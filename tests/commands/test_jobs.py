@@ -102,7 +102,9 @@ def test_explain_and_savepoint_print_what_they_get_and_nothing_else(handle: Hand
 
 def test_page_prints_its_address_and_then_how_the_job_ended(handle: Handle) -> None:
     assert call("page", "wordcount", "--port", "8080").output == "http://127.0.0.1:8080/\njob 'wordcount' is complete\n"
-    assert handle.calls == [("attach", "wordcount", None), ("page", "127.0.0.1", 8080)]
+    assert handle.calls == [("attach", "wordcount", None), ("page", "127.0.0.1", 8080, False, False)]
+    call("page", "wordcount", "--steps", "--state")
+    assert handle.calls[-1] == ("page", "127.0.0.1", 0, True, True)
 
 
 def test_rescale_takes_several_vertices(handle: Handle) -> None:
