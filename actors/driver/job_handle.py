@@ -13,7 +13,7 @@ import threading
 import time as clock
 from abc import abstractmethod
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any, NoReturn
 
 from rayad.actors.cluster import ray_calls
@@ -41,6 +41,7 @@ from rayad.actors.lead.diagnosis import sentences
 from rayad.actors.lead.failure import Failure
 from rayad.actors.lead.layouts import RescaleReport, replicas_wanted
 from rayad.actors.lead.taking_over import taking_over_s
+from rayad.actors.status.progress_shown import showing
 from rayad.autoscale import ScalingProgress
 from rayad.dataflow import hooks
 from rayad.dataflow.config import RunConfig, check_timeout, configured
@@ -183,11 +184,26 @@ class RayJobHandle(Job):
             clock.sleep(max(0.0, min(LOOK_AGAIN_S, deadline_s - clock.monotonic())))
         return clock.monotonic() < deadline_s
 
-    def wait(self, timeout_s: float | None = None) -> Result:
+    def wait(self, timeout_s: float | None = None, *, progress: bool | None = False) -> Result:
         check_timeout(timeout_s, "wait(timeout_s)")
-        if self._result is not None:
-            return self._result
-        with saying(f"the start of job {self.name!r}", self._start_told):
+        with showing(self.name, progress, "wait") as shown:
+            if shown is not None and self._result is None:
+                shown.follow(self.look_for_line)
+            result = self._result if self._result is not None else self._wait(timeout_s, is_shown=shown is not None)
+            if shown is not None:
+                shown.complete(self._records_read(result.statistics))
+            return result
+
+    def look_for_line(self) -> tuple[JobStatus, str]:
+        """What the line of progress shows: the status, and what the start waits for."""
+        status = self.status()
+        if status.state is not JobState.STARTING:
+            return status, ""
+        told = self._start_told() or ""
+        return status, f"starting {self.plan.replicas} replicas{f': {told}' if told else ''}"
+
+    def _wait(self, timeout_s: float | None, *, is_shown: bool) -> Result:
+        with nullcontext() if is_shown else saying(f"the start of job {self.name!r}", self._start_told):
             outcome = self.settle(timeout_s)
         if outcome.state is JobState.CANCELLED:
             raise DataflowError(f"job {self.name!r} was cancelled: it has no results")

@@ -72,6 +72,8 @@ class ReplicaReport:
     set_aside: tuple[SetAside, ...] = ()
     """By operators with ``on_error="skip"``, since the replica started."""
     waits: Waits = field(default_factory=Waits)
+    amounts_read: tuple[float, float] = (0.0, 0.0)
+    """Of a source: how much has been read, and how much there is, in its own unit; (0, 0) where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -252,6 +252,12 @@ def _submit(flow: Dataflow, run: RunConfig, scaling: ScalingConfig, *, runtime: 
     raise ConfigError(f"runtime is {runtime!r}: it must be 'ray' or 'local'")
 
 
+def _run(*args: Any, **options: Any) -> Any:
+    from rayad.actors.run import run_to_end
+
+    return run_to_end(*args, **options)
+
+
 def _connector(name: str, attribute: str) -> Any:
     def make(*args: Any, **kwargs: Any) -> Any:
         from rayad import integrations
@@ -286,6 +292,7 @@ def _arrival_clock() -> Any:
 
 
 hooks.register("submit", _submit)
+hooks.register("run", _run)
 hooks.register("arrival_clock", _arrival_clock)
 hooks.register("open_page", _open_page)
 hooks.register("map_state", _map_state)
