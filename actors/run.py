@@ -1,8 +1,8 @@
 """Running a dataflow to its end, which is what ``flow.run()`` does on both runtimes: submit, wait, and end the job where that is cut short.
 
-Ctrl-C raises KeyboardInterrupt, as anywhere in Python. It is a plain one: Python ends a program with status 130, as shells count it, only
-for exactly this class and no subclass. What would be printed of it, some forty lines of Rayad and Ray, says nothing; so it is raised anew
-with one line about the job, and a program that does not catch it prints this line alone.
+Ctrl-C raises KeyboardInterrupt, as anywhere in Python. Its traceback would be some forty lines of Rayad and Ray that say nothing, so it is
+raised anew as :class:`Interrupted`, with one line about the job. A program that does not catch it prints this line and ends with status
+130 (decision 082).
 """
 
 from __future__ import annotations
@@ -20,8 +20,16 @@ from rayad.actors.status.terminal import echo
 from rayad.dataflow.config import RunConfig
 from rayad.progress import mask, presentable, say
 
-_SHORT = "_render_traceback_"
-"""IPython shows what this method of an error gives, a list of lines, in place of its traceback."""
+STATUS = 130
+"""The exit status of a program that Ctrl-C has ended, as shells count it."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C during ``run()``; the message says what became of the job."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows in place of a traceback."""
+        return [f"KeyboardInterrupt: {presentable(str(self))}"]
 
 
 def run_to_end(
@@ -77,27 +85,26 @@ def _cancelled(job: Job | None, name: str, config: RunConfig, began_s: float) ->
     return mask(f"{told}; resume it with resume='latest', name={name!r} and storage_path={config.storage_path!r}")
 
 
-def interruption(told: str) -> KeyboardInterrupt:
-    """A KeyboardInterrupt that shows itself as this line, in a program and in a notebook; for the main thread, which alone gets Ctrl-C."""
-    error = KeyboardInterrupt(told)
-    line = presentable(told)
-    vars(error)[_SHORT] = lambda: [f"KeyboardInterrupt: {line}"]
+def interruption(told: str) -> Interrupted:
+    """An Interrupted with this message, which a program that does not catch it shows as one line."""
     before = sys.excepthook
     if getattr(before, "__module__", None) != __name__:
-        sys.excepthook = _short_of(before)
-    return error
+        sys.excepthook = _shortening(before)
+    return Interrupted(told)
 
 
-def _short_of(before: Any) -> Any:
-    """What Python shows of an error that nobody has caught: a line of what :func:`interruption` gave, and of others the same as before."""
+def _shortening(before: Any) -> Any:
+    """What Python calls for an error that nobody has caught: an Interrupted is one line and ends the program, others go to ``before``."""
 
     def excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        if isinstance(error, KeyboardInterrupt) and hasattr(error, _SHORT):
-            echo(f"rayad: {error}", err=True)
-        else:
+        if not isinstance(error, Interrupted):
             before(kind, error, trace)
+            return
+        echo(f"rayad: {error}", err=True)
+        if not (hasattr(sys, "ps1") or sys.flags.interactive):  # somebody types at a prompt, and goes on
+            raise SystemExit(STATUS)
 
     return excepthook
 
 
-__all__ = ["interruption", "run_to_end"]
+__all__ = ["Interrupted", "interruption", "run_to_end"]

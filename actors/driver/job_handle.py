@@ -199,8 +199,8 @@ class RayJobHandle(Job):
         status = self.status()
         if status.state is not JobState.STARTING:
             return status, ""
-        told = self._start_told() or ""
-        return status, f"starting {self.plan.replicas} replicas{f': {told}' if told else ''}"
+        told = (self._start_told() or "").removeprefix("The job ").rstrip(".")
+        return status, f"starting: {told}" if told else f"starting {self.plan.replicas} replicas"
 
     def _wait(self, timeout_s: float | None, *, is_shown: bool) -> Result:
         with nullcontext() if is_shown else saying(f"the start of job {self.name!r}", self._start_told):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time as clock
 from abc import ABC, abstractmethod
 from html import escape
 from importlib import import_module
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 KEPT_S = 10.0
 """A wait of at least so long leaves a line on a terminal and in a log."""
+REDRAW_S = 0.1
+"""After the program has printed something the line is drawn again at once, but not more often than this."""
 BAR_WIDTH = 20
 MARGIN = 4
 """Columns that the line leaves free, so that the ``^C`` of a terminal does not begin another row, which would not be erased."""
@@ -63,7 +66,9 @@ class OnTerminal(Place):
     def __init__(self, stream: Any) -> None:
         self._console = console(file=stream, highlight=False, force_terminal=True)
         self._lock = threading.RLock()
+        self._line: Line | None = None
         self._is_shown = False
+        self._drawn_s = 0.0
         self._is_over = False
         self._wrapped: list[tuple[str, Beside]] = []
         self._at_start = True
@@ -81,16 +86,21 @@ class OnTerminal(Place):
     def show(self, line: Line) -> None:
         """Renew the line, unless the program has printed part of a line, or it has ended."""
         with self._lock:
-            if self._is_over or not self._at_start:
+            if self._is_over:
                 return
-            if not self._wrapped:
-                self._wrap()
-            shown = self._as_text(line)
-            shown.truncate(self._console.width - MARGIN, overflow="ellipsis")
-            with self._console:  # one write
-                self._erase()
-                self._console.print(shown, end="", no_wrap=True, crop=True)
-            self._is_shown = True
+            self._line = line
+            if self._at_start:
+                if not self._wrapped:
+                    self._wrap()
+                self._draw(line)
+
+    def _draw(self, line: Line) -> None:
+        shown = self._as_text(line)
+        shown.truncate(self._console.width - MARGIN, overflow="ellipsis")
+        with self._console:  # one write
+            self._erase()
+            self._console.print(shown, end="", no_wrap=True, crop=True)
+        self._is_shown, self._drawn_s = True, clock.monotonic()
 
     def beside(self, stream: Any, text: str) -> Any:
         """The program prints this to the terminal."""
@@ -99,6 +109,9 @@ class OnTerminal(Place):
             written = stream.write(text)
             if text:
                 self._at_start = text.endswith("\n")
+            if self._at_start and self._line is not None and clock.monotonic() - self._drawn_s >= REDRAW_S:
+                stream.flush()
+                self._draw(self._line)
             return written
 
     def clear(self) -> None:
@@ -111,7 +124,7 @@ class OnTerminal(Place):
     def end(self, summary: str | None, at_s: float) -> None:
         """Remove the line; after a long wait the summary takes its place."""
         with self._lock:
-            self._is_over = True
+            self._is_over, self._line = True, None
             for name, wrapper in self._wrapped:
                 if getattr(sys, name) is wrapper:
                     setattr(sys, name, wrapper.stream)
