@@ -32,9 +32,7 @@ class Interrupted(KeyboardInterrupt):
         return [f"KeyboardInterrupt: {presentable(str(self))}"]
 
 
-def run_to_end(
-    name: str, config: RunConfig, submit: Callable[[], Job], *, timeout_s: float | None, progress: bool | None
-) -> Result:
+def run_to_end(name: str, config: RunConfig, submit: Callable[[], Job], *, timeout_s: float | None, progress: bool | None) -> Result:
     """Submit a job, wait for its end, and give its results; the job is over when this returns or raises.
 
     Args:

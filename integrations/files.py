@@ -8,7 +8,7 @@ With ``epoch=`` a part is loaded whole, because it has to be sorted by epoch; pa
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -39,10 +39,13 @@ from rayad.integrations.json_text import first_lines, wrong_bytes
 from rayad.integrations.paths import Paths, check_arrow, check_schema, files_fingerprint, find_files
 from rayad.integrations.text import COMPRESSED
 from rayad.progress import ConfigError, DataflowError, arguments, show
+
+
 class FilePart(NamedTuple):
     """A part: a whole file."""
 
     path: str
+    size_bytes: int
 
 
 class _StreamedFiles(Source):
@@ -72,10 +75,9 @@ class _StreamedFiles(Source):
         self._written = output[1] if output is not None and output[1].content == self._content() else None
         """The manifest, where the files are what our own sink wrote."""
         self._found = files
-        self._files = tuple(FilePart(file.path) for file in files if file.size_bytes)
+        self._files = tuple(FilePart(file.path, file.size_bytes) for file in files if file.size_bytes)
         self._inside, self._named = self._split_columns(schema, types, is_hive=partitioning is not None)
         """The columns that are in the files, and those that the names of directories say."""
-        self._sizes = {file.path: file.size_bytes for file in files}
         if schema is None:
             schema = pa.schema([*self._inside, *self._named.schema])
         self.schema: pa.Schema = schema
@@ -141,9 +143,9 @@ class _StreamedFiles(Source):
                 f"{self.where}: cannot find out the columns of {path!r}: {error}; check the file, or give schema="
             ) from error
 
-    def _stream(self, path: str) -> Opened:
+    def _stream(self, part: FilePart) -> Opened:
         expected, named = self._inside, self._named
-        values = named.of_file(path)
+        path, values = part.path, named.of_file(part.path)
         try:
             text = self._text_of(path)
             reader = self._open(path, text, expected)
@@ -166,8 +168,7 @@ class _StreamedFiles(Source):
             except (pa.ArrowException, OSError) as error:
                 raise self._failure(path, error) from error
 
-        size_bytes = self._sizes[path] if not path.endswith(COMPRESSED) else 0
-        return Opened(batches(), reader.close, lambda _: share_of(text, size_bytes))
+        return Opened(batches(), reader.close, lambda _: share_of(text, 0 if path.endswith(COMPRESSED) else part.size_bytes))
 
     def _check_text(self, path: str, batch: pa.RecordBatch) -> None:
         """Raise DataflowError where the reader has let text through that is not UTF-8."""
@@ -183,12 +184,9 @@ class _StreamedFiles(Source):
             "correct the file, or give schema= with wider types"
         )
 
-    def _load(self, path: str) -> pa.Table:
-        opened = self._stream(path)
-        try:
+    def _load(self, part: FilePart) -> pa.Table:
+        with closing(self._stream(part)) as opened:
             return pa.Table.from_batches(opened.batches, schema=self.schema)
-        finally:
-            opened.close()
 
     def list_parts(self) -> Sequence[FilePart]:
         """The files that are not empty."""
@@ -196,7 +194,7 @@ class _StreamedFiles(Source):
 
     def part_sizes(self, parts: Sequence[FilePart]) -> Sequence[float]:
         """Bytes of the files, as they are stored."""
-        return [float(self._sizes[part.path]) for part in parts]
+        return [float(part.size_bytes) for part in parts]
 
     def fingerprint(self, parts: Sequence[FilePart]) -> dict[str, Any]:
         """The files, and the settings that determine the order of their rows."""
@@ -206,8 +204,8 @@ class _StreamedFiles(Source):
         """Open a file; ``resume`` is the number of its rows already given."""
         where = f"{self.where}: {part.path!r}"
         if self._epoch is None:
-            return StreamPart(functools.partial(self._stream, part.path), batch_rows=self._batch_rows, resume=resume, where=where)
-        load = functools.partial(self._load, part.path)
+            return StreamPart(functools.partial(self._stream, part), batch_rows=self._batch_rows, resume=resume, where=where)
+        load = functools.partial(self._load, part)
         return TablePart(load, batch_rows=self._batch_rows, epoch=self._epoch, resume=resume, where=where)
 
 

@@ -12,8 +12,8 @@ import math
 import threading
 import time as clock
 from abc import abstractmethod
-from collections.abc import Mapping
-from contextlib import nullcontext, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, NoReturn
 
 from rayad.actors.cluster import ray_calls
@@ -186,15 +186,23 @@ class RayJobHandle(Job):
 
     def wait(self, timeout_s: float | None = None, *, progress: bool | None = False) -> Result:
         check_timeout(timeout_s, "wait(timeout_s)")
-        with showing(self.name, progress, "wait") as shown:
-            if shown is not None and self._result is None:
-                shown.follow(self.look_for_line)
-            result = self._result if self._result is not None else self._wait(timeout_s, is_shown=shown is not None)
-            if shown is not None:
-                shown.complete(self._records_read(result.statistics))
-            return result
+        if self._result is not None:
+            return self._result
+        with self.showing(progress, "wait") as is_shown:
+            return self._wait(timeout_s, is_shown=is_shown)
 
-    def look_for_line(self) -> tuple[JobStatus, str]:
+    @contextmanager
+    def showing(self, progress: bool | None, what: str) -> Iterator[bool]:
+        """Show how far the job is while the block runs; gives whether that is done. ``progress``: as of :meth:`wait`, which may be called
+        in the block. ``what`` was given it, for errors."""
+        with showing(self.name, progress, what) as shown:
+            if shown is not None:
+                shown.follow(self._look_for_line)
+            yield shown is not None
+            if shown is not None and self._result is not None:
+                shown.complete(self._records_read(self._result.statistics))
+
+    def _look_for_line(self) -> tuple[JobStatus, str]:
         """What the line of progress shows: the status, and what the start waits for."""
         status = self.status()
         if status.state is not JobState.STARTING:
@@ -319,9 +327,7 @@ class RayJobHandle(Job):
             mine = [r for r in look.reports if r.name == stage.name]
             batches, records = sum(r.batches_in for r in mine), sum(r.records_in for r in mine)
             stages.append(StageProgress(stage.name, view[0], view[1], batches, records, len(mine)))
-        told = JobProgress(
-            look.state, tuple(stages), look.active, taken, interval_s, failures, self.look_at_scaling(), look.silent, late
-        )
+        told = JobProgress(look.state, tuple(stages), look.active, taken, interval_s, failures, self.look_at_scaling(), look.silent, late)
         self._seen = dataclasses.replace(told, silent=())
         return told
 

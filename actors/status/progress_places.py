@@ -142,7 +142,8 @@ class OnTerminal(Place):
                 self._wrapped.append((name, wrapper))
 
     def _erase(self) -> None:
-        from rich.control import Control, ControlType
+        from rich.control import Control
+        from rich.segment import ControlType
 
         self._console.control(Control(ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2)))
 

@@ -1,6 +1,6 @@
 """Showing the progress of a job while somebody waits for it. It never breaks the job, and takes less than a hundredth of the time.
 
-The local runtime runs in the thread of the caller, and looks between two of its steps (:meth:`Showing.is_due`). A job on Ray runs elsewhere,
+The local runtime runs in the thread of the caller, and looks between two steps (:meth:`Showing.is_due`). A job on Ray runs elsewhere,
 and a thread looks (:meth:`Showing.follow`). What fails in looking or showing is logged once, and nothing is shown from then on.
 """
 
