@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Any, NamedTuple
 
 import pyarrow as pa
