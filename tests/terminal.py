@@ -22,7 +22,7 @@ CTRL_C = b"\x03"
 class Terminal:
     """Runs a program on a terminal of its own, where it leads the foreground process group.
 
-    ``seen`` are the different screens so far, each as its lines without those that are empty.
+    ``pid`` is its process; ``seen`` are the different screens so far, each as its lines without those that are empty.
     """
 
     def __init__(self, command: Sequence[str], *, env: dict[str, str], cwd: str, columns: int = 120, rows: int = 30) -> None:
@@ -30,8 +30,8 @@ class Terminal:
         self.status: int | None = None
         self._screen = pyte.Screen(columns, rows)
         self._stream = pyte.ByteStream(self._screen)
-        self._process, self._fd = pty.fork()
-        if not self._process:
+        self.pid, self._fd = pty.fork()
+        if not self.pid:
             try:
                 os.chdir(cwd)
                 os.execvpe(command[0], command, {**env, "TERM": "xterm-256color", "COLUMNS": str(columns)})
@@ -57,9 +57,13 @@ class Terminal:
         ends_s = clock.monotonic() + PATIENCE_S
         while self._read():
             assert clock.monotonic() < ends_s, f"it does not end: {self.screen}"
-        code = os.waitstatus_to_exitcode(os.waitpid(self._process, 0)[1])
+        code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         self.status = code if code >= 0 else 128 - code
         return self.screen
+
+    def look(self) -> bool:
+        """Read what is there; false when the program has ended."""
+        return self._read()
 
     def press(self, keys: bytes) -> None:
         """Type."""
@@ -82,8 +86,8 @@ class Terminal:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self.status is None:
-            os.kill(self._process, 9)
-            os.waitpid(self._process, 0)
+            os.kill(self.pid, 9)
+            os.waitpid(self.pid, 0)
         os.close(self._fd)
 
 
