@@ -515,6 +515,8 @@ class LocalJob(Job):
     def wait(self, timeout_s: float | None = None, *, progress: bool | None = False) -> Result:
         check_timeout(timeout_s, "wait(timeout_s)")
         with showing(self.name, progress, "wait", has_clock=False) as shown:
+            if shown is not None:
+                shown.watch()
             result = self._result if self._result is not None else self._wait(timeout_s, shown)
             if shown is not None:
                 shown.complete(self._records_read(result.statistics))
@@ -529,7 +531,7 @@ class LocalJob(Job):
             if any(not self.input(name).closed for name in lengths_of(self.plan)):
                 raise cannot_move(self)  # epochs would go on and on
             while self.step():
-                if shown is not None and shown.is_due():
+                if shown is not None and shown.is_due:
                     shown.look(lambda: (self._status(seen), ""))
                 if self.snapshots is not None and network.steps % LOOKS_EVERY_STEPS == 0 and only_a_snapshot_goes_on(network):
                     break

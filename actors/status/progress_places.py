@@ -9,10 +9,12 @@ removed, keeps the last line.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time as clock
 from abc import ABC, abstractmethod
+from functools import cached_property
 from html import escape
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -22,6 +24,7 @@ from rayad.actors.status.terminal import console, echo
 from rayad.progress import presentable
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.text import Text
 
 KEPT_S = 10.0
@@ -64,7 +67,7 @@ class OnTerminal(Place):
     first_s = 0.5
 
     def __init__(self, stream: Any) -> None:
-        self._console = console(file=stream, highlight=False, force_terminal=True)
+        self._stream = stream
         self._lock = threading.RLock()
         self._line: Line | None = None
         self._is_shown = False
@@ -74,10 +77,10 @@ class OnTerminal(Place):
         self._at_start = True
         """Whether the cursor is at the start of a line; else the program has printed part of one."""
 
-    @property
-    def is_dumb(self) -> bool:
-        """Whether the terminal cannot erase a line."""
-        return self._console.is_dumb_terminal
+    @cached_property
+    def _console(self) -> Console:
+        """Made when something is shown first: a short job need not pay for it."""
+        return console(file=self._stream, highlight=False, force_terminal=True)
 
     def next_s(self, at_s: float) -> float:
         """Five times a second, if the look is as quick."""
@@ -241,15 +244,9 @@ def place_here() -> Place | None:
         return InNotebook()
     if sys.stderr is None:
         return None
-    if is_terminal(sys.stderr) and not hasattr(sys.stderr, "rich_proxied_file") and _LIVE.acquire(blocking=False):
-        try:
-            place = OnTerminal(sys.stderr)
-            if not place.is_dumb:
-                return place
-        except BaseException:
-            _LIVE.release()
-            raise
-        _LIVE.release()
+    can_erase = os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
+    if can_erase and is_terminal(sys.stderr) and not hasattr(sys.stderr, "rich_proxied_file") and _LIVE.acquire(blocking=False):
+        return OnTerminal(sys.stderr)
     return InLog()
 
 
