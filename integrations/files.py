@@ -7,7 +7,6 @@ With ``epoch=`` a part is loaded whole, because it has to be sorted by epoch; pa
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
@@ -205,9 +204,8 @@ class _StreamedFiles(Source):
         """Open a file; ``resume`` is the number of its rows already given."""
         where = f"{self.where}: {part.path!r}"
         if self._epoch is None:
-            return StreamPart(functools.partial(self._stream, part), batch_rows=self._batch_rows, resume=resume, where=where)
-        load = functools.partial(self._load, part)
-        return TablePart(load, batch_rows=self._batch_rows, epoch=self._epoch, resume=resume, where=where)
+            return StreamPart(lambda: self._stream(part), batch_rows=self._batch_rows, resume=resume, where=where)
+        return TablePart(lambda: self._load(part), batch_rows=self._batch_rows, epoch=self._epoch, resume=resume, where=where)
 
 
 def _partition_types(written: pa.Schema | None) -> dict[str, pa.DataType]:
@@ -488,7 +486,7 @@ class ParquetSource(Source):
         """Open a row group; ``resume`` is the number of its (filtered) rows already read."""
         where = f"{self.where}: {part.path!r}, row group {[info.id for info in part.fragment.row_groups]}"
         if self._epoch is None:
-            return StreamPart(functools.partial(self._stream, part), batch_rows=self._batch_rows, resume=resume, where=where)
+            return StreamPart(lambda: self._stream(part), batch_rows=self._batch_rows, resume=resume, where=where)
         return TablePart(
             lambda: pa.Table.from_batches(self._stream(part).batches, schema=self.schema),
             batch_rows=self._batch_rows,

@@ -245,7 +245,7 @@ def place_here() -> Place | None:
     if sys.stderr is None:
         return None
     can_erase = os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
-    if can_erase and is_terminal(sys.stderr) and not hasattr(sys.stderr, "rich_proxied_file") and _LIVE.acquire(blocking=False):
+    if can_erase and is_terminal(sys.stderr) and not hasattr(sys.stderr, "rich_proxied_file") and _LIVE.acquire(timeout=0):
         return OnTerminal(sys.stderr)
     return InLog()
 

@@ -23,8 +23,8 @@ from rayad.progress import ConfigError, arguments
 _log = logging.getLogger(__name__)
 VARIABLE = "RAYAD_PROGRESS"
 """Environment variable: 0 turns the line off where the program does not say ``progress=True``."""
-PAUSES = 200
-"""After a look that took t seconds of the processor's time the next one comes 200 t later at the earliest: at most 0.5 % of the time."""
+PAUSES = 400
+"""After a look that took t seconds of the processor's time the next one comes 400 t later at the earliest: at most 0.25 % of the time."""
 FIRST_LOOK_S = 1.0
 """The first look, which may show nothing yet: rates are differences of two looks."""
 ASKS_EVERY_S = 1.0

@@ -253,7 +253,7 @@ def _submit(flow: Dataflow, run: RunConfig, scaling: ScalingConfig, *, runtime: 
 
 
 def _run(*args: Any, **options: Any) -> Any:
-    from rayad.actors.run import run_to_end
+    from rayad.actors.driver.run_to_end import run_to_end
 
     return run_to_end(*args, **options)
 

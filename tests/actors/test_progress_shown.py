@@ -192,15 +192,15 @@ def test_it_looks_early_shows_later_and_then_at_intervals() -> None:
     assert place.ended == ["job 'wordcount' is complete after 8 s, 7 records read (0.89/s)"]
 
 
-def test_a_look_that_takes_long_is_followed_by_a_pause_two_hundred_times_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_that_takes_long_is_followed_by_a_pause_four_hundred_times_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, used = Clock(), iter([0.0, 0.1])
     monkeypatch.setattr(module.clock, "thread_time", lambda: next(used))
     shown = Showing(ProgressLine("wordcount"), Kept(), clock)
     clock.now_s = 6.0
     shown.look(lambda: (STATUS, ""))
-    clock.now_s = 25.9
+    clock.now_s = 45.9
     assert not is_due(shown)
-    clock.now_s = 26.0
+    clock.now_s = 46.0
     assert is_due(shown)
 
 
