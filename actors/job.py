@@ -6,6 +6,7 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -288,6 +289,12 @@ class Job(ABC):
     @abstractmethod
     def explain_stuck(self) -> str:
         """Say why nothing moves: for each waiting notification what could still result in it, and where batches are held up."""
+
+    @contextmanager
+    def showing(self, progress: bool | None, what: str) -> Iterator[bool]:
+        """Show how far the job is while the block runs, if the job runs by itself; gives whether that is done. ``progress``: as of
+        :meth:`wait`, which may be called in the block. ``what`` was given it, for errors."""
+        yield False
 
     def _records_read(self, statistics: JobStatistics) -> int:
         """How many records all sources and live inputs have given."""

@@ -23,7 +23,7 @@ from rayad.dataflow.streams.flow import Dataflow
 from rayad.progress import RayadError
 
 if TYPE_CHECKING:
-    from rayad.actors.driver.job_handle import RayJobHandle
+    from rayad.actors.job import Job
 
 LOOK_EVERY_S = 1.0
 """How often it is looked whether Ctrl-C has come."""
@@ -197,7 +197,7 @@ class _CtrlC:
             raise KeyboardInterrupt
 
 
-def wait(job: RayJobHandle, progress: bool | None) -> Any:
+def wait(job: Job, progress: bool | None) -> Any:
     """The results of the job. Shows on stderr how far it is, as ``job.wait(progress=...)``; Ctrl-C ends its input, a second one the job.
 
     Raises what ended the job; Told with exit code 130 when it was cancelled here.
