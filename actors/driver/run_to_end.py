@@ -15,6 +15,7 @@ from typing import Any
 
 from rayad.actors.job import Job, Result
 from rayad.actors.status.progress_line import duration
+from rayad.actors.status.progress_places import is_terminal
 from rayad.actors.status.progress_shown import is_wanted
 from rayad.actors.status.terminal import echo
 from rayad.dataflow.config import RunConfig
@@ -98,6 +99,8 @@ def _shortening(before: Any) -> Any:
         if not isinstance(error, Interrupted):
             before(kind, error, trace)
             return
+        if is_terminal(sys.stderr):
+            sys.stderr.write("\r")  # over the ^C that the terminal has shown
         echo(f"rayad: {error}", err=True)
         if not (hasattr(sys, "ps1") or sys.flags.interactive):  # somebody types at a prompt, and goes on
             raise SystemExit(STATUS)
