@@ -99,9 +99,7 @@ def _shortening(before: Any) -> Any:
         if not isinstance(error, Interrupted):
             before(kind, error, trace)
             return
-        if is_terminal(sys.stderr):
-            sys.stderr.write("\r")  # over the ^C that the terminal has shown
-        echo(f"rayad: {error}", err=True)
+        echo(f"rayad: {error}", err=True, is_over=is_terminal(sys.stderr))  # over the ^C that the terminal has shown
         if not (hasattr(sys, "ps1") or sys.flags.interactive):  # somebody types at a prompt, and goes on
             raise SystemExit(STATUS)
 
