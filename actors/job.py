@@ -6,6 +6,7 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -245,9 +246,13 @@ class Job(Advising, ABC):
         """Where the job is in its life."""
 
     @abstractmethod
-    def wait(self, timeout_s: float | None = None) -> Result:
+    def wait(self, timeout_s: float | None = None, *, progress: bool | None = False) -> Result:
         """Wait for the end and return the results. Raises what ended the job; after ``timeout_s`` raises TimeoutError, and the job runs
-        on."""
+        on.
+
+        ``progress``: True shows meanwhile how far the job is; None does, too, unless the environment has ``RAYAD_PROGRESS=0``. What is
+        shown is described at :meth:`Dataflow.run`.
+        """
 
     def result(self, name: str | None = None) -> Any:
         """Wait for the end and return the results, or the one called ``name``."""
@@ -377,6 +382,17 @@ class Job(Advising, ABC):
     @abstractmethod
     def explain_stuck(self) -> str:
         """Say why nothing moves: for each waiting notification what could still result in it, and where batches are held up."""
+
+    @contextmanager
+    def showing(self, progress: bool | None, what: str) -> Iterator[bool]:
+        """Show how far the job is while the block runs, if the job runs by itself; gives whether that is done. ``progress``: as of
+        :meth:`wait`, which may be called in the block. ``what`` was given it, for errors."""
+        yield False
+
+    def _records_read(self, statistics: JobStatistics) -> int:
+        """How many records all sources and live inputs have given."""
+        starts = (stage.name for stage in self.plan.stages if stage.kind in (NodeKind.SOURCE, NodeKind.INPUT))
+        return sum(statistics.stages.get(name, {}).get("records_in", 0) for name in starts)
 
     def _known(self, name: str, kind: str, among: Mapping[str, int]) -> int:
         if not isinstance(name, str) or name not in among:

@@ -18,8 +18,8 @@ from benchmarks.peer_environments import available_peers
 NAMES = (
     "barrier", "loop", "rows", "columns", "slow_sink", "spill", "startup", "progress", "latency", "wordcount", "keyed_sum",
     "ten_operators", "nexmark", "kernels", "budget", "ladders", "graphs", "graph_growth", "interval", "snapshot_cost", "interval_live",
-    "on_demand", "asof", "broadcast_join", "mpr", "rescale", "ds2", "kafka", "spark_stream", "seeing", "schemas", "frames", "commits",
-    "sealing", "silence",
+    "on_demand", "asof", "broadcast_join", "mpr", "rescale", "ds2", "kafka", "spark_stream", "seeing", "progress_line", "schemas", "frames",
+    "commits", "sealing", "silence",
 )  # fmt: skip
 RESULTS = machine.ROOT / "benchmarks" / "results"
 PAGE = machine.ROOT / "docs" / "benchmarks.md"

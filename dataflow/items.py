@@ -80,6 +80,14 @@ class _ItemsPart(SourcePart):
     def offset(self) -> tuple[int, int]:
         return (self.epoch, self.row)
 
+    def share_read(self) -> float:
+        """Epochs count the same, however many records they have."""
+        epochs = len(self.source.epochs)
+        if self.epoch >= epochs:
+            return 1.0
+        low, high = self._bounds()
+        return (self.epoch + (self.row / (high - low) if high > low else 0.0)) / epochs
+
 
 def as_items(items: Iterable[Any], what: str) -> Any:
     """A list of records, a RecordBatch, or a Table that is too large for one, from what a user gave: records, a table of Arrow, or a data

@@ -58,6 +58,13 @@ class SourcePart(ABC):
         """
         return None
 
+    def share_read(self) -> float | None:
+        """The share of this part that has been read, from 0 to 1; None: unknown, or the part has no end.
+
+        Only shown (``flow.run(progress=...)``, ``job.status()``). Called between batches, up to a few times a second: it must be quick.
+        """
+        return None
+
     def close(self) -> None:
         """Release files and connections. Called once, also after an error."""
 
@@ -91,6 +98,14 @@ class Source(ABC):
     @abstractmethod
     def build_part(self, part: Any, resume: Any | None) -> SourcePart:
         """Open ``part`` in a replica: at its start, or at ``resume``, a value that its ``offset()`` returned."""
+
+    def part_sizes(self, parts: Sequence[Any]) -> Sequence[float]:
+        """How much each of these parts holds, in one unit for all parts of the source, such as bytes or rows; by default all are equal.
+
+        Together with :meth:`SourcePart.share_read` it gives the share of the source that has been read. Only shown. Called in a replica,
+        with the parts that are its own.
+        """
+        return [1.0] * len(parts)
 
     def fingerprint(self, parts: Sequence[Any]) -> dict[str, Any] | None:
         """Return what the parts consist of, and each setting that changes the meaning of an offset, as plain JSON; None: unknown.

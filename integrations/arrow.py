@@ -122,6 +122,10 @@ class ArrowSource(Source):
         ranges = [ArrowRange(a, b) for a, b in itertools.pairwise(cuts) if a < b]
         return ranges or [ArrowRange(0, 0)]
 
+    def part_sizes(self, parts: Sequence[ArrowRange]) -> Sequence[float]:
+        """Rows."""
+        return [float(part.stop - part.start) for part in parts]
+
     def fingerprint(self, parts: Sequence[ArrowRange]) -> dict[str, Any]:
         """Rows, columns, how they are cut, and a digest of some rows: all of a small table, rows at even distances of a big one."""
         return {

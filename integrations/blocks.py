@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -163,30 +163,52 @@ class TablePart(ArrowPart):
             return self._floor
         return int(self._epochs[min(self._row, len(self._epochs) - 1)])
 
+    def share_read(self) -> float | None:
+        """By rows, once the table has been loaded."""
+        return self._row / self._rows if self._rows else None
+
     def close(self) -> None:
         """Release the table."""
         self._load, self._batches, self._epochs, self._rows = None, [], None, self._row
 
 
+class Opened(NamedTuple):
+    """A stream of batches.
+
+    ``close`` releases what it reads from. ``share_read(rows)`` gives the share that has been read, from 0 to 1, when so many rows have been
+    given; None: that is not known.
+    """
+
+    batches: Iterator[pa.RecordBatch]
+    close: Callable[[], Any]
+    share_read: Callable[[int], float | None]
+
+
+def share_of(text: Any, size_bytes: int) -> float | None:
+    """How far a stream of so many bytes has been read, which is up to some blocks ahead of the rows given; 0 bytes: not known."""
+    if not size_bytes:
+        return None
+    return 1.0 if text.closed else text.tell() / size_bytes
+
+
 class StreamPart(ArrowPart):
     """A part read from a stream of batches that is the same each time it is opened (a file); all in epoch 0.
 
-    ``opener`` gives the stream and what closes it. Resuming reads the stream from its start and skips the rows already given.
+    ``opener`` gives the stream. Resuming reads the stream from its start and skips the rows already given.
     """
 
-    def __init__(
-        self, opener: Callable[[], tuple[Iterator[pa.RecordBatch], Callable[[], Any]]], *, batch_rows: int, resume: int | None, where: str
-    ) -> None:
+    def __init__(self, opener: Callable[[], Opened], *, batch_rows: int, resume: int | None, where: str) -> None:
         super().__init__(batch_rows, resume)
         self._opener = opener
         self._where = where
         self._stream: Iterator[pa.RecordBatch] | None = None
-        self._closer: Callable[[], Any] | None = None
+        self._opened: Opened | None = None
         self._current: pa.RecordBatch | None = None
         self._current_row = 0
 
     def _open(self) -> Iterator[pa.RecordBatch]:
-        stream, self._closer = self._opener()
+        self._opened = self._opener()
+        stream = self._opened.batches
         todo = self._row
         while todo:
             batch = next(stream, None)
@@ -216,10 +238,14 @@ class StreamPart(ArrowPart):
 
     def close(self) -> None:
         """Close the stream; a second call does nothing."""
-        closer, self._closer, self._current = self._closer, None, None
+        opened, self._opened, self._current = self._opened, None, None
         self._stream = iter(())
-        if closer is not None:
-            closer()
+        if opened is not None:
+            opened.close()
+
+    def share_read(self) -> float | None:
+        """As the stream tells."""
+        return self._opened.share_read(self._row) if self._opened is not None else None
 
 
 def table_digest(table: pa.Table | pa.RecordBatch) -> str | None:

@@ -7,8 +7,8 @@ With ``epoch=`` a part is loaded whole, because it has to be sorted by epoch; pa
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -22,12 +22,14 @@ from rayad.dataflow.records.exact import Inexact, cast_batch
 from rayad.dataflow.source import Source, SourcePart
 from rayad.integrations.blocks import (
     DEFAULT_BATCH_ROWS,
+    Opened,
     StreamPart,
     TablePart,
     check_batch_rows,
     check_epoch_column,
     describe,
     schema_drift,
+    share_of,
 )
 from rayad.integrations.file_output.committed import written_output, written_partitioning
 from rayad.integrations.file_output.formats import CsvFormat, JsonFormat, exact_csv
@@ -35,15 +37,15 @@ from rayad.integrations.file_output.partitions import NamedColumns, named_column
 from rayad.integrations.file_output.text_types import json_schema
 from rayad.integrations.json_text import first_lines, wrong_bytes
 from rayad.integrations.paths import Paths, check_arrow, check_schema, files_fingerprint, find_files
+from rayad.integrations.text import COMPRESSED
 from rayad.progress import ConfigError, DataflowError, arguments, show
-
-Opened = tuple[Iterator[pa.RecordBatch], Callable[[], Any]]
 
 
 class FilePart(NamedTuple):
     """A part: a whole file."""
 
     path: str
+    size_bytes: int
 
 
 class _StreamedFiles(Source):
@@ -73,7 +75,7 @@ class _StreamedFiles(Source):
         self._written = output[1] if output is not None and output[1].content == self._content() else None
         """The manifest, where the files are what our own sink wrote."""
         self._found = files
-        self._files = tuple(FilePart(file.path) for file in files if file.size_bytes)
+        self._files = tuple(FilePart(file.path, file.size_bytes) for file in files if file.size_bytes)
         self._inside, self._named = self._split_columns(schema, types, is_hive=partitioning is not None)
         """The columns that are in the files, and those that the names of directories say."""
         if schema is None:
@@ -113,7 +115,11 @@ class _StreamedFiles(Source):
             f"{self.where}: all {len(self._found)} files are empty ({self._found[0].path!r} ..), so the columns are not known; give schema="
         )
 
-    def _open(self, path: str, schema: pa.Schema | None) -> Any:
+    def _text_of(self, path: str) -> Any:
+        return self._filesystem.open_input_stream(path, compression="detect")
+
+    def _open(self, path: str, text: Any, schema: pa.Schema | None) -> Any:
+        """Arrow's reader of an open file."""
         raise NotImplementedError
 
     def _content(self) -> dict[str, Any]:
@@ -126,7 +132,7 @@ class _StreamedFiles(Source):
 
     def _read_schema(self, path: str) -> pa.Schema:
         try:
-            with self._open(path, None) as reader:
+            with self._open(path, self._text_of(path), None) as reader:
                 schema: pa.Schema = reader.schema
             _ = schema.names  # decodes them
             return schema
@@ -137,11 +143,12 @@ class _StreamedFiles(Source):
                 f"{self.where}: cannot find out the columns of {path!r}: {error}; check the file, or give schema="
             ) from error
 
-    def _stream(self, path: str) -> Opened:
+    def _stream(self, part: FilePart) -> Opened:
         expected, named = self._inside, self._named
-        values = named.of_file(path)
+        path, values = part.path, named.of_file(part.path)
         try:
-            reader = self._open(path, expected)
+            text = self._text_of(path)
+            reader = self._open(path, text, expected)
         except (pa.ArrowException, OSError) as error:
             raise self._failure(path, error) from error
 
@@ -161,7 +168,7 @@ class _StreamedFiles(Source):
             except (pa.ArrowException, OSError) as error:
                 raise self._failure(path, error) from error
 
-        return batches(), reader.close
+        return Opened(batches(), reader.close, lambda _: share_of(text, 0 if path.endswith(COMPRESSED) else part.size_bytes))
 
     def _check_text(self, path: str, batch: pa.RecordBatch) -> None:
         """Raise DataflowError where the reader has let text through that is not UTF-8."""
@@ -177,16 +184,17 @@ class _StreamedFiles(Source):
             "correct the file, or give schema= with wider types"
         )
 
-    def _load(self, path: str) -> pa.Table:
-        batches, close = self._stream(path)
-        try:
-            return pa.Table.from_batches(batches, schema=self.schema)
-        finally:
-            close()
+    def _load(self, part: FilePart) -> pa.Table:
+        with closing(self._stream(part)) as opened:
+            return pa.Table.from_batches(opened.batches, schema=self.schema)
 
     def list_parts(self) -> Sequence[FilePart]:
         """The files that are not empty."""
         return self._files
+
+    def part_sizes(self, parts: Sequence[FilePart]) -> Sequence[float]:
+        """Bytes of the files, as they are stored."""
+        return [float(part.size_bytes) for part in parts]
 
     def fingerprint(self, parts: Sequence[FilePart]) -> dict[str, Any]:
         """The files, and the settings that determine the order of their rows."""
@@ -196,9 +204,8 @@ class _StreamedFiles(Source):
         """Open a file; ``resume`` is the number of its rows already given."""
         where = f"{self.where}: {part.path!r}"
         if self._epoch is None:
-            return StreamPart(functools.partial(self._stream, part.path), batch_rows=self._batch_rows, resume=resume, where=where)
-        load = functools.partial(self._load, part.path)
-        return TablePart(load, batch_rows=self._batch_rows, epoch=self._epoch, resume=resume, where=where)
+            return StreamPart(lambda: self._stream(part), batch_rows=self._batch_rows, resume=resume, where=where)
+        return TablePart(lambda: self._load(part), batch_rows=self._batch_rows, epoch=self._epoch, resume=resume, where=where)
 
 
 def _partition_types(written: pa.Schema | None) -> dict[str, pa.DataType]:
@@ -275,12 +282,12 @@ class CsvSource(_StreamedFiles):
     def _null_text(self) -> str | None:
         return "" if self._null is None and self._written is not None else self._null
 
-    def _open(self, path: str, schema: pa.Schema | None) -> Any:
+    def _open(self, path: str, text: Any, schema: pa.Schema | None) -> Any:
         types = self._column_types if schema is None else {field.name: field.type for field in schema}
         null = self._null_text()
         as_arrow_does = pacsv.ConvertOptions(column_types=types, strings_can_be_null=False)
         return pacsv.open_csv(
-            self._filesystem.open_input_stream(path, compression="detect"),
+            text,
             read_options=pacsv.ReadOptions(block_size=self._block_bytes, use_threads=False),
             parse_options=pacsv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True),
             convert_options=as_arrow_does if null is None else exact_csv(types, null),
@@ -333,17 +340,16 @@ class JsonLinesSource(_StreamedFiles):
         except pa.ArrowInvalid as error:
             raise self._not_text(path, error) from error
 
-    def _open(self, path: str, schema: pa.Schema | None) -> Any:
+    def _open(self, path: str, text: Any, schema: pa.Schema | None) -> Any:
         behaviour = "infer" if schema is None else "error"
-        stream = self._filesystem.open_input_stream(path, compression="detect")
         block_bytes = self._block_bytes
         if schema is None:
-            with stream:
-                text = first_lines(stream, block_bytes, f"{self.where}: {path!r}")
-            stream, block_bytes = pa.BufferReader(text), len(text) + 1
+            with text:
+                first = first_lines(text, block_bytes, f"{self.where}: {path!r}")
+            text, block_bytes = pa.BufferReader(first), len(first) + 1
         schema = None if schema is None else json_schema(schema)
         return pajson.open_json(
-            stream,
+            text,
             read_options=pajson.ReadOptions(block_size=block_bytes, use_threads=False),
             parse_options=pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior=behaviour),
         )
@@ -360,6 +366,11 @@ class RowGroup(NamedTuple):
     def path(self) -> str:
         """The file."""
         return str(self.fragment.path)
+
+    @property
+    def rows(self) -> int:
+        """How many it has, before any filter."""
+        return sum(info.num_rows for info in self.fragment.row_groups)
 
 
 class ParquetSource(Source):
@@ -427,6 +438,10 @@ class ParquetSource(Source):
             parts += [RowGroup(len(parts) + i, group, self._floor(group)) for i, group in enumerate(groups)]
         return parts
 
+    def part_sizes(self, parts: Sequence[RowGroup]) -> Sequence[float]:
+        """Rows of the row groups, before ``filter``."""
+        return [float(part.rows) for part in parts]
+
     def fingerprint(self, parts: Sequence[RowGroup]) -> dict[str, Any]:
         """The files, and the settings that determine the rows and their order."""
         return {
@@ -464,20 +479,16 @@ class ParquetSource(Source):
             except (pa.ArrowException, OSError) as error:
                 raise DataflowError(f"{self.where}: reading {part.path!r}: {error}; is it a whole Parquet file?") from error
 
-        stream = batches()
-        return stream, stream.close  # type: ignore[attr-defined]
-
-    def _load(self, part: RowGroup) -> pa.Table:
-        stream, _ = self._stream(part)
-        return pa.Table.from_batches(stream, schema=self.schema)
+        stream, total = batches(), part.rows
+        return Opened(stream, stream.close, lambda rows: rows / total if total else None)  # type: ignore[attr-defined]
 
     def build_part(self, part: RowGroup, resume: int | None) -> SourcePart:
         """Open a row group; ``resume`` is the number of its (filtered) rows already read."""
         where = f"{self.where}: {part.path!r}, row group {[info.id for info in part.fragment.row_groups]}"
         if self._epoch is None:
-            return StreamPart(functools.partial(self._stream, part), batch_rows=self._batch_rows, resume=resume, where=where)
+            return StreamPart(lambda: self._stream(part), batch_rows=self._batch_rows, resume=resume, where=where)
         return TablePart(
-            functools.partial(self._load, part),
+            lambda: pa.Table.from_batches(self._stream(part).batches, schema=self.schema),
             batch_rows=self._batch_rows,
             epoch=self._epoch,
             resume=resume,

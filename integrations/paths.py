@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from rayad.progress import ConfigError, arguments, say, show, without_secrets
+from rayad.snapshots.create import local_path
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -97,7 +98,7 @@ def _file_system(text: str, filesystem: fs.FileSystem | None, where: str) -> tup
                 f"{where}: cannot open the URI {text!r}: {say(error, text)}; give a local path, a known URI, or filesystem="
             ) from without_secrets(error, text)
         return home, path
-    return fs.LocalFileSystem(), os.path.abspath(os.path.expanduser(text))
+    return fs.LocalFileSystem(), local_path(text)
 
 
 def _expand(home: fs.FileSystem, path: str, text: str, where: str) -> list[FoundFile]:
@@ -118,7 +119,7 @@ def _expand(home: fs.FileSystem, path: str, text: str, where: str) -> list[Found
     except OSError as error:
         raise ConfigError(f"{where}: cannot look at {text!r}: {error}; check that it exists and may be read") from error
     if isinstance(home, fs.LocalFileSystem) and _glob.has_magic(path):
-        names = sorted(name for name in _glob.glob(path, recursive=True) if os.path.isfile(name))
+        names = sorted(name.replace(os.sep, "/") for name in _glob.glob(path, recursive=True) if os.path.isfile(name))
         if names:
             return [FoundFile(info.path, info.size, info.mtime_ns) for info in home.get_file_info(names)]
         raise ConfigError(f"{where}: nothing matches {text!r} (as {path!r})")

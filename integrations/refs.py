@@ -107,6 +107,10 @@ class RefSource(Source):
         self._computed = self._keep = None  # the object store may free them
         return self._staged.blocks
 
+    def part_sizes(self, parts: Sequence[BlockRef | StagedBlock]) -> Sequence[float]:
+        """Rows."""
+        return [float(part.rows) for part in parts]
+
     def fingerprint(self, parts: Sequence[BlockRef | StagedBlock]) -> dict[str, Any]:
         """Rows of each block, the columns, the epoch; which staged copy, or digests of some rows of each block."""
         about = {"columns": describe(self.schema), "epoch": self._epoch}

@@ -57,6 +57,14 @@ class TextPart(SourcePart):
         """The byte at which the next line starts."""
         return self._position
 
+    def share_read(self) -> float | None:
+        """By bytes; None of a compressed file, whose size in text is not known."""
+        start, stop = self._part.start, self._part.stop
+        if self._file is None or self._part.path.endswith(COMPRESSED):
+            return None
+        total = (self._file.size() if stop is None else stop) - start
+        return (self._position - start) / total if total > 0 else None
+
     def _fail(self, error: Exception) -> DataflowError:
         return DataflowError(
             f"{self._source.where}: reading {self._part.path!r} at byte {self._position}: {error}; check the file and its encoding"
@@ -267,6 +275,11 @@ class TextSource(Source):
             cuts = [size * i // count for i in range(count)]
             parts += [TextRange(path, a, b) for a, b in zip(cuts, [*cuts[1:], None], strict=True)]
         return parts
+
+    def part_sizes(self, parts: Sequence[TextRange]) -> Sequence[float]:
+        """Bytes of the files, as they are stored."""
+        sizes = {path: size for path, size, _ in self.files}
+        return [float((sizes.get(path, start) if stop is None else stop) - start) for path, start, stop in parts]
 
     def fingerprint(self, parts: Sequence[TextRange]) -> dict[str, Any]:
         """The files, and how they are cut."""

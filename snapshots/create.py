@@ -158,9 +158,9 @@ def _unfinished(path: str) -> str:
 
 def _by_link(mode: int, path: str, data: bytes) -> bool:
     """Create a file of a local file system: a synced file of unique name is linked to its own one, which fails if that is taken."""
-    own = _unfinished(os.path.abspath(path))
+    own = _unfinished(os.path.abspath(path).replace(os.sep, "/"))
     try:
-        with open(os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as file:
+        with open(os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -171,12 +171,28 @@ def _by_link(mode: int, path: str, data: bytes) -> bool:
         except OSError:
             pass  # what is left is recognised by its name
     if is_made:
-        descriptor = os.open(os.path.dirname(own), os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_local(os.path.dirname(own))
     return is_made
+
+
+def local_path(path: str) -> str:
+    """A local path as pyarrow and everything here has it: absolute, with slashes, also on Windows."""
+    return os.path.abspath(os.path.expanduser(path)).replace(os.sep, "/")
+
+
+def sync_local(path: str) -> None:
+    """Make a local file, or the names in a local folder, survive a power cut. Windows syncs no folders: its file system keeps a journal."""
+    if hasattr(os, "O_DIRECTORY"):
+        flags = os.O_RDONLY
+    elif os.path.isdir(path):
+        return
+    else:
+        flags = os.O_RDWR  # which it demands of what is synced
+    descriptor = os.open(path, flags)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _link(own: str, path: str, data: bytes) -> bool:
@@ -216,4 +232,4 @@ def _mounted_at(folder: str) -> str:
     return f"{kind} at {found}" if found else kind
 
 
-__all__ = ["UNFINISHED", "check_can_create", "create_if_absent"]
+__all__ = ["UNFINISHED", "check_can_create", "create_if_absent", "local_path", "sync_local"]

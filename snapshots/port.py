@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from pyarrow import fs
 
 from rayad.snapshots.buckets import BUCKETS
-from rayad.snapshots.create import create_if_absent
+from rayad.snapshots.create import create_if_absent, sync_local
 
 _CHUNK_BYTES = 1 << 20
 PRIVATE, PRIVATE_FOLDER, ANY = 0o600, 0o700, 0o666
@@ -170,11 +170,7 @@ class Port:
     def sync(self, name: str = "") -> None:
         """Make a local file, or the names in a local folder, survive a power cut; other file systems do so by themselves."""
         if self._is_local:
-            handle = os.open(self.path(name), os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+            sync_local(self.path(name))
 
     # -- deleting ------------------------------------------------------------------------------------
     def delete(self, name: str) -> None:
@@ -207,7 +203,7 @@ class Port:
 
 def open_private(path: str, flag: int) -> Any:
     """A stream into a local file, which is made for its owner alone where it is not there. ``flag``: ``os.O_TRUNC``, or ``os.O_APPEND``."""
-    return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | flag, PRIVATE), "wb")
+    return open(os.open(path, os.O_WRONLY | os.O_CREAT | flag, PRIVATE), "wb")
 
 
 def make_private_folder(path: str, *, parents: bool = True) -> None:

@@ -23,7 +23,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -31,7 +30,7 @@ from typing import NamedTuple
 from pyarrow import fs
 
 from rayad.progress import SnapshotError, arguments, say, without_secrets
-from rayad.snapshots.create import check_can_create
+from rayad.snapshots.create import check_can_create, local_path
 from rayad.snapshots.manifest import KeeperId, Manifest, PartFile
 from rayad.snapshots.port import Port
 from rayad.snapshots.signing import RULE, Kind, Signer
@@ -88,7 +87,7 @@ class SnapshotStore:
                     f"cannot open the snapshot store {folder!r}: {say(error, folder)}; give a local path or a URI that pyarrow knows"
                 ) from without_secrets(error, folder)
         if filesystem is None:
-            filesystem, folder = fs.LocalFileSystem(), os.path.abspath(os.path.expanduser(folder))
+            filesystem, folder = fs.LocalFileSystem(), local_path(folder)
         self.filesystem = filesystem
         self.folder = folder.rstrip("/")
         self.port = Port(filesystem, folder, is_private=True)

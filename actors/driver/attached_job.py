@@ -234,9 +234,9 @@ class AttachedJob(RayJobHandle):
         )
         return JobOutcome(JobState.FAILED, {}, JobStatistics(), Failure(THE_COORDINATOR, told, str(gone), None, False))
 
-    def wait(self, timeout_s: float | None = None) -> Result:
+    def wait(self, timeout_s: float | None = None, *, progress: bool | None = False) -> Result:
         try:
-            return super().wait(timeout_s)
+            return super().wait(timeout_s, progress=progress)
         finally:
             if self._outcome is not None and self._keeper is not None and not self._has_told_fetched:
                 self._has_told_fetched = True

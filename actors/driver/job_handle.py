@@ -12,8 +12,8 @@ import math
 import threading
 import time as clock
 from abc import abstractmethod
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, NoReturn
 
@@ -43,6 +43,7 @@ from rayad.actors.lead.failure import Failure
 from rayad.actors.lead.layouts import RescaleReport, replicas_wanted
 from rayad.actors.lead.taking_over import taking_over_s
 from rayad.actors.replica.recent import News
+from rayad.actors.status.progress_shown import showing
 from rayad.actors.status.updates import ReadSoFar, Updates
 from rayad.autoscale import ScalingProgress
 from rayad.dataflow import hooks
@@ -193,11 +194,34 @@ class RayJobHandle(Job):
             clock.sleep(max(0.0, min(LOOK_AGAIN_S, deadline_s - clock.monotonic())))
         return clock.monotonic() < deadline_s
 
-    def wait(self, timeout_s: float | None = None) -> Result:
+    def wait(self, timeout_s: float | None = None, *, progress: bool | None = False) -> Result:
         check_timeout(timeout_s, "wait(timeout_s)")
         if self._result is not None:
             return self._result
-        with saying(f"the start of job {self.name!r}", self._start_told):
+        with self.showing(progress, "wait") as is_shown:
+            return self._wait(timeout_s, is_shown=is_shown)
+
+    @contextmanager
+    def showing(self, progress: bool | None, what: str) -> Iterator[bool]:
+        """Show how far the job is while the block runs; gives whether that is done. ``progress``: as of :meth:`wait`, which may be called
+        in the block. ``what`` was given it, for errors."""
+        with showing(self.name, progress, what) as shown:
+            if shown is not None:
+                shown.follow(self._look_for_line)
+            yield shown is not None
+            if shown is not None and self._result is not None:
+                shown.complete(self._records_read(self._result.statistics))
+
+    def _look_for_line(self) -> tuple[JobStatus, str]:
+        """What the line of progress shows: the status, and what the start waits for."""
+        status = self.status()
+        if status.state is not JobState.STARTING:
+            return status, ""
+        told = (self._start_told() or "").removeprefix("The job ").rstrip(".")
+        return status, f"starting: {told}" if told else f"starting {self.plan.replicas} replicas"
+
+    def _wait(self, timeout_s: float | None, *, is_shown: bool) -> Result:
+        with nullcontext() if is_shown else saying(f"the start of job {self.name!r}", self._start_told):
             outcome = self.settle(timeout_s)
         if outcome.state is JobState.CANCELLED:
             raise DataflowError(f"job {self.name!r} was cancelled: it has no results")

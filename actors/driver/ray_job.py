@@ -342,9 +342,9 @@ class RayJob(RayJobHandle):
             self._autoscaler.finish()
         self._line.kill()
 
-    def wait(self, timeout_s: float | None = None) -> Result:
+    def wait(self, timeout_s: float | None = None, *, progress: bool | None = False) -> Result:
         try:
-            return super().wait(timeout_s)
+            return super().wait(timeout_s, progress=progress)
         except RayadError:
             if self._failed_by is not None and self._outcome is not None and self._outcome.state is JobState.FAILED:
                 raise self._failed_by from None

@@ -11,6 +11,7 @@ from typing import Any
 
 from rayad.actors.job import JobState
 from rayad.actors.status.job_status import JobStatus
+from rayad.actors.status.progress_places import is_notebook
 from rayad.actors.status.table import HEADER, as_html, as_lines, cells, heading
 from rayad.actors.status.terminal import as_written, console, echo
 
@@ -35,7 +36,7 @@ def follow(
 @contextmanager
 def shown(*, with_replicas: bool = False) -> Iterator[Callable[[JobStatus], None]]:
     """What shows a status where this process shows things, each in the place of the one before where that is possible."""
-    if _is_notebook():
+    if is_notebook():
         notebook: Any = import_module("IPython.display")
         place = notebook.display(notebook.HTML(""), display_id=True)
         yield lambda status: place.update(notebook.HTML(as_html(status, with_replicas=with_replicas)))
@@ -46,11 +47,6 @@ def shown(*, with_replicas: bool = False) -> Iterator[Callable[[JobStatus], None
             yield lambda status: live.update(_on_terminal(status, with_replicas), refresh=True)
     else:
         yield lambda status: echo(as_lines(status, with_replicas=with_replicas))
-
-
-def _is_notebook() -> bool:
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    return shell is not None and hasattr(shell, "kernel")
 
 
 def _on_terminal(status: JobStatus, with_replicas: bool) -> Any:

@@ -39,6 +39,7 @@ def note_counts(place: Workplace, snapshots: HostSnapshots | None = None) -> Rep
     report.sinks = sinks_written(place.plan, place.stage)
     report.set_aside = core.outputs.bad_records()
     report.waits = _waits(place, snapshots)
+    report.amounts_read = core.amounts_read
     return report
 
 

@@ -48,6 +48,7 @@ from rayad.actors.replica.core import ReplicaCore
 from rayad.actors.replica.recent import News
 from rayad.actors.replica.user_errors import restarts_of, sign_of
 from rayad.actors.status.journal import Journal
+from rayad.actors.status.progress_shown import Showing, showing
 from rayad.actors.status.taking import StatusTaker
 from rayad.actors.status.updates import ReadSoFar, Updates
 from rayad.actors.store.job_store import JobStore, NothingWhole
@@ -533,17 +534,27 @@ class LocalJob(Job):
             self.network.publish()
 
     # -- the handle ---------------------------------------------------------------------------
-    def wait(self, timeout_s: float | None = None) -> Result:
+    def wait(self, timeout_s: float | None = None, *, progress: bool | None = False) -> Result:
         check_timeout(timeout_s, "wait(timeout_s)")
-        if self._result is not None:
-            return self._result
+        with showing(self.name, progress, "wait", has_clock=False) as shown:
+            if shown is not None:
+                shown.watch()
+            result = self._result if self._result is not None else self._wait(timeout_s, shown)
+            if shown is not None:
+                shown.complete(self._records_read(result.statistics))
+            return result
+
+    def _wait(self, timeout_s: float | None, shown: Showing | None) -> Result:
         self.raise_if_over()
         deadline_s = None if timeout_s is None else self.now_s() + timeout_s
+        seen = StatusTaker(self.name)  # its own, so that status() tells others the same as without it
         network = self.network
         try:
             if any(not self.input(name).closed for name in lengths_of(self.plan)):
                 raise cannot_move(self)  # epochs would go on and on
             while self.step():
+                if shown is not None and shown.is_due:
+                    shown.look(lambda: (self._status(seen), ""))
                 if self.snapshots is not None and network.steps % LOOKS_EVERY_STEPS == 0 and only_a_snapshot_goes_on(network):
                     break
                 if deadline_s is not None and network.steps % 64 == 0 and self.now_s() > deadline_s:
@@ -603,7 +614,10 @@ class LocalJob(Job):
         return self._journal.events
 
     def status(self) -> JobStatus:
-        return status_of(self.name, self.state, self.network, self.snapshots, self._taker, self._journal.noted)
+        return self._status(self._taker)
+
+    def _status(self, taker: StatusTaker) -> JobStatus:
+        return status_of(self.name, self.state, self.network, self.snapshots, taker, self._journal.noted)
 
     def page(self, *, host: str = "127.0.0.1", port: int = 0, steps: bool = False, state: bool = False) -> str:
         if arguments.flag(steps, "page(steps)"):

@@ -54,7 +54,12 @@ def seen_of(state: JobState, network: Network, kept: LocalSnapshots | None, even
     views = {stage.id: network.tracker.view(stage.id)[:2] for stage in network.plan.stages}
     reports = [
         ReplicaReport(
-            core.stage.name, replica, batches_in=core.batches_in, records_in=core.records_in, set_aside=core.outputs.bad_records()
+            core.stage.name,
+            replica,
+            batches_in=core.batches_in,
+            records_in=core.records_in,
+            set_aside=core.outputs.bad_records(),
+            amounts_read=core.amounts_read,
         )
         for (_, replica), core in network.cores.items()
     ]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rayad.actors.plane.batch_codec import encode_batch, payload_bytes
 from rayad.actors.plane.credits import Grant
-from rayad.actors.plane.plane import Plane
 from rayad.actors.plane.protocol import Kind, pack_credit
 from rayad.progress import Timestamp
+
+if TYPE_CHECKING:
+    from rayad.actors.plane.plane import Plane  # sockets, which the local runtime has none of
 
 SOCKET_BYTES = 1 << 20
 """About the size of one or two socket buffers."""

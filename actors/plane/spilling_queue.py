@@ -15,7 +15,6 @@ Invariant: items come out in the order in which they went in; at most `memory_by
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import errno
 import os
@@ -26,12 +25,14 @@ from collections import deque
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from rayad.actors.plane.positioned import open_unnamed, read_at, write_at
 from rayad.progress import ConfigError, InternalError, RayadError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _SIZE = struct.Struct("<Q")
+_PREFIX = "rayad-spill-"
 READ_BYTES = 1024 * 1024
 PUNCH_BYTES = 64 * 1024 * 1024
 """Space is given back in steps of this size while the file is in use."""
@@ -119,11 +120,11 @@ class SpillingQueue:
     def _append(self, item: bytes | bytearray | memoryview, size: int) -> None:
         try:
             if self._fd < 0:
-                self._fd = _open_unlinked(self._directory)
+                self._fd = open_unnamed(self._directory, _PREFIX)
             parts: list[Any] = [memoryview(_SIZE.pack(size)), memoryview(item).cast("B") if size else memoryview(b"")]
             at = self._write_at
             while parts:
-                written = os.pwritev(self._fd, parts, at)
+                written = write_at(self._fd, parts, at)
                 at += written
                 while parts and written >= len(parts[0]):
                     written -= len(parts.pop(0))
@@ -169,12 +170,12 @@ class SpillingQueue:
         self._file_items -= 1
 
     def _read(self, at: int, count: int) -> bytes:
-        data = os.pread(self._fd, count, at)
+        data = read_at(self._fd, count, at)
         if len(data) == count:
             return data
         parts = [data]  # a single read gives at most 2 GiB
         while (missing := count - sum(map(len, parts))) > 0:
-            data = os.pread(self._fd, missing, at + count - missing)
+            data = read_at(self._fd, missing, at + count - missing)
             if not data:
                 raise InternalError(f"{self!r}: the spill file ends at {at + count - missing}, item bytes up to {at + count} were written")
             parts.append(data)
@@ -197,7 +198,7 @@ class SpillFile:
 
     def __init__(self, directory: str | None = None) -> None:
         self._directory = directory
-        self._fd = _open_unlinked(directory)
+        self._fd = open_unnamed(directory, _PREFIX)
         self._write_at = 0
         self._items = 0
 
@@ -207,7 +208,7 @@ class SpillFile:
         rest, at = memoryview(item), self._write_at
         try:
             while rest:
-                written = os.pwrite(self._fd, rest, at)
+                written = write_at(self._fd, [rest], at)
                 rest, at = rest[written:], at + written
         except OSError as error:
             raise SpillError(
@@ -222,9 +223,9 @@ class SpillFile:
     def read(self, place: tuple[int, int]) -> bytes:
         """What was written there."""
         at, size = place
-        data = os.pread(self._fd, size, at)
+        data = read_at(self._fd, size, at)
         while len(data) < size:  # a single read gives at most 2 GiB
-            more = os.pread(self._fd, size - len(data), at + len(data))
+            more = read_at(self._fd, size - len(data), at + len(data))
             if not more:
                 raise InternalError(f"the spill file ends at {at + len(data)}, an item of {size} bytes was written at {at}")
             data += more
@@ -244,16 +245,6 @@ class SpillFile:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-
-
-def _open_unlinked(directory: str | None) -> int:
-    flag = getattr(os, "O_TMPFILE", 0)
-    if flag:
-        with contextlib.suppress(OSError):  # not every file system has files without a name
-            return os.open(directory or tempfile.gettempdir(), flag | os.O_RDWR | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    fd, path = tempfile.mkstemp(prefix="rayad-spill-", dir=directory)
-    os.unlink(path)
-    return fd
 
 
 @cache

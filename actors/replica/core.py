@@ -122,6 +122,7 @@ class ReplicaCore(VertexContext):
         self._reachability: FlatReachability | None = None
         self.vertex: Vertex | None = None
         self.source: SourceReader | None = None
+        self._amounts_read = (0.0, 0.0)  # of a source that has ended
         self.input_epoch: int | None = None
         self.furthest = 0
         """The epoch in which a source or live input that is over has ended."""
@@ -599,6 +600,7 @@ class ReplicaCore(VertexContext):
             if not source.exhausted:
                 self.change(self.stage.notify_location, Timestamp(source.epoch), 1)
         if source.exhausted:
+            self._amounts_read = source.amounts()
             self._end_input(source.furthest)
             self.guard("close", source.close)
             self.source = None
@@ -613,9 +615,15 @@ class ReplicaCore(VertexContext):
         """Stop reading; what has been read is finished."""
         if self.source is not None:
             self.change(self.stage.notify_location, Timestamp(self.source.epoch), -1)
+            self._amounts_read = self.source.amounts()
             self._end_input(self.source.furthest)
             self.guard("close", self.source.close)
             self.source = None
+
+    @property
+    def amounts_read(self) -> tuple[float, float]:
+        """Of a source: how much has been read, and how much there is, in its own unit; (0, 0) where that is not known."""
+        return self.source.amounts() if self.source is not None else self._amounts_read
 
     def _end_input(self, epoch: int) -> None:
         """A source or live input is over: it gave nothing after this epoch."""

@@ -76,6 +76,8 @@ class ReplicaReport:
     waits: Waits = field(default_factory=Waits)
     recent: Mapping[str, Recent] = field(default_factory=dict)
     """By sink that tells its updates: the last records written. In the last report of a replica alone."""
+    amounts_read: tuple[float, float] = (0.0, 0.0)
+    """Of a source: how much has been read, and how much there is, in its own unit; (0, 0) where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)

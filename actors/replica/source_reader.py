@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from rayad.dataflow.records.batches import require_distinct
 from rayad.dataflow.source import Source, SourcePart
 from rayad.progress import DataflowError, arguments
 
+_log = logging.getLogger(__name__)
 Position = tuple[int, list[int], list[tuple[int, int, Any]]]
 
 
@@ -43,6 +45,7 @@ class SourceReader:
         self._parts = list(parts)
         self._waiting = list(range(len(self._parts)))
         self._open: list[_OpenPart] = []
+        self._sizes: Sequence[float] | None = None  # of the parts, once somebody has asked
         self._stopped: dict[int, tuple[int, Any]] = {}  # epoch and offset of waiting parts that have been read in part
         if position is not None:
             self.epoch = self.furthest = position[0]
@@ -124,6 +127,25 @@ class SourceReader:
         waiting = [reading.part.backlog() for reading in self._open]
         known = [count for count in waiting if count is not None]
         return sum(known) if known and len(known) == len(waiting) and not self._waiting else None
+
+    def amounts(self) -> tuple[float, float]:
+        """How much of the parts has been read, and how much they hold, in the unit of ``Source.part_sizes``. Of a part whose share is not
+        known nothing counts until its end."""
+        try:
+            return self._amounts()
+        except Exception:  # it is only shown: a source that cannot tell is no reason to end the job
+            _log.debug("source %r (%s) could not tell how much has been read", self.name, self.where, exc_info=True)
+            return 0.0, 0.0
+
+    def _amounts(self) -> tuple[float, float]:
+        if self._sizes is None:
+            self._sizes = list(self._source.part_sizes(self._parts))
+        sizes, total = self._sizes, float(sum(self._sizes))
+        left = sum(sizes[number] for number in self._waiting)
+        for reading in self._open:
+            share = reading.part.share_read() or 0.0
+            left += sizes[reading.number] * (1.0 - min(1.0, max(0.0, share)))
+        return total - left, total
 
     def close(self) -> None:
         """Close every part that is still open."""

@@ -42,6 +42,8 @@ class ReplicaStatus:
     """Of a source: records that it knows to be waiting outside."""
     state_bytes: int = 0
     """Of its last snapshot; before one, an estimate."""
+    amounts_read: tuple[float, float] = (0.0, 0.0)
+    """Of a source: how much has been read, and how much there is, in its own unit (bytes, rows, parts); (0, 0) where that is not known."""
     answers: bool = True
     """False: these figures are what it told last."""
 
@@ -113,6 +115,16 @@ class VertexStatus:
     def state_bytes(self) -> int:
         """Of all replicas together."""
         return sum(one.state_bytes for one in self.replicas)
+
+    @property
+    def share_read(self) -> float | None:
+        """Of a source: the share of its input that has been read, from 0 to 1; None: not known, or it has no end.
+
+        >>> VertexStatus("lines", replicas=(ReplicaStatus(0, amounts_read=(30, 100)), ReplicaStatus(1, amounts_read=(100, 100)))).share_read
+        0.65
+        """
+        read, size = (sum(one.amounts_read[i] for one in self.replicas) for i in (0, 1))
+        return min(1.0, read / size) if read > 0 and size > 0 else None
 
     @property
     def skew(self) -> float | None:
@@ -198,6 +210,7 @@ class JobStatus:
 
 COMPUTED = (
     "rate_in", "rate_out", "busy_share", "idle_share", "backpressured_share", "backlog_batches", "backlog_bytes", "state_bytes", "skew",
+    "share_read",
 )  # fmt: skip
 """Figures of a vertex that follow from those of its replicas."""
 

@@ -217,7 +217,7 @@ def _replica(
 ) -> ReplicaStatus:
     status = ReplicaStatus(number, answers=answers and report is not None)
     if report is not None:
-        status = replace(status, node=report.node, pid=report.pid, records_in=report.records_in)
+        status = replace(status, node=report.node, pid=report.pid, records_in=report.records_in, amounts_read=report.amounts_read)
     if reading is not None:
         status = replace(status, backlog_batches=reading.queue_batches, backlog_bytes=reading.queue_bytes)
         status = replace(status, backlog_outside=reading.backlog_items, state_bytes=reading.state_bytes)

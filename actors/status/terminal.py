@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 
-def echo(text: str = "", *, err: bool = False, is_data: bool = False) -> None:
-    """Print a line, or several, to stdout or stderr. ``is_data``: the user's records, in which nothing is masked."""
+def echo(text: str = "", *, err: bool = False, is_data: bool = False, is_over: bool = False) -> None:
+    """Print a line, or several, to stdout or stderr. ``is_data``: the user's records, in which nothing is masked. ``is_over``: over what
+    the row of the cursor shows."""
     stream = sys.stderr if err else sys.stdout
     if stream is not None:
-        stream.write(f"{visible(text) if is_data else presentable(text)}\n")
+        stream.write(f"{chr(13) if is_over else ''}{visible(text) if is_data else presentable(text)}\n")
         stream.flush()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
@@ -458,6 +459,7 @@ class Dataflow(Advising):
         new: Sequence[str] = (),
         gone: Sequence[str] = (),
         timeout_s: float | None = None,
+        progress: bool | None = None,
         **options: Unpack[LocalRuntime],
     ) -> Result:
         """Run to the end and give the results: a mapping from sink name to what that sink gives.
@@ -470,6 +472,12 @@ class Dataflow(Advising):
         ``resume="latest"`` resumes from the newest snapshot of the job of this name, a path from that one; ``map_state``, ``new`` and
         ``gone`` as of :meth:`submit`. A job that is not complete after
         ``timeout_s`` is cancelled (TimeoutError); ``job.wait(timeout_s)`` after submit() leaves it running.
+
+        ``progress``: whether to show meanwhile how far the job is: the share of the input that has been read, records a second, epochs, the
+        slowest vertex, failures survived. On a terminal that is one line, which goes away; in a notebook one output; elsewhere a line on
+        stderr every 10 s, and none of a shorter job. None: shown, unless the environment has ``RAYAD_PROGRESS=0``.
+
+        Ctrl-C cancels the job and raises KeyboardInterrupt, which shows itself as one line.
         """
         check_timeout(timeout_s, "run(timeout_s=...)")
         live = self.live_inputs
@@ -477,19 +485,10 @@ class Dataflow(Advising):
             raise DataflowError(
                 f"{self.name!r} has live inputs {live}: use submit(), feed job.input({live[0]!r}) and close() it, then job.wait()"
             )
-        changes: dict[str, Any] = {"resume": resume, "map_state": map_state, "new": new, "gone": gone}
-        job = self.submit(run, scaling, runtime=runtime, parallelism=parallelism, seed=seed, **changes, **options)
-        try:
-            return job.wait(timeout_s=timeout_s)
-        except TimeoutError:
-            job.cancel()
-            raise TimeoutError(
-                f"job {job.name!r} was not complete after {timeout_s} s and has been cancelled: give run() a longer timeout_s, or use "
-                "submit() and job.wait(timeout_s), which leaves it running"
-            ) from None
-        except BaseException:  # Ctrl-C, too: nobody has a handle to end the job with
-            job.cancel()
-            raise
+        asked: dict[str, Any] = {"runtime": runtime, "parallelism": parallelism, "seed": seed, **options}
+        submit = partial(self.submit, run, scaling, resume=resume, map_state=map_state, new=new, gone=gone, **asked)
+        result: Result = hooks.call("run", self.name, run or RunConfig(), submit, timeout_s=timeout_s, progress=progress)
+        return result
 
 
 def _names_of(value: Any, what: str) -> tuple[str, ...]:

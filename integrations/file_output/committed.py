@@ -31,6 +31,7 @@ from rayad.integrations.file_output.partitions import typed
 from rayad.integrations.file_output.writer import STAGING
 from rayad.integrations.paths import check_filesystem
 from rayad.progress import ConfigError, arguments, say, without_secrets
+from rayad.snapshots.create import local_path
 from rayad.snapshots.port import Port
 
 BEGUN = "-begun.json"
@@ -84,7 +85,7 @@ def open_directory(path: str | os.PathLike[str], filesystem: fs.FileSystem | Non
     if filesystem is not None:
         return filesystem, text.rstrip("/")
     if "://" not in text:
-        return fs.LocalFileSystem(), os.path.abspath(os.path.expanduser(text))
+        return fs.LocalFileSystem(), local_path(text)
     try:
         home, inner = fs.FileSystem.from_uri(text)
     except (pa.ArrowException, OSError) as error:

@@ -213,6 +213,12 @@ def _submit(flow: Dataflow, run: RunConfig, scaling: ScalingConfig, *, runtime: 
     raise ConfigError(f"runtime is {runtime!r}: it must be 'ray' or 'local'")
 
 
+def _run(*args: Any, **options: Any) -> Any:
+    from rayad.actors.driver.run_to_end import run_to_end
+
+    return run_to_end(*args, **options)
+
+
 def _connector(name: str, attribute: str) -> Any:
     def make(*args: Any, **kwargs: Any) -> Any:
         from rayad import integrations
@@ -247,6 +253,7 @@ def _arrival_clock() -> Any:
 
 
 _hooks.register("submit", _submit)
+_hooks.register("run", _run)
 _hooks.register("arrival_clock", _arrival_clock)
 _hooks.register("open_page", _open_page)
 _hooks.register("map_state", _map_state)

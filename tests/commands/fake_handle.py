@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -74,6 +76,10 @@ class Handle:
     def page(self, *, host: str, port: int, steps: bool, state: bool) -> str:
         self._note("page", host, port, steps, state)
         return f"http://{host}:{port}/"
+
+    @contextmanager
+    def showing(self, progress: bool | None, what: str) -> Iterator[bool]:
+        yield False
 
     def settle(self, timeout_s: float | None) -> Handle:
         self.state = JobState.COMPLETE

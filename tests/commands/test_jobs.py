@@ -182,15 +182,15 @@ class Pressed(Handle):
 def test_the_first_ctrl_c_of_run_drains_and_the_second_cancels() -> None:
     before = signal.getsignal(signal.SIGINT)
     drained = Pressed("wait")
-    assert dict(wait(drained))["files"] is None
+    assert dict(wait(drained, None))["files"] is None
     assert drained.calls == [("wait",), ("stop", True, 1.0)]
     cancelled = Pressed("wait", "stop")
     with pytest.raises(on_cluster.Told, match=r"^job 'wordcount' was cancelled by Ctrl-C$") as told:
-        wait(cancelled)
+        wait(cancelled, None)
     assert told.value.exit_code == Exit.INTERRUPTED
     assert cancelled.calls == [("wait",), ("stop", True, 1.0), ("cancel",)]
     with pytest.raises(KeyboardInterrupt):
-        wait(Pressed("wait", "stop", "cancel"))
+        wait(Pressed("wait", "stop", "cancel"), None)
     assert signal.getsignal(signal.SIGINT) is before
 
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import signal
 import sys
-import time as clock
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from rayad.actors.job import JobState
 from rayad.actors.status.terminal import echo
 from rayad.commands import on_cluster
 from rayad.commands.interval import Duration
@@ -24,10 +22,11 @@ from rayad.dataflow.config import FailureConfig, RunConfig, SnapshotConfig
 from rayad.dataflow.streams.flow import Dataflow
 from rayad.progress import RayadError
 
-TOLD_AFTER_S = 2.0
-"""A job is silent for so long; then it says what it waits for, and again each time after twice as long, up to :data:`TOLD_EVERY_S`."""
-TOLD_EVERY_S = 30.0
+if TYPE_CHECKING:
+    from rayad.actors.job import Job
+
 LOOK_EVERY_S = 1.0
+"""How often it is looked whether Ctrl-C has come."""
 
 
 class Interval(Duration):
@@ -63,6 +62,7 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
             SECRET_FILE,
             click.option("--max-failures", type=click.IntRange(min=0), help=SURVIVED),
             click.option("-p", "--parallelism", "replicas", multiple=True, type=Parallelism(), help="Replicas: 4, or counts=4."),
+            click.option("--progress/--no-progress", default=None, help="Show how far it is. [default: unless RAYAD_PROGRESS=0]"),
             click.option("--detached/--attached", default=False, help="Leave the job running, or wait for its end. [default: attached]"),
             on_cluster.ADDRESS,
             on_cluster.JSON,
@@ -106,6 +106,7 @@ def _run(
     secret: bytes | None,
     max_failures: int | None,
     replicas: tuple[tuple[str | None, int], ...],
+    progress: bool | None,
     detached: bool,
     address: str | None,
     as_json: bool,
@@ -138,8 +139,11 @@ def _run(
         else:
             echo(f"job {job.name!r} runs; rayad status {job.name} shows how far it is, rayad stop {job.name} ends it")
         return
-    job = flow.submit(config, parallelism=parallelism)
-    results = wait(job)
+    try:
+        job = flow.submit(config, parallelism=parallelism)
+    except KeyboardInterrupt:
+        raise on_cluster.Told(f"interrupted: job {name or flow.name!r} had not begun", on_cluster.Exit.INTERRUPTED) from None
+    results = wait(job, progress)
     show_results(job.name, job.state, results, as_json=as_json)
 
 
@@ -193,12 +197,12 @@ class _CtrlC:
             raise KeyboardInterrupt
 
 
-def wait(job: Any) -> Any:
-    """The results of the job. Says on stderr what a long one waits for; Ctrl-C ends its input, a second one the job.
+def wait(job: Job, progress: bool | None) -> Any:
+    """The results of the job. Shows on stderr how far it is, as ``job.wait(progress=...)``; Ctrl-C ends its input, a second one the job.
 
     Raises what ended the job; Told with exit code 130 when it was cancelled here.
     """
-    with _CtrlC() as pressed:
+    with _CtrlC() as pressed, job.showing(progress, "wait"):
         results = _wait(job, job.wait, lambda: pressed.times > 0)
         if results is None:
             echo("the input ends here, and what is under way is finished; Ctrl-C again cancels the job", err=True)
@@ -211,26 +215,10 @@ def wait(job: Any) -> Any:
 
 def _wait(job: Any, first: Callable[..., Any], is_interrupted: Callable[[], bool]) -> Any:
     """What ``first`` gives, or ``job.wait`` after it, each within :data:`LOOK_EVERY_S`; None when it is interrupted."""
-    began_s, pause_s, due_s = clock.monotonic(), TOLD_AFTER_S, TOLD_AFTER_S
     call = first
     while not is_interrupted():
         try:
             return call(timeout_s=LOOK_EVERY_S)  # shorter than what makes wait() itself say what it waits for
         except TimeoutError:
-            waited_s, call = clock.monotonic() - began_s, job.wait
-        if waited_s >= due_s and not is_interrupted():
-            echo(f"{waited_s:5.0f} s: {_told(job)}", err=True)
-            pause_s = min(2 * pause_s, TOLD_EVERY_S)
-            due_s = waited_s + pause_s
+            call = job.wait
     return None
-
-
-def _told(job: Any) -> str:
-    """How far it is, in a line."""
-    told = job.progress()
-    if told.state is JobState.STARTING:
-        return str(job.explain_stuck()).partition("\n")[0]
-    records = sum(stage.records_in for stage in told.stages)
-    at = sorted({str(time) for stage in told.stages for time in stage.frontier[:1]})
-    silent = "".join(f"; {one}" for one in told.silent[:1])
-    return f"{told.state.value}, {records:,} records handled, frontiers {', '.join(at[:3]) or 'empty'}{silent}"
