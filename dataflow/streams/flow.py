@@ -79,8 +79,10 @@ class Dataflow(Advising):
     def source(
         self, source: Source, *, name: str | None = None, parallelism: int | None = None, base: str = "source", **asked: Unpack[Asked]
     ) -> Stream:
-        """Read a :class:`Source`; as many replicas as it has parts, up to the parallelism. ``num_cpus=...`` and so on: see
-        :meth:`Stream.map`."""
+        """Read a :class:`Source`. It has as many replicas as the source has parts, up to the parallelism.
+
+        ``num_cpus=...`` and so on reserve resources for each replica: see :meth:`Stream.map`.
+        """
         if not isinstance(source, Source):
             raise DataflowError(f"source() was given {show(source, 60)}: it takes an instance of a subclass of rd.Source")
         require_methods(source, Source, ("list_parts", "build_part", "fingerprint"))
@@ -95,7 +97,8 @@ class Dataflow(Advising):
     @overload
     def from_items(self, items: Iterable[U], *, name: str | None = None, parts: int = 1, batch_rows: int = 4096) -> Stream[U]: ...
     def from_items(self, items: Iterable[Any], *, name: str | None = None, parts: int = 1, batch_rows: int = 4096) -> Stream:
-        """Records in memory, all in epoch 0: any iterable of them, or a table of Arrow or a data frame, whose rows are the records."""
+        """Read records from memory, all in epoch 0: any iterable of records, or an Arrow table or data frame, whose rows are the
+        records."""
         source = ItemsSource([as_items(items, "items")], batch_rows, parts)
         source.one_epoch = True
         return self.source(source, name=name, base="items")
@@ -109,17 +112,18 @@ class Dataflow(Advising):
         self, epochs: Iterable[Iterable[U]], *, name: str | None = None, parts: int = 1, batch_rows: int = 4096
     ) -> Stream[U]: ...
     def from_epochs(self, epochs: Iterable[Iterable[Any]], *, name: str | None = None, parts: int = 1, batch_rows: int = 4096) -> Stream:
-        """Records in memory: item i of the outer list is epoch i."""
+        """Read records from memory: item i of the outer list holds the records of epoch i."""
         if isinstance(epochs, (str, bytes, Mapping)) or not isinstance(epochs, Iterable):
             raise DataflowError(f"from_epochs was given {show(epochs, 60)}: give a list with one list of records for each epoch")
         lists = [as_items(items, f"epoch {i}") for i, items in enumerate(epochs)]
         return self.source(ItemsSource(lists, batch_rows, parts), name=name, base="epochs")
 
     def input(self, name: str, *, epoch_s: float | None = None) -> Stream:
-        """A live input, fed by ``job.input(name)``.
+        """Declare a live input: after ``submit()``, records are sent to it through ``job.input(name)``.
 
-        ``epoch_s``: it advances to the next epoch by itself each so many seconds, whether records come or not, in the process that feeds
-        the job; so results come, and windows of :meth:`Stream.with_processing_time` fire, without ``advance_to``. None: only as it is told.
+        ``epoch_s``: seconds after which the input advances to the next epoch by itself, whether records came or not, so that results appear
+        and windows of :meth:`Stream.with_processing_time` fire without a call of ``advance_to``. None: epochs advance only when
+        ``advance_to`` is called.
         """
         length_s = None if epoch_s is None else arguments.number(epoch_s, f"flow.input({name!r}, epoch_s)")
         node = self.graph.add(NodeKind.INPUT, 0, name=name, base="input", op=LiveInput(length_s))
@@ -155,10 +159,10 @@ class Dataflow(Advising):
         return self.source(hooks.call("from_polars", frame, epoch=epoch, **options), name=name, base="polars")
 
     def from_spark(self, frame: Any, *, epoch: str | None = None, name: str | None = None, **options: Unpack[opt.FromSpark]) -> Stream:
-        """A Spark DataFrame, through RayDP, columnar and by reference.
+        """Read a Spark DataFrame through RayDP: columnar, and by reference where Spark runs on the same cluster.
 
-        Of a streaming one each micro-batch is an epoch, exactly once; ``checkpoint=``, ``commit=`` and so on: see
-        :class:`rayad.integrations.SparkStream`. The job ends when the query does.
+        Of a streaming DataFrame each micro-batch becomes one epoch, read exactly once; ``checkpoint=``, ``commit=`` and the other options
+        are those of :class:`rayad.integrations.SparkStream`. The job then ends when the query ends.
         """
         found = hooks.call("from_spark", frame, epoch=epoch, **options)
         if isinstance(found, FedInput):
@@ -173,11 +177,11 @@ class Dataflow(Advising):
     def from_ray_dataset(
         self, dataset: Any, *, epoch: str | None = None, name: str | None = None, **options: Unpack[opt.FromRayDataset]
     ) -> Stream:
-        """A Ray Dataset, columnar and by reference."""
+        """Read a Ray Dataset: columnar, and by reference."""
         return self.source(hooks.call("from_ray_dataset", dataset, epoch=epoch, **options), name=name, base="ray-data")
 
     def read_text(self, path: Any, *, name: str | None = None, **options: Unpack[opt.ReadText]) -> Stream:
-        """Lines of text files."""
+        """Read the lines of text files, one record each."""
         return self.source(hooks.call("read_text", path, **options), name=name, base="text")
 
     def read_csv(
@@ -189,10 +193,10 @@ class Dataflow(Advising):
         max_errors: int | None = None,
         **options: Unpack[opt.ReadCsv],
     ) -> Stream:
-        """CSV files, columnar. ``options``: see :class:`rayad.integrations.CsvSource`.
+        """Read CSV files in columns. For ``options`` see :class:`rayad.integrations.CsvSource`.
 
-        ``on_error="skip"`` sets lines aside that do not fit ``schema``, which has to be given: ``stream.errors`` has them, and
-        ``max_errors`` ends the job at one more (see :meth:`Stream.map`). Lines are then one record each.
+        With ``on_error="skip"`` lines that do not fit ``schema``, which is then required, are set aside: ``stream.errors`` holds them, and
+        ``max_errors`` limits their number (see :meth:`Stream.map`). Lines are then read one record at a time.
         """
         if check_on_error("read_csv", on_error, max_errors) == "skip":
             return self._lines("csv", hooks.call("read_csv_lines", path, **options), name, max_errors)
@@ -207,7 +211,8 @@ class Dataflow(Advising):
         max_errors: int | None = None,
         **options: Unpack[opt.ReadJson],
     ) -> Stream:
-        """JSON-lines files, columnar. ``options``: see :class:`rayad.integrations.JsonLinesSource`; ``on_error``: see :meth:`read_csv`."""
+        """Read JSON-lines files in columns. For ``options`` see :class:`rayad.integrations.JsonLinesSource`, for ``on_error`` see
+        :meth:`read_csv`."""
         if check_on_error("read_json", on_error, max_errors) == "skip":
             return self._lines("json", hooks.call("read_json_lines", path, **options), name, max_errors)
         return self.source(hooks.call("read_json", path, **options), name=name, base="json")
@@ -219,21 +224,26 @@ class Dataflow(Advising):
         return tried(self.source(source, base=f"{name or base}.lines"), parse, name, errors_max)
 
     def read_parquet(self, path: Any, *, name: str | None = None, **options: Unpack[opt.ReadParquet]) -> Stream:
-        """Parquet files, columnar."""
+        """Read Parquet files in columns. For ``options`` see :class:`rayad.integrations.ParquetSource`."""
         return self.source(hooks.call("read_parquet", path, **options), name=name, base="parquet")
 
     def read_postgres(self, uri: str, table: str, *, key: str, name: str | None = None, **options: Unpack[opt.ReadPostgres]) -> Stream:
-        """A PostgreSQL table, columnar, in ranges of ``key``, as it is when the run begins. ``options``: see
-        :class:`rayad.integrations.postgres.PostgresSource`."""
+        """Read a PostgreSQL table in columns, as it is when the run begins. Its rows are split into ranges of the column ``key``.
+
+        For ``options`` see :class:`rayad.integrations.postgres.PostgresSource`.
+        """
         return self.source(hooks.call("read_postgres", uri, table, key=key, **options), name=name, base="postgres")
 
     def from_folder(self, path: Any, pattern: str = "*", *, name: str | None = None, **options: Unpack[opt.FromFolder]) -> Stream:
-        """Files of a folder or bucket, and for ever those that appear in it: an epoch for each file. ``options``: see
-        :class:`rayad.integrations.folder.FolderSource`."""
+        """Read the files of a folder or bucket, then wait for new ones; each file is one epoch. The input never ends by itself.
+
+        For ``options``, such as a file that ends the input, see :class:`rayad.integrations.folder.FolderSource`.
+        """
         return self.source(hooks.call("from_folder", path, pattern, **options), name=name, base="folder")
 
     def from_kafka(self, servers: str, topic: str, *, name: str | None = None, **options: Unpack[opt.FromKafka]) -> Stream:
-        """A Kafka topic, endless, columnar. ``options``: see :class:`rayad.integrations.kafka.KafkaSource`."""
+        """Read a Kafka topic in columns. The input never ends by itself. For ``options`` see
+        :class:`rayad.integrations.kafka.KafkaSource`."""
         return self.source(hooks.call("from_kafka", servers, topic, **options), name=name, base="kafka")
 
     # -- vertices and loops ------------------------------------------------------
@@ -257,11 +267,12 @@ class Dataflow(Advising):
         parallelism: int | None = None,
         **asked: Unpack[Asked],
     ) -> Any:
-        """A stateful vertex from a class or factory: one Stream, a tuple of Streams for several outputs, None for no output.
+        """Add a stateful vertex from a class or factory. Returns one Stream; a tuple of Streams for several outputs; None for no output.
 
-        Input i of ``inputs`` arrives as ``edge`` i. A keyed input is exchanged by its key; another one stays in its replica where
-        the replica counts allow it, so that a vertex with unkeyed inputs has as many replicas as what feeds it. ``num_cpus``,
-        ``num_gpus``, ``memory`` (bytes) and ``resources``: what each replica needs of its node, as in Ray Data.
+        Stream i of ``inputs`` arrives in ``on_recv`` as ``edge`` i. A keyed input is exchanged by its key. An unkeyed input stays in its
+        replica where replica counts allow, so a vertex with unkeyed inputs only has as many replicas as the vertex that feeds it.
+
+        ``num_cpus``, ``num_gpus``, ``memory`` (bytes) and ``resources`` are reserved for each replica on its node, as in Ray Data.
         """
         if not callable(vertex):
             raise DataflowError(
@@ -298,7 +309,7 @@ class Dataflow(Advising):
         return streams[0] if outputs == 1 else streams if outputs else None
 
     def loop(self, name: str | None = None, *, inside: Loop | None = None) -> Loop:
-        """A loop context: ``enter`` streams, make a ``feedback``, ``leave``. See :class:`Loop`."""
+        """Create a loop context: ``enter`` streams, make a ``feedback``, ``leave``. See :class:`Loop`."""
         from rayad.dataflow.streams.loops import Loop
 
         if inside is not None and not isinstance(inside, Loop):
@@ -308,7 +319,7 @@ class Dataflow(Advising):
     # -- looking and running -------------------------------------------------------
     @property
     def live_inputs(self) -> list[str]:
-        """The inputs that take what somebody sends by ``job.input(name)``; a job that has some runs until they are closed."""
+        """Names of the inputs that are fed through ``job.input(name)``. A job that has any runs until they are closed."""
         return [node.name for node in self.graph.nodes if node.kind is NodeKind.INPUT and not isinstance(node.op, FedInput)]
 
     def plan(
@@ -319,7 +330,8 @@ class Dataflow(Advising):
         key_groups: int | None = None,
         fingerprints: bool = False,
     ) -> Plan:
-        """Compile to stages; raises DataflowError where the graph is wrong. ``fingerprints``: also ask sources for theirs."""
+        """Compile to stages. Raises DataflowError if the graph is wrong. With ``fingerprints`` it also asks each source for its
+        fingerprint."""
         from rayad.dataflow.compiling.compiler import compile_plan
         from rayad.dataflow.compiling.fingerprints import with_fingerprints
 
@@ -330,14 +342,17 @@ class Dataflow(Advising):
         return with_fingerprints(plan) if arguments.flag(fingerprints, "plan: fingerprints") else plan
 
     def to_mermaid(self, parallelism: Any = None) -> str:
-        """The graph as a Mermaid flowchart: loops as boxes, stages by colour."""
+        """Draw the graph as a Mermaid flowchart: loops are boxes, stages have colours."""
         from rayad.dataflow.compiling.explain import to_mermaid
 
         return to_mermaid(self, self.plan(parallelism))
 
     def explain(self, parallelism: Any = None) -> str:
-        """The plan in words: stages, replicas, what is fused, how edges are partitioned and counted; and where columns become rows, and
-        why, as far as columns are known (:attr:`Stream.schema`)."""
+        """Describe the plan: stages, replicas, fused operators, how edges are partitioned, and at which operator columns become rows,
+        and why.
+
+        The last needs columns that are known (:attr:`Stream.schema`).
+        """
         from rayad.dataflow.compiling.explain import explain
 
         return "\n".join([explain(self, self.plan(parallelism)), *schemas.rows_begin(self.graph), *schemas.not_repeatable(self.graph)])
@@ -386,22 +401,23 @@ class Dataflow(Advising):
         detached: bool = False,
         **options: Unpack[LocalRuntime],
     ) -> Any:
-        """Start the dataflow and give a job handle at once. ``resume``: short for ``RunConfig(resume=...)``.
+        """Start the dataflow and return a job handle at once. ``resume`` is short for ``RunConfig(resume=...)``.
 
-        On Ray a job ends with this process. With ``detached=True`` it does not, but with the cluster, which must not be one that this
-        process has started: any process finds it by name (:func:`rayad.attach`), sends to its live inputs, steers it, and fetches its
-        results, once, at most ``RunConfig.keep_results_s`` after its end. Refused for a job that should survive failures
-        (``max_failures``) and keeps no snapshots, for one that is fed by this process (a Spark stream) or reads objects of it, and where
-        program and data in it are more than 8 MB.
+        On Ray a job ends with this process, unless ``detached=True``. A detached job lives as long as the cluster, which must not be one
+        that this process started: any process finds it by name (:func:`rayad.attach`), sends to its live inputs, steers it, and fetches its
+        results, once, at most ``RunConfig.keep_results_s`` after its end. A job cannot be detached if it is to survive failures
+        (``max_failures``) without keeping snapshots, if this process feeds it (a Spark stream) or owns objects that it reads, or if program
+        and embedded data exceed 8 MB.
 
-        A resume is refused where vertices or sinks of the snapshot are not those of the program; the error has the call that would do it.
-        ``new``: names of those that may begin with nothing; ``gone``: of those that are no more, and whose state may be dropped. Where the
-        snapshot is of the program already, both do nothing: they can stay for later starts with ``resume="latest"``.
+        A resume is refused if vertices or sinks of the snapshot differ from those of the program; the error shows the call that would work.
+        ``new`` names vertices and sinks that may start empty, ``gone`` names those that were removed and whose state may be dropped. Both
+        have no effect on a snapshot that already fits the program, so they can stay for later starts with ``resume="latest"``.
 
-        ``map_state`` says what becomes of the state of a snapshot of another version of the program, given by its number or path: a dict
-        from a vertex there to its name here, to a function from its table to another (as :func:`rayad.read_state` gives it and
-        :func:`rayad.write_state` takes it), to ``(name, function)``, or to None to drop its state; and from a vertex here to its table,
-        or to ``{}`` to begin with none. Names of sinks have ``sink:`` before them. Vertices that are the same need not be named.
+        ``map_state`` converts the state of a snapshot of another version of the program, given by its number or path. It is a dict. A key
+        that is a vertex of the snapshot maps to its name here, to a function from its table to a new one (tables as in
+        :func:`rayad.read_state` and :func:`rayad.write_state`), to ``(name, function)``, or to None to drop its state. A key that is a
+        vertex of this program maps to its table, or to ``{}`` to start empty. Names of sinks are prefixed with ``sink:``. Unchanged
+        vertices need not be named.
         """
         if run is not None and not isinstance(run, RunConfig):
             raise DataflowError(f"submit() was given {show(run, 60)} as first argument: it takes a RunConfig, then a ScalingConfig")
@@ -462,22 +478,24 @@ class Dataflow(Advising):
         progress: bool | None = None,
         **options: Unpack[LocalRuntime],
     ) -> Result:
-        """Run to the end and give the results: a mapping from sink name to what that sink gives.
+        """Run to the end and return the results: a mapping from sink name to what that sink gives.
 
-        ``runtime="ray"`` joins the cluster it is in, else starts one; ``runtime="local"`` runs everything in this process, in an order
-        drawn from ``seed``: equal programs and seeds do equal steps. Only intervals of snapshots and timeouts follow the clock;
-        ``clock=f`` gives another one, a function without arguments. It also refuses functions that change shared records in place;
-        ``check_records=False`` saves the cost of that check.
+        ``runtime="ray"`` joins the cluster that this process is in, or starts one. ``runtime="local"`` runs everything in this process, in
+        an order drawn from ``seed``: equal programs and seeds take equal steps. Only snapshot intervals and timeouts then follow the clock;
+        ``clock=f`` replaces it by a function without arguments. The local runtime also refuses functions that change shared records in
+        place; ``check_records=False`` saves the cost of that check.
 
-        ``resume="latest"`` resumes from the newest snapshot of the job of this name, a path from that one; ``map_state``, ``new`` and
-        ``gone`` as of :meth:`submit`. A job that is not complete after
-        ``timeout_s`` is cancelled (TimeoutError); ``job.wait(timeout_s)`` after submit() leaves it running.
+        ``resume="latest"`` resumes from the newest snapshot of the job of this name, a path from that snapshot. ``map_state``, ``new`` and
+        ``gone`` are those of :meth:`submit`.
 
-        ``progress``: whether to show meanwhile how far the job is: the share of the input that has been read, records a second, epochs, the
-        slowest vertex, failures survived. On a terminal that is one line, which goes away; in a notebook one output; elsewhere a line on
-        stderr every 10 s, and none of a shorter job. None: shown, unless the environment has ``RAYAD_PROGRESS=0``.
+        After ``timeout_s`` seconds an unfinished job is cancelled and TimeoutError is raised; use ``submit()`` and ``job.wait(timeout_s)``
+        to leave it running.
 
-        Ctrl-C cancels the job and raises KeyboardInterrupt, which shows itself as one line.
+        ``progress``: whether to show how far the job is: the share of the input that has been read, records a second, epochs, the slowest
+        vertex, failures survived. On a terminal this is one line, which disappears at the end; in a notebook one output; elsewhere a line
+        on stderr every 10 s, and none for shorter jobs. None: shown, unless the environment has ``RAYAD_PROGRESS=0``.
+
+        Ctrl-C cancels the job and raises KeyboardInterrupt, which shows as one line.
         """
         check_timeout(timeout_s, "run(timeout_s=...)")
         live = self.live_inputs

@@ -83,10 +83,10 @@ def input_edge(flow: Dataflow, stream: Any, what: str = "an input") -> LogicalEd
 
 @explains_calls
 class KeyedStream(Advising, Generic[K, V]):
-    """Records with a key. Results are ``(key, value)`` records: running totals over epochs, each touched key once per completed epoch.
+    """Records with a key. Aggregations give ``(key, value)`` records: running totals, each changed key once in every completed epoch.
 
-    Where there is more than one epoch these are updates, each replacing the key's earlier one: operators that keep state refuse them
-    (``Stream.as_records``).
+    With more than one epoch these are updates, each of which replaces the key's earlier value; operators with state refuse them (see
+    ``Stream.as_records``).
     """
 
     def __init__(self, stream: Stream[V], key: KeySelector, ttl: Ttl | None = None) -> None:
@@ -103,18 +103,18 @@ class KeyedStream(Advising, Generic[K, V]):
         return self.stream.flow
 
     def ttl(self, after: Any, of: Literal["keys", "records"] = "keys") -> KeyedStream[K, V]:
-        """The same stream, whose operators forget a key of which no record has come for long (time-to-live): when an epoch is complete, a
-        key whose largest event time is more than ``after`` behind the watermark is gone, and begins anew if it comes again. ``after``: a
-        number or timedelta in the unit of the event times, or an ``rd.Ttl``.
+        """Let operators behind this stream forget keys that have been inactive for long (time-to-live).
 
-        For running totals, ``fold``, ``reduce``, ``top_k``, ``distinct``, ``lag``, ``head``, ``latest``, ``stateful_map`` and the join over
-        all time, of which both sides need it; windows and joins in time end by themselves. ``stateful_map`` and ``join`` then answer when
-        an epoch is complete. Not in loops.
+        A key is forgotten when an epoch completes and the key's largest event time is more than ``after`` behind the watermark; if it comes
+        again, it starts afresh. ``after`` is a number or timedelta in the unit of the event times, or an ``rd.Ttl``.
 
-        ``of="records"``: each record that an operator keeps ends by itself, ``after`` past its own event time, also of a key that stays
-        active. For the join over all time, which then gives no pair of records further apart than that of the earlier one, and each side
-        may have a time-to-live of its own; and for ``distinct``, where a value is new again for a record that is more than ``after`` later
-        than the one that was given.
+        It applies to running totals, ``fold``, ``reduce``, ``top_k``, ``distinct``, ``lag``, ``head``, ``latest``, ``stateful_map``, and to
+        the join over all time, where both sides need it; windows and joins in time end by themselves. ``stateful_map`` and ``join`` then
+        answer when an epoch completes. Not allowed in loops.
+
+        ``of="records"``: each record is forgotten ``after`` past its own event time, even if its key stays active. This is for the join
+        over all time, which then gives no pair of records further apart than the earlier one's time-to-live, and for ``distinct``, where a
+        value counts as new again more than ``after`` later. Each side of a join may have its own time-to-live.
         """
         ttl = after if isinstance(after, Ttl) else Ttl(after, of)
         if of not in ("keys", ttl.of):
@@ -135,7 +135,7 @@ class KeyedStream(Advising, Generic[K, V]):
         return self._running(aggregator.name, element, Make(totals.Totals, aggregator, columnar=bool(self.key.columns)), name)
 
     def count(self, *, name: str | None = None) -> Stream[tuple[K, int]]:
-        """How many records each key has had."""
+        """Count the records of each key."""
         return self._aggregate(agg.Count(), None, name)
 
     @overload
@@ -159,10 +159,12 @@ class KeyedStream(Advising, Generic[K, V]):
     @overload
     def sum(self, value: str | None = None, *, exact: bool = False, name: str | None = None) -> Stream[tuple[K, Any]]: ...
     def sum(self, value: Callable[[V], Any] | str | None = None, *, exact: bool = False, name: str | None = None) -> Any:
-        """Sum of ``value`` (function or column; by default the second of a pair, the one column besides the key, or the record itself).
+        """Sum ``value`` per key. ``value`` is a function or column; default: the second of a pair, the only column besides the key, or
+        the record itself.
 
-        Exact for integers, decimals and fractions. Floats are added in the order of arrival, so two runs may differ by rounding; with
-        ``exact`` they are added exactly and rounded once, record by record, also where the input is columns. Text and lists are refused.
+        Integers, decimals and fractions are summed exactly. Floats are added in order of arrival, so two runs may differ by rounding; with
+        ``exact=True`` they are summed exactly and rounded once, which handles one record at a time even in columns. Text and lists are
+        refused.
         """
         return self._aggregate(agg.ExactSum() if arguments.flag(exact, "sum: exact") else agg.Sum(), value, name)
 
@@ -175,7 +177,7 @@ class KeyedStream(Advising, Generic[K, V]):
     @overload
     def min(self, value: str | None = None, *, name: str | None = None) -> Stream[tuple[K, Any]]: ...
     def min(self, value: Callable[[V], Any] | str | None = None, *, name: str | None = None) -> Any:
-        """Smallest ``value``."""
+        """Keep the smallest ``value`` of each key."""
         return self._aggregate(agg.Min(), value, name)
 
     @overload
@@ -187,32 +189,36 @@ class KeyedStream(Advising, Generic[K, V]):
     @overload
     def max(self, value: str | None = None, *, name: str | None = None) -> Stream[tuple[K, Any]]: ...
     def max(self, value: Callable[[V], Any] | str | None = None, *, name: str | None = None) -> Any:
-        """Largest ``value``."""
+        """Keep the largest ``value`` of each key."""
         return self._aggregate(agg.Max(), value, name)
 
     def mean(self, value: Callable[[V], Any] | str | None = None, *, exact: bool = False, name: str | None = None) -> Stream[tuple[K, Any]]:
-        """Arithmetic mean of ``value``; ``exact`` as for :meth:`sum`. Decimals are rounded to 28 digits, or as many as their sum has."""
+        """Compute the arithmetic mean of ``value`` per key; for ``exact`` see :meth:`sum`. Means of decimals are rounded to 28 digits,
+        or to as many as their sum has."""
         return self._aggregate(agg.ExactMean() if arguments.flag(exact, "mean: exact") else agg.Mean(), value, name)
 
     def var(
         self, value: Callable[[V], Any] | str | None = None, *, ddof: int = 1, name: str | None = None
     ) -> Stream[tuple[K, float | None]]:
-        """Variance of ``value``: of a sample, or with ``ddof=0`` of a whole population; None of fewer than ``ddof + 1`` values. Null is
-        passed over. Whole numbers and fractions in rows are computed exactly and rounded once; all else in floats, also decimals."""
+        """Compute the variance of ``value`` per key: of a sample, or with ``ddof=0`` of a whole population.
+
+        None if there are fewer than ``ddof + 1`` values; nulls are ignored. Integers and fractions in rows are computed exactly and rounded
+        once; everything else, decimals too, in floats.
+        """
         return self._aggregate(Variance(ddof), value, name)
 
     def std(
         self, value: Callable[[V], Any] | str | None = None, *, ddof: int = 1, name: str | None = None
     ) -> Stream[tuple[K, float | None]]:
-        """Standard deviation of ``value``: the root of :meth:`var`."""
+        """Compute the standard deviation of ``value`` per key: the square root of :meth:`var`."""
         return self._aggregate(Deviation(ddof), value, name)
 
     def any(self, value: Callable[[V], Any] | str | None = None, *, name: str | None = None) -> Stream[tuple[K, bool | None]]:
-        """Whether a ``value`` is true: of bools; null is passed over, None where there is nothing else."""
+        """Tell per key whether any ``value`` is true. Values are bools; nulls are ignored; None if there are only nulls."""
         return self._aggregate(AnyTrue(), value, name)
 
     def all(self, value: Callable[[V], Any] | str | None = None, *, name: str | None = None) -> Stream[tuple[K, bool | None]]:
-        """Whether no ``value`` is false; as :meth:`any`."""
+        """Tell per key whether all ``value`` are true. Values are bools; nulls are ignored; None if there are only nulls."""
         return self._aggregate(AllTrue(), value, name)
 
     @overload
@@ -226,8 +232,10 @@ class KeyedStream(Advising, Generic[K, V]):
     def first(
         self, value: Callable[[V], Any] | str | None = None, *, by: Callable[[V], Any] | str | None = None, name: str | None = None
     ) -> Any:
-        """The ``value`` (by default the record) that comes first by event time, or by ``by``, a function of the record or a column; of
-        equal places the one whose ``repr`` is least. Null values, and records whose place is null or NaN, are passed over."""
+        """Keep the first ``value`` (default: the record) of each key, by event time or by ``by``, a function or column.
+
+        Ties: the one with the smallest ``repr``. Null values, and records whose position is null or NaN, are ignored.
+        """
         return self._aggregate(*in_order(self, First(), value, by, "first"), name)
 
     @overload
@@ -241,24 +249,32 @@ class KeyedStream(Advising, Generic[K, V]):
     def last(
         self, value: Callable[[V], Any] | str | None = None, *, by: Callable[[V], Any] | str | None = None, name: str | None = None
     ) -> Any:
-        """The ``value`` that comes last; as :meth:`first`, of equal places the one whose ``repr`` is greatest."""
+        """Keep the last ``value`` (default: the record) of each key, by event time or by ``by``, a function or column.
+
+        Ties: the one with the greatest ``repr``. Null values, and records whose position is null or NaN, are ignored.
+        """
         return self._aggregate(*in_order(self, Last(), value, by, "last"), name)
 
     def count_distinct(self, value: Callable[[V], Any] | str | None = None, *, name: str | None = None) -> Stream[tuple[K, int]]:
-        """How many different ``value`` there are, exactly: each is kept. Null is passed over; compared as by :meth:`distinct`."""
+        """Count the different ``value`` of each key, exactly: all of them are stored. Nulls are ignored. Values are compared as in
+        :meth:`distinct`."""
         return self._aggregate(CountDistinct(), value, name)
 
     def approx_count_distinct(self, value: Callable[[V], Any] | str | None = None, *, name: str | None = None) -> Stream[tuple[K, int]]:
-        """About how many different ``value`` there are: by a sketch of 2.5 kB a key, with a standard error of 1.1 %. Null is passed over.
-        Needs ``pip install 'rayad[sketches]'``. Handles rows."""
+        """Estimate how many different ``value`` each key has, by a sketch of 2.5 kB per key with a standard error of 1.1 %.
+
+        Nulls are ignored. Handles rows. Needs ``pip install 'rayad[sketches]'``.
+        """
         return self._aggregate(ApproxCountDistinct(), value, name)
 
     def quantile(
         self, q: float, value: Callable[[V], Any] | str | None = None, *, relative_error: float = 0.01, name: str | None = None
     ) -> Stream[tuple[K, Any]]:
-        """About the ``value`` below which a share ``q``, from 0 to 1, of them lies: by a sketch, within ``relative_error`` of the one that
-        has the rank floor(q * (n - 1)) among n; 0.5 is the median. Null and NaN are passed over. Needs ``pip install 'rayad[sketches]'``.
-        Handles rows."""
+        """Estimate the quantile ``q`` (0 to 1; 0.5 is the median) of ``value`` per key, by a sketch.
+
+        The result is within ``relative_error`` of the value with rank floor(q * (n - 1)) among n values. Null and NaN are ignored. Handles
+        rows. Needs ``pip install 'rayad[sketches]'``.
+        """
         return self._aggregate(Quantile(q, relative_error), value, name)
 
     @overload
@@ -270,8 +286,10 @@ class KeyedStream(Advising, Generic[K, V]):
     @overload
     def collect_list(self, value: str | None = None, *, name: str | None = None) -> Stream[tuple[K, list[Any]]]: ...
     def collect_list(self, value: Callable[[V], Any] | str | None = None, *, name: str | None = None) -> Any:
-        """A list of each ``value`` that is not null, epoch after epoch; those of one epoch in the order of their arrival, which another
-        run need not repeat. Each update has the whole list."""
+        """Collect the non-null ``value`` of each key in a list. Each update has the whole list.
+
+        Epochs are in order; within an epoch the order is that of arrival, which another run need not repeat.
+        """
         return self._aggregate(CollectList(), value, name)
 
     @overload
@@ -281,8 +299,10 @@ class KeyedStream(Advising, Generic[K, V]):
     @overload
     def reduce(self, function: Callable[[Any, Any], Any], value: str, *, name: str | None = None) -> Stream[tuple[K, Any]]: ...
     def reduce(self, function: Callable[[Any, Any], Any], value: Callable[[V], Any] | str | None = None, *, name: str | None = None) -> Any:
-        """``function(a, b)``, associative and commutative, over all records of a key (or over ``value`` of them). By ``min``, ``max``,
-        ``operator.add``, ``and_`` and ``or_`` of a column it stays in columns, where these give the same."""
+        """Combine the records (or ``value``) of each key by ``function(a, b)``, which must be associative and commutative.
+
+        ``min``, ``max``, ``operator.add``, ``and_`` and ``or_`` of a column stay in columns, where that gives the same result.
+        """
         return self._aggregate(agg.Reduce(checked_function(function, "reduce", "left", "right")), record_unless(value), name)
 
     @overload
@@ -305,8 +325,10 @@ class KeyedStream(Advising, Generic[K, V]):
         by: Callable[[Any], Any] | str | None = None,
         name: str | None = None,
     ) -> Any:
-        """The ``k`` largest records (or ``value`` of them) of each key, a list, largest first; ``by`` (function or column)
-        gives the value that is compared. Null and NaN are ignored."""
+        """Keep the ``k`` largest records (or ``value``) of each key, as a list, largest first.
+
+        ``by``, a function or column, gives what is compared; records for which it is null or NaN are ignored.
+        """
         require_order(self, by, value, "top_k")
         return self._aggregate(TopK(k, by), record_unless(value), name)
 
@@ -317,8 +339,11 @@ class KeyedStream(Advising, Generic[K, V]):
         self, aggregator: Aggregator | str, value: Callable[[V], Any] | str | None = None, *, name: str | None = None
     ) -> Stream[tuple[K, Any]]: ...
     def aggregate(self, aggregator: Any, value: Any = None, *, name: str | None = None) -> Any:
-        """An :class:`Aggregator` of yours, or a dict of several: ``{"flights": "count", "delay": ("mean", "dep_delay")}`` gives
-        ``(key, dict)``. The third of a tuple is the order of ``first`` and ``last``: ``("last", "price", "time")``."""
+        """Compute an :class:`Aggregator` of your own, or several aggregations at once.
+
+        A dict gives ``(key, dict)``: ``{"flights": "count", "delay": ("mean", "dep_delay")}``. The third item of a tuple is the order for
+        ``first`` and ``last``: ``("last", "price", "time")``.
+        """
         if isinstance(aggregator, dict):
             combined, values = several(self, aggregator, self.key.columns)
             return self._aggregate(combined, values, name)
@@ -337,7 +362,8 @@ class KeyedStream(Advising, Generic[K, V]):
     def fold(
         self, initial: Any, function: Callable[[Any, Any], Any], value: Callable[[V], Any] | str | None = None, *, name: str | None = None
     ) -> Any:
-        """``function(state, value) -> state``, beginning with ``initial`` (or what it returns, if callable)."""
+        """Fold the records (or ``value``) of each key: ``function(state, value)`` returns the new state. ``initial`` is the first state,
+        or a function that makes it."""
         _check_initial(initial, "fold (initial)")
         element = keyed.PairValue(self.key, value_of(self, record_unless(value), "fold"))
         return self._running("fold", element, Make(totals.Fold, initial, checked_function(function, "fold", "state", "value")), name)
@@ -349,7 +375,8 @@ class KeyedStream(Advising, Generic[K, V]):
     @overload
     def distinct(self, value: str, *, name: str | None = None) -> Stream[tuple[K, Any]]: ...
     def distinct(self, value: Callable[[V], Any] | str | None = None, *, name: str | None = None) -> Any:
-        """Each distinct ``(key, record)`` once (or ``(key, value)``). Records are compared by content, also dicts, lists and NaN."""
+        """Send each distinct ``(key, record)`` once, or each ``(key, value)``. Records are compared by content; dicts, lists and NaN are
+        allowed."""
         selector = value_of(self, record_unless(value), "distinct")
         if self.time_to_live is not None and self.time_to_live.of == "records":
             return distinct_of_records(self, selector, self.time_to_live, name)
@@ -364,10 +391,12 @@ class KeyedStream(Advising, Generic[K, V]):
     @overload
     def lag(self, by: Callable[[Any], Any] | str, value: str, *, name: str | None = None) -> Stream[tuple[K, tuple[Any | None, Any]]]: ...
     def lag(self, by: Callable[[Any], Any] | str, value: Callable[[V], Any] | str | None = None, *, name: str | None = None) -> Any:
-        """Each record (or ``value`` of it) with the one before it of its key: ``(key, (previous, record))``, None before the first.
+        """Pair each record (or ``value``) with the previous one of its key: ``(key, (previous, record))``; ``previous`` is None for the
+        first.
 
-        Epoch after epoch, inside a loop round after round; within one by ``by`` (a function of what is given, or a column), equal ones by
-        their representation. Given when the epoch is complete."""
+        Records are ordered by epoch (in loops also by round), then by ``by``, a function or column, then by their ``repr``. Results are
+        sent when the epoch completes.
+        """
         require_order(self, by, value, "lag")
         element = keyed.PairValue(self.key, value_of(self, record_unless(value), "lag"))
         return exchange(self, "lag", element, Make(Lag, _place(by, "lag")), name)
@@ -379,8 +408,10 @@ class KeyedStream(Advising, Generic[K, V]):
     @overload
     def latest(self, by: Callable[[Any], Any] | str, value: str, *, name: str | None = None) -> Stream[tuple[K, Any]]: ...
     def latest(self, by: Callable[[Any], Any] | str, value: Callable[[V], Any] | str | None = None, *, name: str | None = None) -> Any:
-        """The last record (or ``value`` of it) of each key, as ``(key, record)``, when the input has ended; the order is that of
-        :meth:`lag`. Of running totals: ``totals.latest()``."""
+        """Send the last record (or ``value``) of each key, as ``(key, record)``, when the input has ended.
+
+        Records are ordered as in :meth:`lag`. For running totals use ``totals.latest()``.
+        """
         require_order(self, by, value, "latest")
         element = keyed.PairValue(self.key, value_of(self, record_unless(value), "latest"))
         return exchange(self, "latest", element, Make(Latest, _place(by, "latest")), name)
@@ -394,8 +425,10 @@ class KeyedStream(Advising, Generic[K, V]):
     def head(
         self, n: int, by: Callable[[Any], Any] | str, value: Callable[[V], Any] | str | None = None, *, name: str | None = None
     ) -> Any:
-        """The first ``n`` records (or ``value`` of them) of each key, as ``(key, record)``; the order is that of :meth:`lag`. Later ones
-        are passed over, and take no room."""
+        """Send the first ``n`` records (or ``value``) of each key, as ``(key, record)``. Later ones are dropped and take no memory.
+
+        Records are ordered as in :meth:`lag`.
+        """
         require_order(self, by, value, "head")
         element = keyed.PairValue(self.key, value_of(self, record_unless(value), "head"))
         return exchange(self, "head", element, Make(Head, arguments.whole(n, "head: n", least=1), _place(by, "head")), name)
@@ -420,8 +453,11 @@ class KeyedStream(Advising, Generic[K, V]):
         *,
         name: str | None = None,
     ) -> Any:
-        """``function(state, record) -> (state, out)`` on each record as it arrives; gives ``(key, out)``; a state of None is
-        forgotten, an ``out`` of None is not sent. ``initial`` is the state of a new key, or a function that makes one."""
+        """Call ``function(state, record)`` for each record as it arrives; it returns ``(state, out)``, and ``(key, out)`` is sent.
+
+        ``initial`` is the state of a new key, or a function that makes one. A returned state of None forgets the key; an ``out`` of None is
+        not sent.
+        """
         _check_initial(initial, "stateful_map (initial)")
         element = keyed.PairValue(self.key, value_of(self, record_unless(value), "stateful_map"))
         make = Make(StatefulMap, checked_function(function, "stateful_map", "state", "record"), initial)
@@ -537,17 +573,19 @@ class KeyedStream(Advising, Generic[K, V]):
         name: str | None = None,
         parallelism: int | None = None,
     ) -> LateStream[tuple[K, tuple[V, W | None]], tuple[K, tuple[V | None, W | None]]]:
-        """Each record with the last one of ``other`` that has its key and is not later by event time: a trade with the price that held
-        then. ``(key, (left, right))``, once for each left record; the right one is None where there is none, or with ``how="inner"``
-        such records are left out. ``direction="forward"``: the first one that is not earlier; ``"nearest"``: the nearer of the two, the
-        earlier one where they are equally near. ``tolerance``: how far away the right one may be (a number or timedelta, as the event
-        times have it); ``allow_exact_matches=False``: it may not have the same time.
+        """Join each record with the last record of ``other`` that has its key and is not later, by event time: a trade with the price at
+        that time.
 
-        Results come in the epoch in which the watermarks of both streams have passed what a left record could still meet: its own event
-        time, and with "forward" and "nearest" that of a right record ahead, or the tolerance; where there is neither, at the end of the
-        input. Of right records with the same event time that of the later epoch counts; of one epoch that whose ``repr`` is greater,
-        since their order is nobody's. But for "forward" the last right record of each key is kept, without ``tolerance`` for ever. A
-        record that comes behind both watermarks is in no result: ``late`` has it, as of :meth:`join`.
+        Results are ``(key, (left, right))``, one for each left record; ``right`` is None if there is none, and with ``how="inner"`` such
+        records are dropped. ``direction="forward"`` looks for the first record that is not earlier, ``"nearest"`` for the nearer of the two
+        (the earlier one on a tie). ``tolerance`` is the largest distance, a number or timedelta like the event times;
+        ``allow_exact_matches=False`` excludes equal times.
+
+        A result is sent in the epoch in which both watermarks have passed everything that the left record could still match: its own event
+        time, and for "forward" and "nearest" that of a right record ahead, or the tolerance; at the latest at the end of the input. Among
+        right records with equal event times the one of the later epoch wins; within an epoch the one with the greater ``repr``, because
+        arrival order is undefined. Except for "forward", the last right record of each key is kept; without ``tolerance`` it is kept for
+        ever. A record behind both watermarks is in no result; ``late`` has it, as for :meth:`join`.
         """
         for side in (self, other):
             if isinstance(side, KeyedStream):
@@ -561,16 +599,17 @@ class KeyedStream(Advising, Generic[K, V]):
         return join_in_time(AsOfJoin, self, other, rule, how, "asof-join", name, parallelism)
 
     def window(self, windows: Windows, *, lateness: Any = None, early: bool = False) -> WindowedStream[V, K, Window]:
-        """Aggregate per window: see :mod:`rayad.windows`. Results are ``(key, window, value)``.
+        """Aggregate in windows: see :mod:`rayad.windows`. Results are ``(key, window, value)``; ``.late`` of a result has the late
+        records, as ``(key, window, record)``.
 
-        A window of event times fires in the epoch in which the watermark passes its end. Windows that are open when the input ends fire in
-        the last epoch that any input upstream reached, even if none of its records came here; for a live input that is the last
+        An event-time window fires in the epoch in which the watermark passes its end. Windows that are still open when the input ends fire
+        in the last epoch that any input upstream reached, even if none of its records came here; for a live input that is the last
         ``advance_to``.
 
-        ``lateness``, in the unit of the event times: a window that has fired takes records until the watermark has passed its end by so
-        much, and gives its new value in each epoch that brings some. ``early=True``: each epoch gives the new value of each window that it
-        changed, also before its end. With either, results are updates as those of running totals, and ``(key, window)`` is their key:
-        ``.changes()`` and ``.latest()`` read them. Windows are tumbling, sliding or given then, and kept in rows.
+        ``lateness``, in the unit of the event times: a window that has fired still accepts records until the watermark is so far beyond its
+        end, and sends its new value in each epoch that changed it. ``early=True``: each epoch sends the new value of every window that it
+        changed, even before the window's end. With either, results are updates, as those of running totals, whose key is ``(key, window)``;
+        ``.changes()`` and ``.latest()`` read them. Windows are then tumbling, sliding or given, and handled in rows.
         """
         from rayad.dataflow.streams.windowed_stream import WindowedStream
 
@@ -578,15 +617,18 @@ class KeyedStream(Advising, Generic[K, V]):
         return WindowedStream(self, windows, lateness=lateness, early=early)
 
     def per_epoch(self) -> WindowedStream[V, K, Window]:
-        """``window(rd.windows.per_epoch())``: figures of each epoch alone, in place of running totals."""
+        """Aggregate each epoch on its own, instead of running totals: short for ``window(rd.windows.per_epoch())``."""
         return self.window(PerEpoch())
 
     def process(
         self, process: Callable[[], Process], *, other: KeyedStream | None = None, name: str | None = None, parallelism: int | None = None
     ) -> Stream[tuple[K, Any]]:
-        """``(key, value)`` of what an ``rd.Process`` (the class, or a function that makes one) emits: it has a state for each key, gets the
-        records of an epoch in the order of event time, when the epoch is complete, and timers when the watermark has passed them; what is
-        left of them at the end of the input. ``other``: a second keyed stream, whose records it gets by ``on_other``. Handles rows."""
+        """Run an ``rd.Process`` (a class, or a function that makes one) and send ``(key, value)`` for each value that it emits.
+
+        It keeps a state for each key, gets the records of an epoch in order of event time when the epoch completes, and timers when the
+        watermark has passed them; timers that are left fire at the end of the input. Records of ``other``, a second keyed stream, go to
+        ``on_other``. Handles rows.
+        """
         from rayad.dataflow.streams.processes import keyed_process
 
         return keyed_process(self, process, other, name, parallelism)
@@ -600,7 +642,7 @@ class KeyedStream(Advising, Generic[K, V]):
     @overload
     def vertex(self, vertex: Callable[[], Vertex], *, outputs: int, **how: Unpack[OfKeyedVertex]) -> Any: ...
     def vertex(self, vertex: Callable[[], Vertex], *, outputs: int = 1, name: str | None = None, parallelism: int | None = None) -> Any:
-        """``flow.vertex`` with this stream as its only input, exchanged by key."""
+        """Add a vertex with this stream as its only input, exchanged by key: see :meth:`Dataflow.vertex`."""
         return self.flow.vertex(vertex, inputs=[self], outputs=outputs, name=name, parallelism=parallelism)
 
 

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 @explains_calls
 class Feedback(Stream[T]):
-    """The stream that comes round again. ``connect`` the stream to feed back, once."""
+    """The stream that comes round again in a loop. ``connect`` the stream that is fed back, once."""
 
     def connect(self, stream: Stream) -> None:
-        """Close the cycle: records of ``stream`` reappear here with the loop counter one higher."""
+        """Close the cycle: records of ``stream`` reappear here with a loop counter higher by one."""
         node = self.flow.graph.nodes[self.node]
         own_stream(self.flow, stream, f"connect of feedback {node.name!r}")
         if node.inputs:
@@ -47,7 +47,7 @@ class Feedback(Stream[T]):
 
 @explains_calls
 class Loop:
-    """One loop context. ``with`` is not needed: it is closed when its feedbacks are connected."""
+    """A loop context. It needs no ``with``: it is closed when its feedbacks are connected."""
 
     def __init__(self, flow: Dataflow, name: str | None, parent: int | None) -> None:
         self.flow = flow
@@ -57,13 +57,13 @@ class Loop:
 
     @property
     def scope(self) -> int:
-        """The scope's number; the first ``enter`` decides in which scope the loop lies."""
+        """The number of the loop's scope. The first ``enter`` decides in which scope the loop lies."""
         if self._scope is None:
             self._scope = self.flow.graph.add_scope(self._parent or 0, self._name).id
         return self._scope
 
     def enter(self, stream: Stream[U], *, name: str | None = None) -> Stream[U]:
-        """The stream inside the loop, in round 0."""
+        """Bring a stream into the loop, in round 0."""
         own_stream(self.flow, stream, "enter")
         self.flow.graph.require_free(name)
         if self._scope is None and self._parent is None:
@@ -82,8 +82,10 @@ class Loop:
         return Stream(self.flow, node.id, 0, stream.event_time and stream.event_time.moved())
 
     def feedback(self, max_rounds: int | None = None, *, name: str | None = None) -> Feedback[Any]:
-        """A stream that will be fed back. With ``max_rounds`` only rounds 0 to max_rounds - 1 exist: what would begin another is
-        dropped."""
+        """Create a stream that is fed back: ``connect`` it to the stream that goes round again.
+
+        With ``max_rounds`` only rounds 0 to max_rounds - 1 exist; records that would begin another round are dropped.
+        """
         if max_rounds is not None:
             max_rounds = arguments.whole(max_rounds, "max_rounds", least=1, more=", or None for as long as there is something")
         scope = self.flow.graph.scopes[self.scope]
@@ -91,7 +93,7 @@ class Loop:
         return Feedback(self.flow, node.id)
 
     def leave(self, stream: Stream[U], *, name: str | None = None) -> Stream[U]:
-        """The stream outside the loop, without its counter."""
+        """Bring a stream out of the loop, without its loop counter."""
         own_stream(self.flow, stream, "leave")
         self.flow.graph.require_free(name)
         scope = self.flow.graph.scopes[self.scope]
@@ -105,8 +107,11 @@ class Loop:
         return Stream(self.flow, node.id)
 
     def leave_updates(self, stream: Stream[U], *, of: Stream, name: str | None = None) -> Stream[U]:
-        """:meth:`leave` for updates of a table, which a vertex gives once for each epoch of the stream ``of``, as running totals
-        are; see ``Stream.as_records``."""
+        """Bring updates of a table out of the loop, which a vertex sends once for each epoch of the stream ``of``, as running totals
+        are.
+
+        See ``Stream.as_records`` for what updates are.
+        """
         own_stream(self.flow, of, "leave_updates (of)")
         out = self.leave(stream, name=name)
         gives_updates(self.flow.graph, out.node, of.node)

@@ -116,27 +116,30 @@ class Stream(Advising, Generic[T]):
 
     @property
     def name(self) -> str:
-        """The name of the node that makes this stream."""
+        """The name of the node that produces this stream."""
         return self.flow.graph.nodes[self.node].name
 
     @property
     def schema(self) -> pa.Schema | None:
-        """The columns of its records, where the program tells them: behind sources that know theirs (Arrow, Parquet, CSV, Spark ...),
-        projections, filters, ``inspect``, ``union`` of like columns and exchanges, and behind totals, windows and joins of columns, as they
-        are given and as ``as_columns`` opens them. None behind functions of records and batches without ``schema=``, and behind operators
-        that handle rows.
+        """The columns of the records, or None if the program does not determine them.
 
-        Where they are known, names that are not there are refused when the program is written: by ``key_by``, ``assign_timestamps``,
-        totals, windows, and expressions, with the types of these.
+        They are known behind sources with a schema (Arrow, Parquet, CSV, Spark ...), projections, filters, ``inspect``, exchanges and
+        unions of like columns, and behind totals, windows and joins of columns, also after ``as_columns``. They are unknown behind
+        functions without ``schema=`` and behind operators that handle rows.
+
+        Where columns are known, ``key_by``, ``assign_timestamps``, totals, windows and expressions refuse names and types that do not fit
+        as soon as the program is written.
         """
         found = schemas.schema_of(self.flow.graph, self.node, self.port)
         return None if found is None else found.remove_metadata()
 
     @property
     def errors(self) -> Stream[dict[str, Any]]:
-        """Behind an operator with ``on_error="skip"``: what it has set aside, each as a dict of ``record``, ``error`` (class and message),
-        ``operator`` and ``line``, at the time of the record. A record whose function gives several values, and fails in between, gives
-        none. DataflowError behind others."""
+        """The records that an operator with ``on_error="skip"`` has set aside.
+
+        Each is a dict of ``record``, ``error`` (class and message), ``operator`` and ``line``, at the time of the record. If a function
+        fails after it has given some of a record's values, none of them is sent on. Raises DataflowError behind other operators.
+        """
         raise DataflowError(f"errors at {users_line()}: {self.name!r} sets no records aside; give its operator on_error='skip'")
 
     # -- stateless ---------------------------------------------------------------
@@ -160,21 +163,22 @@ class Stream(Advising, Generic[T]):
         after_crashes: int | None = None,
         **asked: Unpack[Asked],
     ) -> Stream:
-        """``function(record)`` for each record. As everywhere, the function must not change the record in place: others may hold it.
+        """Apply ``function(record)`` to each record. As everywhere, the function must not change the record in place: others may hold
+        it.
 
-        ``schema``: the columns of what the function gives, a ``pyarrow.Schema``. Steps behind it are then checked when the program is
-        written and work on columns, in which a record is a dict. The function gives dicts, in which a missing field is null; or tuples, by
-        position; or, of one column, values. Each value is held exactly, or refused: a record that does not fit ends the job, or is set
-        aside as others on which the function fails. Without it nothing is known behind a function, and nothing is looked at.
+        ``schema``: a ``pyarrow.Schema`` of the function's results. Later steps are then checked when the program is written, and work on
+        columns, where a record is a dict. The function returns dicts, in which a missing field is null; or tuples, by position; or, for a
+        single column, plain values. Every value is kept exactly or refused; a record that does not fit is treated like one on which the
+        function fails. Without ``schema`` nothing is known behind the function and nothing is checked.
 
-        ``on_error="skip"``: records on which the function fails are set aside, and the job goes on; ``.errors`` of the result has them.
-        ``max_errors`` ends the job when there are more than so many, those before the snapshot that it resumed from included.
-        ``after_crashes=n``: also a record that ends the process (``os._exit``, a segmentation fault, out of memory) is found, on Ray. When
-        processes of a replica have ended n times in a row, the function runs in a process beside the replica's, and a record whose call
-        alone ends that twice is set aside; what the function gives must be such that it can be pickled.
+        ``on_error="skip"``: records on which the function fails are set aside and the job continues; ``.errors`` of the result holds them.
+        The job fails once there are more than ``max_errors``, counted over all snapshots that it resumed from. ``after_crashes=n`` (on Ray)
+        also finds a record that kills the process (``os._exit``, a segmentation fault, out of memory): when a replica's process has died n
+        times in a row, the function runs in a helper process, and a record whose call kills that twice is set aside. Results of the
+        function must then be picklable.
 
-        ``num_cpus``, ``num_gpus``, ``memory`` (bytes) and ``resources``: what each replica needs of its node on Ray, as in Ray Data; the
-        operator then has replicas of its own, as many as ``parallelism`` says for its name, in which the steps fused behind it run as well.
+        ``num_cpus``, ``num_gpus``, ``memory`` (bytes) and ``resources`` are reserved for each replica on its node, as in Ray Data. The
+        operator then has replicas of its own, as many as ``parallelism`` gives for its name; the steps behind it run in them, too.
         """
         element = in_schema(el.Map(checked_function(function, "map", "record")), schema)
         return steps.of_user(self, element, name, on_error, max_errors, after_crashes, asked=asked)
@@ -200,7 +204,8 @@ class Stream(Advising, Generic[T]):
         after_crashes: int | None = None,
         **asked: Unpack[Asked],
     ) -> Stream:
-        """All records of ``function(record)``. ``schema``, ``on_error``, ``num_cpus=...`` and so on: see :meth:`map`."""
+        """Send every record of the iterable ``function(record)``. For ``schema``, ``on_error``, ``num_cpus=...`` and so on see
+        :meth:`map`."""
         element = in_schema(el.FlatMap(checked_function(function, "flat_map", "record")), schema)
         return steps.of_user(self, element, name, on_error, max_errors, after_crashes, asked=asked)
 
@@ -214,8 +219,8 @@ class Stream(Advising, Generic[T]):
         after_crashes: int | None = None,
         **asked: Unpack[Asked],
     ) -> Stream[T]:
-        """The records for which ``predicate(record)`` holds, or for which an expression over columns is true, as for :meth:`select`: not
-        those for which it is null. ``on_error``, ``num_cpus=...`` and so on: see :meth:`map`."""
+        """Keep the records for which ``predicate(record)`` is true. The predicate may be an expression over columns, as in
+        :meth:`select`; records for which it is null are dropped. For ``on_error``, ``num_cpus=...`` and so on see :meth:`map`."""
         element: el.Element
         if isinstance(predicate, pc.Expression):
             element = Where(predicate)
@@ -230,13 +235,14 @@ class Stream(Advising, Generic[T]):
         on_error: OnError = "raise",
         max_errors: int | None = None,
     ) -> Stream:
-        """These columns alone, in this order: names, and dicts of expressions over columns by the names of their results.
+        """Keep only these columns, in this order: names, and dicts that map new names to expressions over columns.
 
-        ``select("user", {"total": pc.field("price") * pc.field("n")})`` with ``import pyarrow.compute as pc``. Columns stay columns, and no
-        Python object is made for a row; records that are dicts stay dicts and give the same. Raises DataflowError for an expression that
-        looks at more than one record, such as a sum; in the job where a column is missing, or a kernel refuses its values: integers that
-        leave 64 bits, division by zero. Decision 056 says what expressions do with the types of dicts. ``on_error="skip"``: records whose
-        values a kernel refuses are set aside, see :meth:`map`.
+        ``select("user", {"total": pc.field("price") * pc.field("n")})`` with ``import pyarrow.compute as pc``. Columns stay columns: no
+        Python object is made for a row. Records that are dicts stay dicts and give the same results.
+
+        Raises DataflowError for an expression that looks at more than one record, such as a sum. The job fails if a column is missing or a
+        kernel refuses its values: integers that leave 64 bits, division by zero. With ``on_error="skip"`` such records are set aside: see
+        :meth:`map`. Decision 056 says how expressions treat the types of dicts.
         """
         return steps.of_user(self, Select(columns), name, on_error, max_errors)
 
@@ -248,51 +254,55 @@ class Stream(Advising, Generic[T]):
         on_error: OnError = "raise",
         max_errors: int | None = None,
     ) -> Stream:
-        """All columns, and these: ``with_columns({"twice": pc.field("n") * 2})``. A name that is there is replaced, in its place. Each
-        expression sees the columns as they came; see :meth:`select`."""
+        """Keep all columns and add or replace these: ``with_columns({"twice": pc.field("n") * 2})``.
+
+        A name that exists is replaced in its place. Each expression sees the columns as they arrived; see :meth:`select`.
+        """
         return steps.of_user(self, WithColumns(columns), name, on_error, max_errors)
 
     def with_arrival_time(self, column: str = "arrived", *, name: str | None = None) -> Stream:
-        """All columns, and the moment at which a record came here, by the clock of its machine, in UTC: the event time of windows by
-        *processing time* (``assign_timestamps(column)``). Records are dicts or columns.
+        """Add a column with the moment at which the record arrived here, by the clock of its machine, in UTC.
 
-        It is not repeatable: what is read again after a failure has another arrival, though each record is still in exactly one window.
-        Windows fire as records of later epochs arrive, not by the clock alone; by the clock they do with :meth:`with_processing_time`.
-        Where a source has a time of its own, as Kafka has, take it.
+        With ``assign_timestamps(column)`` it is an event time. Records are dicts or columns. It is not repeatable: a record that is read
+        again after a failure has another arrival time, although it is still in exactly one window. Windows over it fire when records of
+        later epochs arrive; to fire by the clock alone, use :meth:`with_processing_time`. Prefer a time that the source provides, such as
+        Kafka's.
         """
         return steps.stateless(self, "with_arrival_time", WithArrivalTime(column, hooks.call("arrival_clock")), name)
 
     def with_processing_time(self, column: str = "processed_at", *, name: str | None = None) -> Stream:
-        """All columns, and the moment at which the record's epoch was complete, in UTC, which is then its event time: windows and timers
-        behind it are in *processing time*, and fire by the clock, also while no record comes.
+        """Add a column with the moment at which the record's epoch was complete, in UTC, and use it as event time: windows and timers
+        behind it fire by the clock, even while no record arrives.
 
-        Call it last before ``key_by`` and ``window`` or ``process``; no ``assign_timestamps`` is needed. Records are dicts or columns. No
-        record is ever late, and all replicas agree: one of them reads the clock as each epoch is complete, and the records of an epoch
-        have one moment. So the clock is as fine as the epochs, and stands still while they do: give ``flow.input(name, epoch_s=0.05)``,
-        or a source whose epochs follow the clock, as Kafka's do. A machine's clock that is set back stands still until it is there again.
+        Call it last before ``key_by`` and ``window`` or ``process``; ``assign_timestamps`` is not needed. Records are dicts or columns. No
+        record is ever late, and all replicas agree: one of them reads the clock when an epoch completes, and all records of the epoch share
+        that moment. The clock is therefore as fine as the epochs, and stands still while they do: use ``flow.input(name, epoch_s=0.05)`` or
+        a source whose epochs follow the clock, such as Kafka. If the machine's clock is set back, this one waits until it has caught up.
 
-        It is not repeatable: records that are read again after a failure have another moment, though each is still counted once.
-        Source: processing time as Flink and Beam have it, made a function of the epoch (docs/decisions/078-processing-time.md).
+        It is not repeatable: records that are read again after a failure have another moment, though each is still counted once. Source:
+        processing time as in Flink and Beam, made a function of the epoch (docs/decisions/078-processing-time.md).
         """
         from rayad.dataflow.streams.processing import processing_time
 
         return processing_time(self, column, name)
 
     def rename(self, names: Mapping[str, str], *, name: str | None = None) -> Stream:
-        """Columns under other names: ``rename({"old": "new"})``; their order stays."""
+        """Rename columns: ``rename({"old": "new"})``. Their order stays."""
         return steps.stateless(self, "rename", Rename(names), name)
 
     def drop(self, *columns: str, name: str | None = None) -> Stream:
-        """All columns but these."""
+        """Remove these columns and keep all others."""
         return steps.stateless(self, "drop", Drop(columns), name)
 
     def unnest(self, *columns: str, name: str | None = None) -> Stream:
-        """The fields of these columns of structs (in rows: of dicts) in their place; of a null, null in each. Names must differ."""
+        """Replace columns of structs (in rows: of dicts) by their fields. A null struct gives nulls. Names must not collide."""
         return steps.stateless(self, "unnest", Unnest(columns), name)
 
     def explode(self, column: str, *, outer: bool = False, name: str | None = None) -> Stream:
-        """A record for each item of a column of lists, with the item in its place. Of an empty list, and of null, there is none;
-        with ``outer`` there is one with null."""
+        """Send one record for each item of a column of lists, with the item in place of the list.
+
+        An empty or null list gives no record; with ``outer`` it gives one with null.
+        """
         return steps.stateless(self, "explode", Explode(column, outer), name)
 
     def map_batches(
@@ -309,19 +319,21 @@ class Stream(Advising, Generic[T]):
         after_crashes: int | None = None,
         **asked: Unpack[Asked],
     ) -> Stream:
-        """``function(batch)`` for each batch: a list or a RecordBatch in, a list, RecordBatch, Table, dict of numpy arrays or DataFrame of
-        pandas or Polars out. It is the way to stay columnar.
+        """Apply ``function(batch)`` to each batch, without leaving columns: it may return a list, a RecordBatch, a Table, a dict of
+        numpy arrays, or a DataFrame of pandas or Polars.
 
-        ``batch_format``: what the function gets, as in Ray Data. "rows": a list of records; "pyarrow": a RecordBatch; "numpy": a dict of
-        arrays; "pandas", "polars": a DataFrame; None: what comes, a list or a RecordBatch. Values are the same in all: a pandas column of
-        integers with nulls is an ``Int64``, types that pandas lacks are its ``ArrowDtype``, and nulls among numpy's numbers are refused.
+        ``batch_format`` is what the function is given, as in Ray Data. "rows": a list of records; "pyarrow": a RecordBatch; "numpy": a dict
+        of arrays; "pandas", "polars": a DataFrame; None: whatever arrives, a list or a RecordBatch. Values are equal in all of them: a
+        pandas column of integers with nulls is ``Int64``, types that pandas lacks are ``ArrowDtype``, and nulls among numpy's numbers are
+        refused.
 
-        A class with ``__call__(self, batch)`` is made once in each replica, with ``fn_constructor_args`` and ``fn_constructor_kwargs``
-        (to load a model, say). Of a pandas DataFrame named levels of the index become columns; its NaN is null, as Arrow reads pandas.
+        A class with ``__call__(self, batch)`` is constructed once in each replica, with ``fn_constructor_args`` and
+        ``fn_constructor_kwargs``, for example to load a model. Named index levels of a returned pandas DataFrame become columns; its NaN
+        becomes null, as Arrow reads pandas.
 
-        ``schema``, ``on_error``, ``num_cpus=...`` and so on: see :meth:`map`. Columns that the function gives have their places by name,
-        and are cast where no value changes; text is never read as a number. With ``on_error="skip"`` a batch on which the function fails
-        is given to it once more in batches of one record, to find those at fault.
+        For ``schema``, ``on_error``, ``num_cpus=...`` and so on see :meth:`map`. Returned columns are matched by name and cast where no
+        value changes; text is never read as a number. With ``on_error="skip"`` a batch on which the function fails is passed to it again in
+        batches of one record, to find the records at fault.
         """
         step = in_schema(of_batches(function, batch_format, fn_constructor_args, fn_constructor_kwargs), schema)
         return steps.of_user(self, step, name, on_error, max_errors, after_crashes, asked=asked)
@@ -346,26 +358,26 @@ class Stream(Advising, Generic[T]):
         after_crashes: int | None = None,
         **asked: Unpack[Asked],
     ) -> Stream:
-        """``await function(record)`` for each record, the calls for a batch side by side: look-ups in a service, a database, a model's
-        server. Results are in the order of the records.
+        """Await ``function(record)`` for each record, with the calls of a batch side by side: for look-ups in a service, a database, a
+        model server. Results keep the order of the records.
 
-        A class is made once in each replica, without arguments, in the thread where its ``async def __call__(self, record)`` runs: it can
-        hold a session and a cache. An ``async def close(self)`` is called at the end. At most ``concurrency`` calls run at once in a
-        replica. One that takes longer than ``timeout_s`` fails with TimeoutError; a call that fails with one of ``retry_on`` is repeated up
-        to ``retries`` times, after 0.1, 0.2, 0.4 ... at most 5 s. After a failure of the job calls are made again: results are in the
-        stream once, calls are made at least once.
+        A class is constructed once in each replica, without arguments, in the thread where its ``async def __call__(self, record)`` runs,
+        so it can hold a session and a cache; its ``async def close(self)`` is called at the end. At most ``concurrency`` calls run at once
+        in a replica. A call that takes longer than ``timeout_s`` fails with TimeoutError. A call that fails with one of ``retry_on`` is
+        repeated up to ``retries`` times, after 0.1, 0.2, 0.4 ... at most 5 seconds. After a failure of the job calls are made again: each
+        result is in the stream once, each call is made at least once.
 
-        The result is the answer of the function. ``into="country"``: it is the record, a dict or a row of columns, with the answer in this
-        field, which is replaced if it is there. ``combine=f``: it is ``f(record, answer)``, which need not be async.
+        The result is the function's answer. With ``into="country"`` it is the record, a dict or a row of columns, with the answer in that
+        field. With ``combine=f`` it is ``f(record, answer)``, an ordinary function.
 
-        ``cache``: each replica remembers so many answers, those used last, and asks once for records that are equal, or for which
-        ``cache_by(record)`` is; each for ``cache_s`` seconds, None: as long as there is room. Errors are not remembered. Answers are
-        shared: do not change them in place. ``cache_by`` needs ``into`` or ``combine``, since records that differ share an answer: a
-        function that gave ``{**order, "country": ...}`` would give the first order of a user for all. Where the answer alone is wanted,
-        say ``combine=lambda record, answer: answer``.
+        ``cache`` is the number of answers that each replica remembers, the most recently used ones, for equal records or equal
+        ``cache_by(record)``; each for ``cache_s`` seconds, or with None as long as there is room. Errors are not remembered. Answers are
+        shared: do not change them in place. ``cache_by`` requires ``into`` or ``combine``, because different records then share an answer:
+        a function that returned ``{**order, "country": ...}`` would give a user's first order for all. For the bare answer use
+        ``combine=lambda record, answer: answer``.
 
-        The replica handles nothing else while a batch is under way, so give it replicas of its own where calls take long:
-        ``stream.rebalance(name="ask").map_async(ask)``. ``schema``, ``on_error``, ``num_cpus=...`` and so on: see :meth:`map`.
+        The replica handles nothing else while a batch waits, so give slow calls replicas of their own:
+        ``stream.rebalance(name="ask").map_async(ask)``. For ``schema``, ``on_error``, ``num_cpus=...`` and so on see :meth:`map`.
         """
         bounds = {"concurrency": concurrency, "timeout_s": timeout_s, "retries": retries, "retry_on": retry_on}
         remembers = {"cache": cache, "cache_s": cache_s, "cache_by": cache_by, "into": into, "combine": combine}
@@ -373,8 +385,11 @@ class Stream(Advising, Generic[T]):
         return steps.of_user(self, element, name, on_error, max_errors, after_crashes, asked=asked)
 
     def as_columns(self, *names: str, name: str | None = None) -> Stream:
-        """Results of aggregations, windows and joins as ordinary columns: ``window_start`` and ``window_end``, a column for each value,
-        those of both records of a pair (a right one whose name is taken gets ``_right`` behind it). ``names`` renames all, in order."""
+        """Turn results of aggregations, windows and joins into flat columns.
+
+        Windows become ``window_start`` and ``window_end``, values one column each, pairs the columns of both records; a right column whose
+        name is in use gets the suffix ``_right``. ``names`` renames all columns, in order.
+        """
         for given in names:
             if not isinstance(given, str):
                 raise DataflowError(f"as_columns was given {show(given, 60)}: it takes names of columns")
@@ -393,20 +408,21 @@ class Stream(Advising, Generic[T]):
         max_errors: int | None = None,
         after_crashes: int | None = None,
     ) -> Stream[T]:
-        """Call ``function(record)`` in passing. ``on_error="skip"``: what it fails on goes no further, see :meth:`map`."""
+        """Call ``function(record)`` for each record and pass the record on. With ``on_error="skip"`` records on which it fails are set
+        aside: see :meth:`map`."""
         element = el.Inspect(checked_function(function, "inspect", "record"))
         return steps.of_user(self, element, name, on_error, max_errors, after_crashes, keeps_time=True)
 
     def union(self, *others: Stream[U], allow_missing_columns: bool = False, name: str | None = None) -> Stream[T | U]:
-        """The records of this and the other streams, all in the same scope.
+        """Merge this stream with others of the same scope.
 
-        Columns that are known go by name, and unlike types become wider ones that hold the values of all, as ``schema`` says; where there
-        are none, the union is refused. So are columns of unlike names, unless ``allow_missing_columns``: records then have null in each
-        column that their stream does not have, as in Spark's ``unionByName``. For that the columns of all streams must be known. Where
-        those of a stream are not, and of tuples, as keyed operators give them, records stay as they are.
+        Known columns are matched by name; differing types are widened to one that holds all values (``schema`` shows it), and the union is
+        refused if there is none. It is also refused if names differ, unless ``allow_missing_columns=True``: each record then has null in
+        the columns that its stream lacks, as in Spark's ``unionByName``. That requires known columns in all streams. Records without known
+        columns, and tuples from keyed operators, stay as they are.
 
-        Event times are kept where all streams have them, or else none may. The watermark is then the smallest of theirs: a stream that has
-        brought nothing yet holds it back.
+        Either all streams have event times or none has. The watermark is the smallest of theirs; a stream that has sent nothing yet holds
+        it back.
         """
         for other in others:
             own_stream(self.flow, other, "union")
@@ -426,11 +442,11 @@ class Stream(Advising, Generic[T]):
         return Stream(self.flow, node.id, 0, None if without else _union_of(streams))
 
     def as_records(self, *, name: str | None = None) -> Stream[T]:
-        """Treat the updates of running totals as records, each on its own: a key may come several times, each time with another value.
+        """Treat updates of running totals as independent records: a key may then appear several times, with different values.
 
-        Operators with state refuse running totals over several epochs, since they would use a key once for each of its values:
-        ``counts.key_by(n).count()`` would count each word under all counts that it ever had. Where you want that (a history of
-        changes, say) or it cannot happen (each key is touched in one epoch only), say so by this. The records stay as they are.
+        Operators with state refuse running totals over several epochs, because they would count a key once for each of its values:
+        ``counts.key_by(n).count()`` would count each word under every count it ever had. Call this where that is intended (a history of
+        changes) or cannot happen (each key changes in one epoch only). The records are not changed.
         """
         out = steps.stateless(self, "as_records", el.Same(), name, keeps_time=True)
         self.flow.graph.nodes[out.node].options[updates.RECORDS] = True
@@ -443,12 +459,12 @@ class Stream(Advising, Generic[T]):
         self: Stream[tuple[X, Window, W]], *, name: str | None = None
     ) -> Stream[tuple[tuple[X, Window], tuple[W | None, W | None]]]: ...
     def changes(self, *, name: str | None = None) -> Any:
-        """Of running totals, each update with what it takes back: records ``(key, (before, after))``; ``before`` is None of a new key,
-        ``after`` of one whose time-to-live is over. Windows that give updates have ``(key, window)`` as their key.
+        """Turn updates of running totals into records ``(key, (before, after))`` that say what each update replaces.
 
-        So an operator with state behind totals is right at every epoch: it takes off what it had of ``before``. How many words came how
-        often: ``counts.changes().flat_map(lambda c: [(c[1][1], 1), (c[1][0], -1)])``, and the sum of the ones by the first. The last value
-        of each key is kept once more. Raises DataflowError where there are no totals.
+        ``before`` is None for a new key, ``after`` is None for a key whose time-to-live has ended. For windows that send updates the key is
+        ``(key, window)``. An operator with state behind totals is then right in every epoch, because it can subtract ``before``. For
+        example, how many words occur how often: sum the ones of ``counts.changes().flat_map(lambda c: [(c[1][1], 1), (c[1][0], -1)])`` by
+        their first field. The last value of each key is stored once more. Raises DataflowError if there are no totals.
         """
         from rayad.dataflow.streams.tables import changes_of
 
@@ -461,11 +477,12 @@ class Stream(Advising, Generic[T]):
         self: Stream[tuple[X, Window, W]], *, every: int | None = None, name: str | None = None
     ) -> Stream[tuple[tuple[X, Window], W]]: ...
     def latest(self, *, every: int | None = None, name: str | None = None) -> Any:
-        """Of running totals, the table at the end of the input: ``(key, value)``, once for each key. These are records.
+        """Send the final table of running totals at the end of the input: ``(key, value)``, once for each key. These are records, not
+        updates.
 
-        With ``every=n`` it is the table at the end of each n epochs (0 to n - 1, n to 2n - 1, ...) in which there was an update, given in
-        the last of these: with ``every=1`` the table of each epoch. Keys whose time-to-live is over are not in it. The last value of each
-        key is kept once more. Raises DataflowError where there are no totals, and with ``every`` inside a loop.
+        ``every=n`` sends the table after each n epochs (0 to n - 1, n to 2n - 1, ...) that had an update, in the last of them; ``every=1``
+        sends it after each epoch. Keys whose time-to-live has ended are not in it. The last value of each key is stored once more. Raises
+        DataflowError if there are no totals, and for ``every`` inside a loop.
         """
         from rayad.dataflow.streams.tables import latest_of
 
@@ -479,7 +496,8 @@ class Stream(Advising, Generic[T]):
     @overload
     def key_by(self, key: Callable[[T], U]) -> KeyedStream[U, T]: ...
     def key_by(self, key: Callable[[T], Any] | str | list[str] | tuple[str, ...]) -> KeyedStream[Any, T]:
-        """Key records by a function, a column, or several columns. Keys must be hashable, and equal keys meet in one replica."""
+        """Key the records by a function, a column, or several columns. Keys must be hashable; records with equal keys meet in one
+        replica."""
         from rayad.dataflow.streams.keyed_stream import KeyedStream
 
         if isinstance(key, str):
@@ -495,14 +513,13 @@ class Stream(Advising, Generic[T]):
         return KeyedStream(self, selector)
 
     def rebalance(self, *, buffer: int = 2, keep_batches: bool = False, name: str | None = None) -> Stream[T]:
-        """Give records to whichever replica of the next operators has room, on demand.
+        """Give batches on demand to whichever replica of the next operators has room.
 
-        On Ray, a replica has at most ``buffer`` batches at once: the one that it works on and what comes next. 1 is right for few items
-        that take seconds each; more than 2 helps when latency is high. The size of a batch follows from the time that its records
-        take: long ones go one by one, tiny ones by the thousand; ``keep_batches=True`` leaves batches as they are. Source: MPR
-        (Löff, PUCRS 2023), 5.4.8.
+        On Ray a replica has at most ``buffer`` batches: the one it works on and those that wait. Use 1 for few items that take seconds
+        each, more than 2 where latency between nodes is high. Batches are cut by the time that their records take: slow records travel one
+        by one, fast ones by the thousand; ``keep_batches=True`` leaves batches as they are. Source: MPR (Löff, PUCRS 2023), 5.4.8.
 
-        ``name``: of the vertex that the stateless operators behind it make (``parallelism={name: 4}``, ``job.rescale(name, 4)``); by
+        ``name`` is that of the vertex formed by the stateless operators behind it (``parallelism={name: 4}``, ``job.rescale(name, 4)``), by
         default "rebalance". A vertex with state behind it has its own name.
         """
         buffer = arguments.whole(buffer, "rebalance: buffer, a number of batches,", least=1)
@@ -512,19 +529,20 @@ class Stream(Advising, Generic[T]):
         return Stream(self.flow, self.node, self.port, self.event_time, partition)
 
     def broadcast(self) -> Stream[T]:
-        """Give every batch to every replica of the next operator."""
+        """Send every batch to every replica of the next operator."""
         return Stream(self.flow, self.node, self.port, self.event_time, Partition(PartitionKind.BROADCAST))
 
     def single(self) -> Stream[T]:
-        """Bring everything to one replica of the next operator."""
+        """Send all records to one replica of the next operator."""
         return Stream(self.flow, self.node, self.port, self.event_time, Partition(PartitionKind.SINGLE))
 
     def ordered(self, *, memory_bytes: int = 64 * 1024 * 1024, spill_directory: str | None = None, name: str | None = None) -> Stream[T]:
         """Restore the order that records had before ``rebalance()``: ``frames.rebalance().map(draw).ordered()``.
 
-        That is the order in which they reached the first ``rebalance()`` above, one epoch after the other; with a source of one part
-        it is the source's order. Between the two there may be any number of stateless operators and exchanges, with any number of replicas.
-        Records that wait for their turn beyond ``memory_bytes`` are kept in files in ``spill_directory`` (None: where temporary files go).
+        That is the order in which they reached the first ``rebalance()`` above, one epoch after the other; for a source with one part it is
+        the source's order. Any number of stateless operators and exchanges, with any number of replicas, may lie between the two. Records
+        that wait for their turn use at most ``memory_bytes`` of memory; beyond that they wait in files in ``spill_directory`` (None: the
+        directory for temporary files).
         """
         from rayad.dataflow.streams.ordered import restore_order
 
@@ -548,7 +566,7 @@ class Stream(Advising, Generic[T]):
         parallelism: int | None = None,
         **asked: Unpack[Asked],
     ) -> Any:
-        """``flow.vertex`` with this stream as its only input."""
+        """Add a vertex with this stream as its only input: see :meth:`Dataflow.vertex`."""
         return self.flow.vertex(vertex, inputs=[self], outputs=outputs, name=name, parallelism=parallelism, **asked)
 
     @overload
@@ -560,7 +578,8 @@ class Stream(Advising, Generic[T]):
         self, other: Stream[W], on: Callable[[T], U], right_on: Any = None, *, name: str | None = None
     ) -> Stream[tuple[U, tuple[T, W]]]: ...
     def join(self, other: Stream[W], on: Any, right_on: Any = None, *, name: str | None = None) -> Stream[tuple[Any, tuple[T, W]]]:
-        """Inner join of two streams: ``(key, (left, right))``; ``on`` is a key as in :meth:`key_by`, ``right_on`` that of ``other``."""
+        """Join two streams on equal keys: ``(key, (left, right))`` for each pair. ``on`` is a key as in :meth:`key_by`, ``right_on``
+        that of ``other`` (default: ``on``)."""
         own_stream(self.flow, other, "join")
         return self.key_by(on).join(other.key_by(on if right_on is None else right_on), name=name)
 
@@ -573,19 +592,21 @@ class Stream(Advising, Generic[T]):
         idle_epochs: int | None = None,
         max_ahead: Any = None,
     ) -> Stream[T]:
-        """Say where a record's event time is (function or column) and by how much a record may come after newer ones. It stays through
-        filter, inspect and union; after a map assign it again.
+        """Declare where a record's event time is, a function or column, and how far records may arrive out of order.
 
-        The watermark of the stream is its largest event time less ``max_delay`` (docs/decisions/006-event-time.md). ``per``: the column or
-        function that gives the part of a record, such as ``"partition"`` of Kafka or a device. Each part then has a watermark of its own,
-        and the least of them counts, so a part may be behind others by any time; it takes part from its first record on.
-        ``idle_epochs``: a part, or without ``per`` the whole stream in a join or union, that has brought nothing in the last so many
-        epochs does not hold the watermark back. What it brings afterwards may be late.
+        The watermark of the stream is its largest event time minus ``max_delay`` (docs/decisions/006-event-time.md). Event times stay
+        through filter, inspect and union; after a map, assign them again.
 
-        ``max_ahead``: by how much a record may be ahead of all before it and still move the watermark, in the unit of the event times;
-        so one wrong date does not make all else late. A record further ahead is in its window as any other. The watermark follows it when
-        the next epoch that brings something brings no record from before it that is in time: a stream that has jumped, or that begins, goes
-        on one epoch later. Give it more than the pauses that are usual; records in smaller steps may go on by any length in an epoch.
+        ``per``: a column or function that gives the part of a record, such as ``"partition"`` of Kafka or a device. Each part has its own
+        watermark from its first record on, and the smallest of them counts, so parts may be apart by any time.
+
+        ``idle_epochs``: a part that has sent nothing for so many epochs no longer holds the watermark back; without ``per`` this applies to
+        the whole stream in a join or union. What it sends later may be late.
+
+        ``max_ahead``, in the unit of the event times: a record that is further ahead than this of all before it does not move the
+        watermark, so that one wrong date does not make everything else late. It is still put into its window. The watermark follows such a
+        jump in the next epoch with data, provided that this epoch brings no record from before the jump that is in time. Choose it larger
+        than the usual pauses; within one epoch, records in smaller steps may advance by any amount.
         """
         if not (isinstance(time, str) or callable(time)):
             raise DataflowError(f"assign_timestamps was given {show(time, 60)}: give a function of the record or a column name")
@@ -604,37 +625,41 @@ class Stream(Advising, Generic[T]):
         return Stream(self.flow, self.node, self.port, event_time, self.partition)
 
     def window(self, windows: Windows, *, lateness: Any = None, early: bool = False) -> WindowedStream[T, Window]:
-        """Windows over all records together; results are ``(window, value)``. ``lateness``, ``early``: as of :meth:`KeyedStream.window`."""
+        """Aggregate windows over all records together; results are ``(window, value)``. For ``lateness`` and ``early`` see
+        :meth:`KeyedStream.window`."""
         from rayad.dataflow.streams.windowed_stream import WindowedStream
 
         return WindowedStream(self.key_by(constant), windows, keyless=True, lateness=lateness, early=early)
 
     def per_epoch(self) -> WindowedStream[T, Window]:
-        """``window(rd.windows.per_epoch())``: figures of each epoch alone, over all records together."""
+        """Aggregate each epoch on its own, over all records together: short for ``window(rd.windows.per_epoch())``."""
         return self.window(PerEpoch())
 
     # -- loops ------------------------------------------------------------------------
     def iterate(
         self, body: Callable[[Stream[T]], tuple[Stream[Any], Stream[U]]], max_rounds: int | None = None, name: str | None = None
     ) -> Stream[U]:
-        """A loop: ``body(inner)`` gives ``(again, out)``; ``again`` is fed back, ``out`` leaves. It ends when nothing is left in it."""
+        """Run a loop: ``body(inner)`` returns ``(again, out)``; ``again`` is fed back, ``out`` leaves the loop.
+
+        The loop ends when no record is left in it, or after ``max_rounds`` rounds.
+        """
         from rayad.dataflow.streams.loops import iterate
 
         return iterate(self, body, max_rounds, name)
 
     def enter(self, loop: Loop) -> Stream[T]:
-        """``loop.enter(self)``."""
+        """Bring this stream into ``loop``, in round 0: short for ``loop.enter(self)``."""
         _require_loop(loop, "enter")
         return loop.enter(self)
 
     def leave(self, loop: Loop) -> Stream[T]:
-        """``loop.leave(self)``."""
+        """Bring this stream out of ``loop``, without its loop counter: short for ``loop.leave(self)``."""
         _require_loop(loop, "leave")
         return loop.leave(self)
 
     # -- ends ---------------------------------------------------------------------------
     def sink(self, sink: Sink, name: str | None = None) -> Stream[T]:
-        """Write to a :class:`Sink`; gives this stream again. ``result[name]`` is what the sink gives."""
+        """Write to a :class:`Sink`; returns this stream. ``result[name]`` is what the sink gives."""
         return self._sink(sink, name, "sink")
 
     def _sink(self, sink: Sink, name: str | None, base: str) -> Stream[T]:
@@ -698,50 +723,56 @@ class Stream(Advising, Generic[T]):
         return self._sink(CollectLatest(columnar=columnar, schema=schema), name, "collect")
 
     def probe(self, name: str | None = None) -> Stream[T]:
-        """A place to look at progress: ``job.probe(name)`` tells which times can still appear here. Gives this stream again."""
+        """Add a probe: ``job.probe(name)`` tells which times can still appear here. Returns this stream."""
         self.flow.graph.require_free(name)
         start = steps.materialised(self)
         self.flow.graph.add(NodeKind.PROBE, self.scope, name=name, base="probe", inputs=[LogicalEdge(start.node, start.port)], outputs=0)
         return self
 
     def write_parquet(self, path: str, *, name: str | None = None, **options: Unpack[opt.WriteParquet]) -> Stream[T]:
-        """Write Parquet files into a folder; they appear when the job is complete, or with each of its snapshots. Readers find what is
-        committed by ``rd.read_committed``. ``options``: see :class:`rayad.integrations.ParquetSink`."""
+        """Write Parquet files into a folder. They become visible with each snapshot, or when the job completes.
+
+        Read what is committed by ``rd.read_committed``. For ``options`` see :class:`rayad.integrations.ParquetSink`.
+        """
         return self._sink(hooks.call("write_parquet", path, **options), name, "parquet")
 
     def write_csv(self, path: str, *, name: str | None = None, **options: Unpack[opt.WriteCsv]) -> Stream[T]:
-        """Write CSV files into a folder, committed as those of :meth:`write_parquet` are. What CSV does not hold exactly is refused.
-        ``options``: see :class:`rayad.integrations.CsvSink`."""
+        """Write CSV files into a folder, committed like those of :meth:`write_parquet`. Values that CSV cannot hold exactly are refused.
+        For ``options`` see :class:`rayad.integrations.CsvSink`."""
         return self._sink(hooks.call("write_csv", path, **options), name, "csv")
 
     def write_json(self, path: str, *, name: str | None = None, **options: Unpack[opt.WriteJson]) -> Stream[T]:
-        """Write files of one JSON object a line into a folder, committed as those of :meth:`write_parquet` are. What JSON does not hold
-        exactly is refused. ``options``: see :class:`rayad.integrations.JsonSink`."""
+        """Write JSON-lines files into a folder, committed like those of :meth:`write_parquet`. Values that JSON cannot hold exactly are
+        refused. For ``options`` see :class:`rayad.integrations.JsonSink`."""
         return self._sink(hooks.call("write_json", path, **options), name, "json")
 
     def write_delta(self, table: Any, *, name: str | None = None, **options: Unpack[opt.WriteDelta]) -> Stream[T]:
-        """Append to a Delta table, a transaction for each snapshot (``pip install 'rayad[delta]'``). ``table``: a directory, a URI or a
-        ``deltalake.DeltaTable``. ``options``: see :class:`rayad.integrations.DeltaSink`."""
+        """Append to a Delta table, one transaction for each snapshot (``pip install 'rayad[delta]'``).
+
+        ``table`` is a directory, a URI or a ``deltalake.DeltaTable``. For ``options`` see :class:`rayad.integrations.DeltaSink`.
+        """
         return self._sink(hooks.call("write_delta", table, **options), name, "delta")
 
     def write_iceberg(self, table: str, *, name: str | None = None, **options: Unpack[opt.WriteIceberg]) -> Stream[T]:
-        """Append to an Iceberg table, a transaction for each snapshot (``pip install 'rayad[iceberg]'``). ``table``: ``"namespace.table"``
-        in ``catalog=``. ``options``: see :class:`rayad.integrations.IcebergSink`."""
+        """Append to an Iceberg table, one transaction for each snapshot (``pip install 'rayad[iceberg]'``).
+
+        ``table`` is ``"namespace.table"`` in ``catalog=``. For ``options`` see :class:`rayad.integrations.IcebergSink`.
+        """
         return self._sink(hooks.call("write_iceberg", table, **options), name, "iceberg")
 
     def write_kafka(self, servers: str, topic: str, *, name: str | None = None, **options: Unpack[opt.WriteKafka]) -> Stream[T]:
-        """Write to a Kafka topic, a transaction for each snapshot. ``options``: see :class:`rayad.integrations.kafka.KafkaSink`."""
+        """Write to a Kafka topic, one transaction for each snapshot. For ``options`` see :class:`rayad.integrations.kafka.KafkaSink`."""
         return self._sink(hooks.call("write_kafka", servers, topic, **options), name, "kafka")
 
     def write_postgres(self, uri: str, table: str, *, name: str | None = None, **options: Unpack[opt.WritePostgres]) -> Stream[T]:
-        """Append to a PostgreSQL table, a transaction for each snapshot. ``options``: see
+        """Append to a PostgreSQL table, one transaction for each snapshot. For ``options`` see
         :class:`rayad.integrations.postgres.PostgresSink`."""
         return self._sink(hooks.call("write_postgres", uri, table, **options), name, "postgres")
 
     def to_ray_dataset(self, name: str | None = None, **options: Unpack[opt.ToRayDataset]) -> Stream[T]:
-        """``result[name]`` is a Ray Dataset."""
+        """Collect into a Ray Dataset: ``result[name]``."""
         return self._sink(hooks.call("to_ray_dataset", **options), name, "ray-dataset")
 
     def to_spark(self, spark: Any, name: str | None = None, **options: Unpack[opt.ToSpark]) -> Stream[T]:
-        """``result[name]`` is a Spark DataFrame of the session ``spark``."""
+        """Collect into a Spark DataFrame of the session ``spark``: ``result[name]``."""
         return self._sink(hooks.call("to_spark", spark, **options), name, "spark")

@@ -52,11 +52,8 @@ if TYPE_CHECKING:
 
 @explains_calls
 class WindowedStream(Advising, Generic[V, *At]):
-    """A keyed stream cut into windows.
-
-    For editors and type checkers ``WindowedStream[V, K, Window]`` has records ``V`` and gives ``(K, Window, value)``; over all records
-    together it is a ``WindowedStream[V, Window]``, which gives ``(Window, value)``.
-    """
+    """A stream cut into windows: aggregations and joins on it give one result for each window, of a keyed stream for each key and
+    window."""
 
     def __init__(
         self, keyed_stream: KeyedStream[Any, V], windows: Windows, *, keyless: bool = False, lateness: Any = None, early: bool = False
@@ -175,7 +172,7 @@ class WindowedStream(Advising, Generic[V, *At]):
         return LateStream(self.keyed.flow, through(result, f"{base}.each", behind).node, 0, late)
 
     def count(self, *, name: str | None = None) -> LateStream[tuple[*At, int], tuple[*At, V]]:
-        """Records per key and window."""
+        """Count the records in each window."""
         return self._finish(agg.Count(), None, name)
 
     @overload
@@ -201,7 +198,7 @@ class WindowedStream(Advising, Generic[V, *At]):
         self, value: str | None = None, *, exact: bool = False, name: str | None = None
     ) -> LateStream[tuple[*At, Any], tuple[*At, V]]: ...
     def sum(self, value: Callable[[V], Any] | str | None = None, *, exact: bool = False, name: str | None = None) -> Any:
-        """Sum of ``value`` per key and window; ``value`` and ``exact`` as in :meth:`KeyedStream.sum`."""
+        """Sum ``value`` in each window; for ``value`` and ``exact`` see :meth:`KeyedStream.sum`."""
         return self._finish(agg.ExactSum() if arguments.flag(exact, "sum: exact") else agg.Sum(), value, name)
 
     @overload
@@ -217,7 +214,7 @@ class WindowedStream(Advising, Generic[V, *At]):
     @overload
     def min(self, value: str | None = None, *, name: str | None = None) -> LateStream[tuple[*At, Any], tuple[*At, V]]: ...
     def min(self, value: Callable[[V], Any] | str | None = None, *, name: str | None = None) -> Any:
-        """Smallest ``value`` per key and window."""
+        """Find the smallest ``value`` in each window."""
         return self._finish(agg.Min(), value, name)
 
     @overload
@@ -233,37 +230,37 @@ class WindowedStream(Advising, Generic[V, *At]):
     @overload
     def max(self, value: str | None = None, *, name: str | None = None) -> LateStream[tuple[*At, Any], tuple[*At, V]]: ...
     def max(self, value: Callable[[V], Any] | str | None = None, *, name: str | None = None) -> Any:
-        """Largest ``value`` per key and window."""
+        """Find the largest ``value`` in each window."""
         return self._finish(agg.Max(), value, name)
 
     def mean(
         self, value: Callable[[V], Any] | str | None = None, *, exact: bool = False, name: str | None = None
     ) -> LateStream[tuple[*At, Any], tuple[*At, V]]:
-        """Mean of ``value`` per key and window; ``exact`` as in :meth:`KeyedStream.mean`."""
+        """Compute the mean of ``value`` in each window; for ``exact`` see :meth:`KeyedStream.sum`."""
         return self._finish(agg.ExactMean() if arguments.flag(exact, "mean: exact") else agg.Mean(), value, name)
 
     def var(
         self, value: Callable[[V], Any] | str | None = None, *, ddof: int = 1, name: str | None = None
     ) -> LateStream[tuple[*At, float | None], tuple[*At, V]]:
-        """Variance of ``value`` per key and window; ``ddof`` as in :meth:`KeyedStream.var`."""
+        """Compute the variance of ``value`` in each window; for ``ddof`` see :meth:`KeyedStream.var`."""
         return self._finish(Variance(ddof), value, name)
 
     def std(
         self, value: Callable[[V], Any] | str | None = None, *, ddof: int = 1, name: str | None = None
     ) -> LateStream[tuple[*At, float | None], tuple[*At, V]]:
-        """Standard deviation of ``value`` per key and window; ``ddof`` as in :meth:`KeyedStream.var`."""
+        """Compute the standard deviation of ``value`` in each window; for ``ddof`` see :meth:`KeyedStream.var`."""
         return self._finish(Deviation(ddof), value, name)
 
     def any(
         self, value: Callable[[V], Any] | str | None = None, *, name: str | None = None
     ) -> LateStream[tuple[*At, bool | None], tuple[*At, V]]:
-        """Whether a ``value`` is true, per key and window; as :meth:`KeyedStream.any`."""
+        """Tell whether any ``value`` in each window is true. Values are bools; nulls are ignored; None if there are only nulls."""
         return self._finish(AnyTrue(), value, name)
 
     def all(
         self, value: Callable[[V], Any] | str | None = None, *, name: str | None = None
     ) -> LateStream[tuple[*At, bool | None], tuple[*At, V]]:
-        """Whether no ``value`` is false, per key and window; as :meth:`KeyedStream.any`."""
+        """Tell whether all ``value`` in each window are true. Values are bools; nulls are ignored; None if there are only nulls."""
         return self._finish(AllTrue(), value, name)
 
     @overload
@@ -281,7 +278,7 @@ class WindowedStream(Advising, Generic[V, *At]):
     def first(
         self, value: Callable[[V], Any] | str | None = None, *, by: Callable[[V], Any] | str | None = None, name: str | None = None
     ) -> Any:
-        """The ``value`` that comes first, per key and window; as :meth:`KeyedStream.first`."""
+        """Find the first ``value`` in each window; for ``by`` and ties see :meth:`KeyedStream.first`."""
         return self._finish(*in_order(self.keyed, First(), value, by, "first"), name)
 
     @overload
@@ -299,25 +296,25 @@ class WindowedStream(Advising, Generic[V, *At]):
     def last(
         self, value: Callable[[V], Any] | str | None = None, *, by: Callable[[V], Any] | str | None = None, name: str | None = None
     ) -> Any:
-        """The ``value`` that comes last, per key and window; as :meth:`KeyedStream.last`."""
+        """Find the last ``value`` in each window; for ``by`` and ties see :meth:`KeyedStream.last`."""
         return self._finish(*in_order(self.keyed, Last(), value, by, "last"), name)
 
     def count_distinct(
         self, value: Callable[[V], Any] | str | None = None, *, name: str | None = None
     ) -> LateStream[tuple[*At, int], tuple[*At, V]]:
-        """How many different ``value`` there are, per key and window; as :meth:`KeyedStream.count_distinct`."""
+        """Count the different ``value`` in each window, exactly: see :meth:`KeyedStream.count_distinct`."""
         return self._finish(CountDistinct(), value, name)
 
     def approx_count_distinct(
         self, value: Callable[[V], Any] | str | None = None, *, name: str | None = None
     ) -> LateStream[tuple[*At, int], tuple[*At, V]]:
-        """About how many different ``value`` there are, per key and window; as :meth:`KeyedStream.approx_count_distinct`."""
+        """Estimate how many different ``value`` each window has: see :meth:`KeyedStream.approx_count_distinct`."""
         return self._finish(ApproxCountDistinct(), value, name)
 
     def quantile(
         self, q: float, value: Callable[[V], Any] | str | None = None, *, relative_error: float = 0.01, name: str | None = None
     ) -> LateStream[tuple[*At, Any], tuple[*At, V]]:
-        """About the ``value`` below which a share ``q`` of them lies, per key and window; as :meth:`KeyedStream.quantile`."""
+        """Estimate the quantile ``q`` of ``value`` in each window: see :meth:`KeyedStream.quantile`."""
         return self._finish(Quantile(q, relative_error), value, name)
 
     @overload
@@ -333,7 +330,7 @@ class WindowedStream(Advising, Generic[V, *At]):
     @overload
     def collect_list(self, value: str | None = None, *, name: str | None = None) -> LateStream[tuple[*At, list[Any]], tuple[*At, V]]: ...
     def collect_list(self, value: Callable[[V], Any] | str | None = None, *, name: str | None = None) -> Any:
-        """A list of each ``value``, per key and window; as :meth:`KeyedStream.collect_list`."""
+        """Collect the non-null ``value`` of each window in a list: see :meth:`KeyedStream.collect_list`."""
         return self._finish(CollectList(), value, name)
 
     @overload
@@ -349,7 +346,7 @@ class WindowedStream(Advising, Generic[V, *At]):
         self, function: Callable[[Any, Any], Any], value: str, *, name: str | None = None
     ) -> LateStream[tuple[*At, Any], tuple[*At, V]]: ...
     def reduce(self, function: Callable[[Any, Any], Any], value: Callable[[V], Any] | str | None = None, *, name: str | None = None) -> Any:
-        """``function(a, b)`` per key and window."""
+        """Combine the records (or ``value``) of each window by ``function(a, b)``, which must be associative and commutative."""
         return self._finish(agg.Reduce(checked_function(function, "reduce", "left", "right")), record_unless(value), name)
 
     @overload
@@ -372,7 +369,7 @@ class WindowedStream(Advising, Generic[V, *At]):
         by: Callable[[Any], Any] | str | None = None,
         name: str | None = None,
     ) -> Any:
-        """The ``k`` largest values per key and window."""
+        """Find the ``k`` largest records (or ``value``) of each window: see :meth:`KeyedStream.top_k`."""
         require_order(self.keyed, by, value, "top_k")
         return self._finish(TopK(k, by), record_unless(value), name)
 
@@ -387,14 +384,15 @@ class WindowedStream(Advising, Generic[V, *At]):
     def join(
         self, other: KeyedStream[Any, W], *, how: How = "inner", name: str | None = None, parallelism: int | None = None
     ) -> LateStream[Any, Any]:
-        """Join in each tumbling or sliding window: ``(key, window, (left, right))`` for each pair of records with equal keys.
+        """Join two keyed streams in each tumbling or sliding window: ``(key, window, (left, right))`` for each pair with equal keys.
 
-        ``how``, as in SQL: "left", "right" and "full" also give records that meet none in their window, with None in the other's place,
-        "semi" and "anti" give records of this stream alone, ``(key, window, record)``, that meet some or none. A null key equals nothing.
+        ``how`` is as in SQL: "left", "right" and "full" also send records without a match in their window, with None for the missing one;
+        "semi" and "anti" send the records of this stream alone, ``(key, window, record)``, that have a match or have none. A null key
+        matches nothing.
 
-        ``other`` is keyed and has event times of its own (``assign_timestamps``). A window fires when the watermarks of both streams
-        have passed its end; a pair that several sliding windows hold is given in each. ``late`` has what came for a window that
-        had fired, as ``(key, window, (record, None))``, or ``(key, window, (None, record))`` of ``other``.
+        ``other`` has event times of its own (``assign_timestamps``). A window fires when the watermarks of both streams have passed its
+        end. A pair that lies in several sliding windows is sent in each. ``late`` has the records of windows that had already fired, as
+        ``(key, window, (record, None))``, or ``(key, window, (None, record))`` of ``other``.
         """
         if self.keyless:
             raise DataflowError(f"join at {users_line()} was given {show(other)}: both sides must be keyed with key_by")
@@ -404,12 +402,13 @@ class WindowedStream(Advising, Generic[V, *At]):
         return join_in_time(window_join.WindowJoin, self.keyed, other, self.windows, how, "window-join", name, parallelism)
 
     def max_by(self, value: Callable[[V], Any] | str, *, name: str | None = None) -> LateStream[tuple[*At, V], tuple[*At, V]]:
-        """The records with the largest ``value`` (function or column) per key and window, each as ``(key, window, record)``; all of
-        them where several share it."""
+        """Send the records with the largest ``value`` (function or column) of each window, as ``(key, window, record)``: all of them if
+        several share it."""
         return self._best(BestRecords(value_of(self.keyed, value, "max_by"), largest=True), name)
 
     def min_by(self, value: Callable[[V], Any] | str, *, name: str | None = None) -> LateStream[tuple[*At, V], tuple[*At, V]]:
-        """The records with the smallest ``value``, as :meth:`max_by`."""
+        """Send the records with the smallest ``value`` (function or column) of each window, as ``(key, window, record)``: all of them if
+        several share it."""
         return self._best(BestRecords(value_of(self.keyed, value, "min_by"), largest=False), name)
 
     def _best(self, aggregator: BestRecords, name: str | None) -> LateStream[Any, Any]:
@@ -432,7 +431,8 @@ class WindowedStream(Advising, Generic[V, *At]):
         self, aggregator: Aggregator | str, value: Callable[[V], Any] | str | None = None, *, name: str | None = None
     ) -> LateStream[tuple[*At, Any], tuple[*At, V]]: ...
     def aggregate(self, aggregator: Any, value: Any = None, *, name: str | None = None) -> Any:
-        """As :meth:`KeyedStream.aggregate`, per key and window."""
+        """Compute an :class:`Aggregator` of your own, or several aggregations at once, in each window: see
+        :meth:`KeyedStream.aggregate`."""
         if isinstance(aggregator, dict):
             combined, values = several(self.keyed, aggregator, (*self.keyed.key.columns, *self._columns_of_times()))
             return self._finish(combined, values, name)
