@@ -3,8 +3,6 @@
 :class:`ChangeLeader` decides. Here its effects become calls of actors, which do not block, and one loop collects the answers. The
 coordinator's own thread goes on supervising meanwhile. When something fails, that thread stops the change, the job restarts from its last
 snapshot in the layout of that snapshot, and the change is asked for again. Design: docs/design/rescaling.md.
-
-It is long because each of the leader's effects is a call of its own.
 """
 
 from __future__ import annotations

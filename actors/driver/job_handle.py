@@ -1,7 +1,7 @@
 """A handle of a job on Ray: every call on it goes to the job's current coordinator.
 
-The module is long because every call on the handle must cope with a coordinator that dies and is replaced. In :mod:`ray_job` the handle
-starts the next coordinator itself; in :mod:`attached_job` it only looks for the one that the owner starts.
+A coordinator that dies is replaced: in :mod:`ray_job` the handle starts the next one itself; in :mod:`attached_job` it only looks for the
+one that the owner starts.
 """
 
 from __future__ import annotations

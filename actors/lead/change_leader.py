@@ -8,7 +8,7 @@ the number of its turn: one that comes late, or twice, or from an attempt before
     has begun:       TakeIn, LayOut (a turn for each step), AwaitDrained, Leave, Part + AwaitEnded, Commit; a failure is the job's
 
 Half of a move is no layout: once it has begun, a change ends with the new layout, or with the job's failure, after which it is asked for
-again. It is long because half of it is the protocol's vocabulary: each event and effect is a class that says who answers it.
+again.
 """
 
 from __future__ import annotations

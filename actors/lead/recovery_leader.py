@@ -10,8 +10,6 @@ Both runtimes drive it, through :class:`rayad.actors.lead.job_leader.JobLeader`.
         what is upstream of it: the delay ──> ReadStore ──> StoreRead ──> Release, Start, Switch, Listen ──> Listens ...
             ──> RollBack, Run ──> RolledBack ... ──> Running; a second failure meanwhile restarts the whole graph
     Failed too often ──> GaveUp
-
-It is long because its events and effects, each a class of its own, are the larger half of it.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@ becomes events of its own, whose order the seed draws. Source: asynchronous barr
 
     Tick ──> Begin ──> PartWritten ... ──> Publish ──> Published ──> Commit ──> Committed
                   └──> PartFailed, expired ──> GiveUp
-
-It is long because its events and effects, each a class of its own, are the larger half of it.
 """
 
 from __future__ import annotations

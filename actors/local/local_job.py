@@ -4,8 +4,6 @@ It drives the same replica and progress cores as the Ray runtime and joins them 
 drawn from a seeded generator, so every interleaving that a cluster could show can appear here, and the same seed shows the same one.
 Seconds (snapshots by interval, timeouts) come from a clock that can be given: with one that counts steps those repeat exactly, too. It is
 Naiad's single-threaded scheduler (SOSP 2013, 3.2), the embedded default for tests and notebooks, and the simulator.
-
-It is long because it is both a shell of :class:`JobLeader`, which carries out every effect, and the whole of the handle that users have.
 """
 
 from __future__ import annotations

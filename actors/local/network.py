@@ -3,8 +3,6 @@
 Batches, barriers and markers are FIFO per channel, credits FIFO per channel the other way, reports FIFO per replica, views FIFO per
 replica. Every non-empty queue is one event that can happen; which one does is drawn by the seed. What may be sent, what is granted and
 what is spilled the parts that run on Ray decide (:class:`ChannelEnds`); here is only what carries their frames.
-
-It is long because it is one state: every queue of a job, and the set of the events that follow from them.
 """
 
 from __future__ import annotations

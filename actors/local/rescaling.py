@@ -1,7 +1,6 @@
 """Changes of layout in the local runtime: the leader and cores of the Ray runtime, joined by events whose order the seed draws.
 
 :class:`ChangeLeader` decides. Here each of its effects becomes events, and each answer of a replica is one more.
-It is long because it stands for all actors of a change: replicas, progress actor and coordinator.
 """
 
 from __future__ import annotations

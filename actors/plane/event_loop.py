@@ -1,6 +1,4 @@
 """The event loop under a plane: sockets are accepted, authenticated, read, flushed and given up here.
-
-The module is long because a connection goes through all of these states, and may be lost and replaced in each.
 """
 
 from __future__ import annotations

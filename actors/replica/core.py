@@ -3,8 +3,6 @@
 Both runtimes drive this same core; it touches no socket, clock, thread or actor. What it produces waits in ``outbox`` (batches
 for other replicas) and ``changes`` (progress, accumulated); the shell sends the batches and then the changes as one report. The right to
 send is checked here: a user's vertex cannot go back in time.
-
-The module is long because activations, snapshots and changes of layout all change the same counts.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Compiled once from the plan into a function for each step, or for several fused into one, because every batch passes here. What leaves
 waits in ``outbox``; each push is counted by ``change`` in the same activation that caused it.
-
-The module is long because steps, routes and sinks are compiled into one tree of functions, which share the outbox and the counts.
 """
 
 from __future__ import annotations

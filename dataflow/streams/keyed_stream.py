@@ -1,7 +1,6 @@
 """`KeyedStream`: running totals, joins and other operators that keep state per key.
 
 Each puts a stateless step before the exchange, which makes pairs and combines what it can, and a vertex behind it.
-The module is long because of the operators' documentation: a keyed stream has a method for each.
 """
 
 from __future__ import annotations

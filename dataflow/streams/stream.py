@@ -1,7 +1,7 @@
 """`Stream`: the operators a user calls on records without a key.
 
 A stream is a position in the logical graph (a node's output port) and nothing else; operators add nodes and give new positions.
-A call that is refused adds nothing. The module is long because of the operators' documentation: a stream has a method for each.
+A call that is refused adds nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
 """`WindowedStream`: a keyed stream cut into windows over epochs or event time.
-
-The module is long because of the operators' types and documentation: windows have a method for each aggregation.
 """
 
 from __future__ import annotations

@@ -12,8 +12,7 @@ case: from then on those before it are refused. And whoever commits deletes only
 own run or earlier ones that no manifest has: a later run's are never touched.
 
 With a log for Spark there is also what Spark reads the output by as a stream (:mod:`rayad.integrations.file_output.spark_log`). It is
-written after the manifest and follows from it. It is long because a commit is one decision, from what is staged to what is deleted. All
-nodes have to see the directory. On object stores a move is a copy and a delete; the
+written after the manifest and follows from it. All nodes have to see the directory. On object stores a move is a copy and a delete; the
 manifest still separates whole from partial output.
 """
 

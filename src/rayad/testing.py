@@ -2,8 +2,7 @@
 against that of ``rd.Aggregator``, on the local runtime.
 
 Each law has a name, with which the error begins. The checks do what the runtime may do: build a part again from any offset, from a pickled
-copy as in another process; repeat a commit; resume from an older snapshot; commit from a coordinator that was taken for dead. The module is
-long because it is all that a user imports for such checks, and each law stands where it is tried.
+copy as in another process; repeat a commit; resume from an older snapshot; commit from a coordinator that was taken for dead.
 
 >>> import rayad as rd
 >>> from rayad.dataflow.items import ItemsSource

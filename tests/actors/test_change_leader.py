@@ -1,6 +1,4 @@
 """The leader of a change of layout decides by events alone: its effects for each event, in each phase, in any order.
-
-The module is long because one leader decides on all of a change: it is played turn by turn, with each event that may come between.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A program is data: sources, and steps that make a stream from earlier ones. Between steps records are small integers, so any stream can
 be the input of any step; inside a step keys and values have a type of the step's own. `meaning` does not depend on batches, replicas or
-frontiers. The file is long because each operator stands beside what it means.
+frontiers.
 """
 
 from __future__ import annotations

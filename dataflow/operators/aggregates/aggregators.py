@@ -2,7 +2,6 @@
 
 Merging must be associative and commutative: batches are combined before the exchange and merged in any order. The built-in ones also have a
 columnar form that gives the same: *partials* (``partial``) made by a group-by in the sender, merged in numpy arrays by the receiver.
-The module is long because the contract and the aggregations that it was made for are read side by side.
 """
 
 from __future__ import annotations
