@@ -142,7 +142,7 @@ class LocalJob(Job):
         """See :mod:`rayad.actors.process.unwaited`."""
         if self._leader.is_over:
             return ""
-        return "is given up before it is complete: submit() only begins a job in the local runtime; call wait() on what it gives, or run()"
+        return "was dropped before it was complete: in the local runtime submit() only begins a job; call wait() on the handle, or use run()"
 
     # -- what there is -------------------------------------------------------------------
     @property

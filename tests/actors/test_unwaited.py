@@ -14,8 +14,8 @@ flow.from_items([1, 2, 3]).collect("out")
 {}
 """
 TOLD = (
-    "rayad: job 'forgotten' is given up before it is complete: submit() only begins a job in the local runtime; call wait() on what it "
-    "gives, or run()\n"
+    "rayad: job 'forgotten' was dropped before it was complete: in the local runtime submit() only begins a job; call wait() on the "
+    "handle, or use run()\n"
 )
 
 
