@@ -321,6 +321,9 @@ class Job(Advising, ABC):
     def savepoint(self, *, timeout_s: float | None = None) -> str:
         """Take a snapshot now that is kept until you delete it; returns its path, for ``RunConfig(resume=path)``.
 
+        It holds what the dataflow has received: of records that were just sent to a live input, ``job.input(name).sent`` of the job that
+        resumes says how many; wait for a probe or :meth:`JobInput.wait_saved` to have all of them in it.
+
         ``timeout_s``: how long it may take; None: ``SnapshotConfig.timeout_s``. The local runtime does nothing else meanwhile and needs no
         timeout. Raises ConfigError if the job keeps no snapshots, SnapshotError if the savepoint could not be taken, or not in time; it may
         then still be completed later, and the message says what is known. Of a failed job, :meth:`wait` raises the cause.
