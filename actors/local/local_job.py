@@ -142,7 +142,7 @@ class LocalJob(Job):
         """See :mod:`rayad.actors.process.unwaited`."""
         if self._leader.is_over:
             return ""
-        return "was dropped before it was complete: in the local runtime submit() only begins a job; call wait() on the handle, or use run()"
+        return "was dropped before it was complete: in the local runtime submit() only begins a job; call wait() on the handle, or run()"
 
     # -- what there is -------------------------------------------------------------------
     @property
@@ -655,8 +655,13 @@ class LocalJob(Job):
         return Updates(ask, lambda: self._leader.is_over, self._step_for_updates, self.wait)
 
     def _step_for_updates(self) -> bool:
-        """One step; False where nothing will move before something is sent."""
-        return self._leader.is_over or self.step_or_pause() or self._leader.is_over
+        """One step, the last of which publishes the results; False where nothing will move before something is sent."""
+        if self._leader.is_over:
+            return True
+        if not self.network.tracker.is_complete():
+            return self.step_or_pause() or self._leader.is_over
+        self.wait()
+        return True
 
     def probe(self, name: str) -> Probe:
         return LocalProbe(name, self, self._known(name, "probe", self.plan.probes))

@@ -15,7 +15,7 @@ flow.from_items([1, 2, 3]).collect("out")
 """
 TOLD = (
     "rayad: job 'forgotten' was dropped before it was complete: in the local runtime submit() only begins a job; call wait() on the "
-    "handle, or use run()\n"
+    "handle, or run()\n"
 )
 
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
+from rayad.actors.job import JobState
 from rayad.actors.replica.recent import News, Recent
 from rayad.actors.status.updates import Update, Updates
 from rayad.dataflow.collected import TimedBatches
@@ -92,6 +93,16 @@ def test_updates_come_again_after_a_recovery(tmp_path: Path) -> None:
     words.close()
     assert [(update.record, update.missed) for update in updates] == [(("a", 1), None), (("a", 2), 0)]
     assert [record for _, record in job.wait()["totals"]] == [("a", 1), ("a", 2)]
+
+
+@pytest.mark.parametrize("interval_s", [None, 0.001])
+def test_the_loop_over_updates_ends_the_job_as_wait_does(tmp_path: Path, interval_s: float | None) -> None:
+    run = rd.RunConfig(storage_path=str(tmp_path), snapshots=rd.SnapshotConfig(interval_s=interval_s))
+    job = counting().submit(run, runtime="local")
+    job.input("words").send(["a", "a"])
+    job.input("words").close()
+    assert [update.record for update in job.updates("totals")] == [("a", 2)]
+    assert job.state is JobState.COMPLETE
 
 
 def test_a_job_that_failed_raises_what_ended_it() -> None:
