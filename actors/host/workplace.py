@@ -17,9 +17,9 @@ from rayad.actors.plane.spilling_queue import SpillFile
 from rayad.actors.process.mailbox import Mailbox
 from rayad.actors.replica.channel_ends import ChannelEnds
 from rayad.actors.replica.core import ReplicaCore
-from rayad.actors.replica.parked import Parked
 from rayad.actors.replica.report import ReplicaReport
 from rayad.actors.replica.upstream import gated_edges
+from rayad.actors.replica.waiting_batches import Parked
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.operators.stateless import Element
 from rayad.dataflow.plan import Plan

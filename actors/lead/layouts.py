@@ -9,7 +9,7 @@ from typing import Any
 from rayad.actors.plane.protocol import replica_name
 from rayad.actors.replica.graph_shape import edge_names
 from rayad.actors.replica.migration import may_move
-from rayad.autoscale.group_owners import owners_for, step_towards
+from rayad.dataflow.group_owners import owners_for, step_towards
 from rayad.dataflow.logical_graph import NodeKind, PartitionKind, check_count
 from rayad.dataflow.plan import Layout, Plan
 from rayad.progress import DataflowError, RescaleRefused, arguments, show

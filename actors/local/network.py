@@ -27,10 +27,10 @@ from rayad.actors.replica.channel_ends import ChannelEnds
 from rayad.actors.replica.core import ReplicaCore
 from rayad.actors.replica.graph_shape import edge_names
 from rayad.actors.replica.migration import Migration
-from rayad.actors.replica.parked import Parked
 from rayad.actors.replica.report import ReplicaReport, Waits
 from rayad.actors.replica.rest import freeze, thaw
 from rayad.actors.replica.upstream import gated_edges
+from rayad.actors.replica.waiting_batches import Parked
 from rayad.actors.store.input_log import InputLog
 from rayad.dataflow.compiling.sharing import shared_steps
 from rayad.dataflow.config import RunConfig

@@ -16,12 +16,12 @@ import pyarrow as pa
 
 from rayad.actors.plane.on_demand import rows_of
 from rayad.actors.replica.graph_shape import edge_names
-from rayad.actors.replica.parked import Parked
 from rayad.actors.replica.rest import PartRest, ResumedPart, stored_maker, thaw
 from rayad.actors.replica.routing import Outgoing, Outputs
 from rayad.actors.replica.source_reader import SourceReader
 from rayad.actors.replica.upstream import Gate
 from rayad.actors.replica.user_errors import describe, raise_located
+from rayad.actors.replica.waiting_batches import Parked
 from rayad.dataflow.compiling.state_identity import of_class
 from rayad.dataflow.logical_graph import NodeKind, PartitionKind
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex

@@ -17,7 +17,7 @@ from rayad.actors.replica.core import ReplicaCore, Right
 from rayad.actors.replica.graph_shape import Channel, channels_in
 from rayad.actors.replica.key_split import KeySplit
 from rayad.actors.replica.part_files import dumped, loaded
-from rayad.autoscale.group_owners import moves
+from rayad.dataflow.group_owners import moves
 from rayad.dataflow.logical_graph import NodeKind, PartitionKind
 from rayad.dataflow.plan import Plan, Stage
 from rayad.dataflow.vertex import Vertex

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import pickle
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from typing import Any, overload
 
 import cloudpickle  # type: ignore[import-untyped]
 
-from rayad.actors.replica import older_names
-from rayad.actors.replica.parked import Disk
 from rayad.actors.replica.rest import FORMAT, PartRest, ResumedPart
 from rayad.actors.replica.source_parts import Reopened, Resumable, SourceShare, shared_out
+from rayad.actors.replica.waiting_batches import Disk
 from rayad.dataflow.collected import TimedBatches
 from rayad.dataflow.last_values import LastValues
 from rayad.dataflow.logical_graph import NodeKind
@@ -126,19 +123,7 @@ def loaded(data: bytes) -> Any:
     for size in sizes:
         pieces.append(view[at : at + size])
         at += size
-    return _Unpickler(io.BytesIO(pieces[0]), buffers=[bytearray(piece) for piece in pieces[1:]]).load()
-
-
-class _Unpickler(pickle.Unpickler):
-    """Finds Rayad's classes also under the names that they had when an older snapshot was written."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if not module.startswith("rayad."):
-            return super().find_class(module, name)
-        for place, called in older_names.places(module, name):
-            with suppress(AttributeError, ModuleNotFoundError):
-                return super().find_class(place, called)
-        return super().find_class(module, name)
+    return pickle.loads(pieces[0], buffers=[bytearray(piece) for piece in pieces[1:]])
 
 
 def _size(piece: bytes | memoryview) -> int:

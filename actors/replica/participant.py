@@ -13,9 +13,9 @@ from typing import Any
 
 from rayad.actors.replica.core import ReplicaCore
 from rayad.actors.replica.graph_shape import Channel, channels_in, channels_out, edge_names
-from rayad.actors.replica.parked import Disk
 from rayad.actors.replica.part_files import SetAside, StateChain, has_state, is_nothing
 from rayad.actors.replica.rest import PartRest, freeze
+from rayad.actors.replica.waiting_batches import Disk
 from rayad.dataflow.plan import Plan, Stage
 from rayad.progress import Timestamp
 from rayad.snapshots.alignment import Alignment, Verdict

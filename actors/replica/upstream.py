@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rayad.actors.replica.parked import Parked
+from rayad.actors.replica.waiting_batches import Parked
 from rayad.dataflow.logical_graph import PartitionKind
 from rayad.dataflow.operators.processing_time import EpochClock
 from rayad.dataflow.plan import Plan

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import rayad as rd
 from rayad.actors.replica import key_split
 from rayad.actors.replica.key_split import KeySplit
-from rayad.autoscale.group_owners import owners_for
+from rayad.dataflow.group_owners import owners_for
 from rayad.dataflow.records.batches import mark_keyed
 from rayad.dataflow.records.key_hashing import Router, key_group
 from rayad.dataflow.records.selectors import KeySelector

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import os
-import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,11 +16,9 @@ import pytest
 import rayad as rd
 from rayad.actors.host.part_writer import PartWriter, Written
 from rayad.actors.plane.spilling_queue import SpillFile
-from rayad.actors.replica import older_names
 from rayad.actors.replica.part_files import SetAside, StagedValues, StateChain, dumped, loaded, read_part
 from rayad.actors.replica.participant import Capture
 from rayad.actors.replica.rest import PartRest
-from rayad.dataflow.operators.windows import watermarks
 from rayad.progress import SnapshotError
 from rayad.snapshots.barrier import Barrier
 from rayad.snapshots.manifest import PartFile, ReplicaPart
@@ -234,20 +230,6 @@ def test_increments_end_when_they_outweigh_the_whole() -> None:
         kinds.append(increments)
         chain.wrote(barrier, PartFile(f"{number}", 45 if increments else 100, "0"), incremental=increments)
     assert kinds == [True, True, True, False, True, True]
-
-
-def test_state_of_a_class_under_its_older_name_is_read() -> None:
-    """Found by resuming with this version from a savepoint of the one before it."""
-    (whole, *_) = dumped(None)
-    older = b"crayad.dataflow.operators.watermarks\nMutableWatermark\n."
-    data = bytes(whole[:8]) + struct.pack("<QQ", 1, len(older)) + older
-    assert loaded(data) is watermarks.Watermark
-
-
-@pytest.mark.parametrize("module", sorted(older_names.MOVED))
-def test_places_of_classes_with_older_names_exist(module: str) -> None:
-    for place in older_names.MOVED[module]:
-        importlib.import_module(f"rayad.{place}")
 
 
 def test_what_a_sink_cannot_keep_is_told_with_its_type(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """The records of both sides that a join over event time keeps, in columns, until the watermark is beyond them: in runs that are sorted by
 key and event time.
 
-A row carries the 64-bit hash of its key and its event time in ticks (``windows.panes``). Four runs of like size become one, so that there
-are few to search and a row is copied a logarithmic number of times. Keys of what matches are compared as well.
+A row carries the 64-bit hash of its key and its event time in ticks (``windows.pane_ticks``). Four runs of like size become one, so that
+there are few to search and a row is copied a logarithmic number of times. Keys of what matches are compared as well.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rayad.dataflow.operators.state.group_index import chosen, compacted
 from rayad.dataflow.operators.state.stored_columns import stored, stored_mixed, taken_back, taken_back_mixed
 from rayad.dataflow.operators.state.touched_keys import Additions
 from rayad.dataflow.operators.state.two_forms import ColumnForm
-from rayad.dataflow.operators.windows.panes import ticks
+from rayad.dataflow.operators.windows.pane_ticks import ticks
 from rayad.dataflow.records.batches import keyed_columns, one_batch, take_rows, to_rows
 from rayad.dataflow.records.event_times import DAY_TICKS, TICKS_MAX, exact_moment
 from rayad.dataflow.records.key_hashing import groups_of_hashes, hash_columns

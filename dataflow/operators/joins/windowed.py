@@ -27,8 +27,8 @@ from rayad.dataflow.operators.state.touched_keys import Additions
 from rayad.dataflow.operators.state.two_forms import ColumnForm, RowForm, TwoForms
 from rayad.dataflow.operators.windows.assigning import assigner
 from rayad.dataflow.operators.windows.best import with_windows
-from rayad.dataflow.operators.windows.pane_runs import Panes
-from rayad.dataflow.operators.windows.panes import Form, grid_of, moment_ticks, windows_between, windows_of_place
+from rayad.dataflow.operators.windows.pane_ticks import Form, grid_of, moment_ticks, windows_between, windows_of_place
+from rayad.dataflow.operators.windows.panes import Panes
 from rayad.dataflow.records.batches import keyed_columns, one_batch, to_rows
 from rayad.dataflow.windows import Sliding, Tumbling, Window
 

@@ -1,7 +1,7 @@
 """Before the exchange: records become ``(key, something)`` pairs, combined per batch where the aggregation allows it.
 
 These elements are stateless and run in the sender's process. A batch that leaves them is either a list of pairs or a columnar batch whose
-leading columns are the key (see ``columnar.mark_keyed``); :data:`PAIRS` routes both.
+leading columns are the key (see ``batches.mark_keyed``); :data:`PAIRS` routes both.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ all of it each time.
 
 A change of layout moves a few groups at a time (docs/design/rescaling.md). While one is under way a :class:`KeyedState` keeps an index,
 which knows the groups of what was there at its beginning; what has come since is hashed when the next groups leave. The group of a key is
-that by which its records are routed (``records.hashing``): every operator behind an exchange keeps its state by the routing key.
+that by which its records are routed (``records.key_hashing``): every operator behind an exchange keeps its state by the routing key.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NOTHING: Any = object()
 
 
 def groups_of_rows(batch: pa.RecordBatch, key_groups: int) -> Groups:
-    """The key-group of each row of a batch whose leading columns are marked as the key (``columnar.mark_keyed``), shape (rows,)."""
+    """The key-group of each row of a batch whose leading columns are marked as the key (``batches.mark_keyed``), shape (rows,)."""
     return groups_of_columns(batch.columns[: keyed_columns(batch.schema) or 0], key_groups)
 
 

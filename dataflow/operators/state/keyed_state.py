@@ -11,7 +11,7 @@ restores, gives and takes each of them by the name of its attribute. What there 
 | ``two_forms`` | columns as long as all batches are columns, rows from then on |
 
 Each says how it is a table (``tables``), for :func:`rayad.read_state` and its inverse. An operator may have a state of its own;
-``totals.columns`` and ``windows.pane_runs`` are such.
+``totals.columns`` and ``windows.panes`` are such.
 """
 
 from __future__ import annotations

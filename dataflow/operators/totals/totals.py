@@ -32,7 +32,7 @@ COMPACT_ROWS = 1 << 19
 
 
 class TotalsByTime(KeyedVertex):
-    """Partials wait for their time; its input are pairs, or columns, made by ``combining.Combine``.
+    """Partials wait for their time; its input are pairs, or columns, made by :class:`rayad.dataflow.operators.aggregates.combiner.Combine`.
 
     Args:
         aggregator: what is computed.

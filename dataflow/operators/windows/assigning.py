@@ -17,7 +17,7 @@ from rayad.dataflow.operators.keys.keyed import distinct_names, import_group_by,
 from rayad.dataflow.operators.keys.packing import Packing, can_be_packed
 from rayad.dataflow.operators.stateless import Element, Gatherer
 from rayad.dataflow.operators.windows.best import BestRecords, best_of_batch
-from rayad.dataflow.operators.windows.panes import grid_of, in_each_window, panes_of, ticks
+from rayad.dataflow.operators.windows.pane_ticks import grid_of, in_each_window, panes_of, ticks
 from rayad.dataflow.records.batches import mark_keyed, no_rows, to_rows
 from rayad.dataflow.records.event_times import event_time
 from rayad.dataflow.records.selectors import KeySelector, ValueSelector, sole_value_column

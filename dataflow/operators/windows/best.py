@@ -20,7 +20,7 @@ from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.operators.state.waiting import Batches, Waiting
 from rayad.dataflow.operators.stateless import Element, columns_given
 from rayad.dataflow.operators.windows.columns import Pairs, WindowColumns
-from rayad.dataflow.operators.windows.panes import Form, windows_between, windows_of_place
+from rayad.dataflow.operators.windows.pane_ticks import Form, windows_between, windows_of_place
 from rayad.dataflow.records.batches import keyed_columns, mark_keyed, no_rows, one_batch, to_rows
 from rayad.dataflow.records.moments import moment
 from rayad.dataflow.records.selectors import KeySelector, ValueSelector, require_columns

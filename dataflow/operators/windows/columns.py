@@ -15,9 +15,9 @@ from rayad.dataflow.operators.aggregates.partial import Partials
 from rayad.dataflow.operators.keys.keyed import distinct_names
 from rayad.dataflow.operators.state.two_forms import ColumnForm
 from rayad.dataflow.operators.windows.open_windows import OpenWindows
-from rayad.dataflow.operators.windows.pane_runs import Panes
-from rayad.dataflow.operators.windows.panes import Form, grid_of, in_each_window, moment_ticks, windows_between
-from rayad.dataflow.operators.windows.sessions import Sessions
+from rayad.dataflow.operators.windows.pane_ticks import Form, grid_of, in_each_window, moment_ticks, windows_between
+from rayad.dataflow.operators.windows.panes import Panes
+from rayad.dataflow.operators.windows.session_columns import Sessions
 from rayad.dataflow.records.batches import keyed_columns, mark_keyed, no_rows, one_batch
 from rayad.dataflow.records.moments import keys_in
 from rayad.dataflow.windows import Given, Session, Window

@@ -26,7 +26,7 @@ from rayad.dataflow.operators.stateless import Element, columns_given
 from rayad.dataflow.operators.windows.assigning import assigner
 from rayad.dataflow.operators.windows.best import with_windows
 from rayad.dataflow.operators.windows.kept_windows import KeptWindows
-from rayad.dataflow.operators.windows.panes import as_bounds, grid_of, moment_ticks, panes_of, ticks, windows_between
+from rayad.dataflow.operators.windows.pane_ticks import as_bounds, grid_of, moment_ticks, panes_of, ticks, windows_between
 from rayad.dataflow.operators.windows.watermarks import Marks
 from rayad.dataflow.records.batches import keyed_columns, mark_keyed, no_rows, take_rows, to_rows
 from rayad.dataflow.records.event_times import compared, event_time, watermark_less

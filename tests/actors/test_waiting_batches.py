@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import rayad as rd
 from rayad.actors.plane.batch_codec import batch_bytes, decode_batch
 from rayad.actors.plane.spilling_queue import SpillFile
-from rayad.actors.replica.parked import Parked
+from rayad.actors.replica.waiting_batches import Parked
 from rayad.progress import View
 from tests.actors.hosts import start_hosts
 

@@ -20,7 +20,7 @@ from rayad.dataflow.operators.keys.column_keys import key_numbers
 from rayad.dataflow.operators.state.group_index import SLICE_ROWS, Groups, chosen, compacted, groups_of_columns
 from rayad.dataflow.operators.state.stored_columns import Stored, stored, taken_back
 from rayad.dataflow.operators.state.touched_keys import Additions
-from rayad.dataflow.operators.windows.panes import Form, as_bounds, ticks
+from rayad.dataflow.operators.windows.pane_ticks import Form, as_bounds, ticks
 from rayad.dataflow.records.batches import one_batch
 
 Array = npt.NDArray[Any]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rayad.autoscale.group_owners import Owners, even_owners, moves, owners_for, step_towards
+from rayad.dataflow.group_owners import Owners, even_owners, moves, owners_for, step_towards
 from rayad.progress import ConfigError
 
 
