@@ -359,20 +359,20 @@ class Job(Advising, ABC):
         """The probe ``name``."""
 
     def updates(self, name: str) -> Updates:
-        """The records that are written to ``collect(name)``, while the job runs: ``for update in job.updates("x")``.
+        """Iterate over the records written to ``collect(name)`` while the job runs: ``for update in job.updates("x")``.
 
-        Each is an :class:`Update` with ``epoch``, ``time`` and ``record``. They come in the order in which a replica wrote them, of several
-        replicas in any order, and before a snapshot holds them: after a recovery some come again, so a key's newest value is that of its
-        greatest time. The first are the last that were written before.
+        Each update has ``epoch``, ``time`` and ``record``. Updates of a replica are in the order in which it wrote them; those of different
+        replicas are in any order. They are read before a snapshot holds them, so some come again after a recovery: the newest value of a
+        key is the one with the greatest time.
 
-        The job does not wait for its readers. Each replica keeps its last 10,000 records; an update tells in ``missed`` how many before it
-        came too fast for the reader, or None where nobody knows since a replica died or left.
+        The job does not wait for its readers. Each replica keeps its last 10,000 records; ``missed`` is the number of records lost before
+        an update because the reader was too slow, or None if a replica died or left, since then nobody knows.
 
-        The loop ends when the job is complete, and raises what ended a job that failed or was cancelled; Ctrl-C ends the loop alone. In the
-        local runtime the loop runs the job, and ends, too, when nothing can move before something is sent: use the same ``updates`` again
-        afterwards.
+        The loop ends when the job is complete, and raises the error of a job that failed or was cancelled; Ctrl-C ends the loop only. In
+        the local runtime the loop runs the job; it also ends when nothing can move before something is sent, and the same ``updates`` can
+        be used again afterwards.
 
-        Raises DataflowError where there is no ``collect`` of that name.
+        Raises DataflowError if there is no ``collect`` of that name.
         """
         known = [sink.key for sink in self.plan.sinks if sink.sink.tells_updates]
         if name not in known:

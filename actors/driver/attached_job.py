@@ -53,17 +53,17 @@ class _Found:
 
 
 def attach(name: str, *, address: str | None = None) -> AttachedJob:
-    """The handle of a running job, whichever process started it, by the name of its ``RunConfig`` or its dataflow.
+    """Return the handle of a running job by its name (that of its ``RunConfig``, or of its dataflow), whichever process started it.
 
-    It can do everything that the handle of the job's driver can, except send to live inputs of a job that was not submitted detached. It
-    may be dropped at any time: the job continues. A job ends with its driver, of which the handle tells, unless it was submitted with
-    ``detached=True``; then its results can be had also when it has ended, once, and for ``RunConfig.keep_results_s`` at most.
+    The handle can do everything that the driver's own can, except send to live inputs of a job that was not submitted detached. Dropping it
+    does not affect the job. A job ends with its driver, and the handle says so, unless it was submitted with ``detached=True``: its results
+    can then be fetched after its end, once, within ``RunConfig.keep_results_s``.
 
     Args:
         name: the job's.
-        address: of the cluster, if this process is in none; by default RAY_ADDRESS, or the cluster of this machine.
+        address: of the cluster, if this process is in none; default: RAY_ADDRESS, or the cluster of this machine.
 
-    Raises NoSuchJob, naming the jobs that run; ConfigError where there is no cluster; TimeoutError when its coordinator does not answer.
+    Raises NoSuchJob, naming the jobs that run; ConfigError if there is no cluster; TimeoutError if the job's coordinator does not answer.
     """
     if not isinstance(name, str):
         raise ConfigError(f"attach(name) is {show(name)}: it must be the name of a job, a string")
@@ -87,10 +87,10 @@ def attach(name: str, *, address: str | None = None) -> AttachedJob:
 
 
 def jobs(*, address: str | None = None) -> dict[str, JobState | None]:
-    """The jobs on the cluster by name, in order, with their states: what :func:`attach` takes. With them are the detached ones that have
-    ended and whose results nobody has fetched. None: who can tell does not answer within two seconds.
+    """List the jobs on the cluster by name, with their states: the names that :func:`attach` accepts.
 
-    Raises ConfigError where there is no cluster.
+    Detached jobs whose results nobody has fetched yet are included. A state of None means that no answer came within two seconds. Raises
+    ConfigError if there is no cluster.
     """
     join_ray(address)
     asked = {name: [ray_calls.call(actor.ping) for actor in actors] for name, actors in names.known().items()}

@@ -58,26 +58,28 @@ def read_state(
     trust: bool = False,
     filesystem: fs.FileSystem | None = None,
 ) -> pa.Table:
-    """The keyed state of a vertex in a snapshot or savepoint, as one table: a row for each entry, of all replicas.
+    """Read the keyed state of a vertex from a snapshot or savepoint, as one table with a row for each entry of all replicas.
 
-    Columns: ``key`` (``key0``, ``key1`` ... of keys that are tuples), then what the state has: ``window_start`` and ``window_end``,
-    ``epoch`` (and ``counters`` inside a loop), and its values, of aggregations the accumulators (``count``; ``sum`` and ``count`` of a
-    mean). docs/decisions/051-state-as-tables.md has them all. Ray is not needed, and nothing is changed.
+    The columns are ``key`` (``key0``, ``key1`` ... for tuples), then those of the state: ``window_start`` and ``window_end``, ``epoch``
+    (and ``counters`` in a loop), and its values; for aggregations the accumulators (``count``; ``sum`` and ``count`` of a mean).
+    docs/decisions/051-state-as-tables.md has all of them. Ray is not needed, and nothing is changed.
 
-    State is pickled. So whoever wrote the files, or could write to their folder, has code run here: what is not signed has to be trusted.
+    State is pickled, and unpickling runs code of whoever wrote the files or could have changed them: state that is not signed must be
+    trusted explicitly.
 
     Args:
-        snapshot: a path that ``job.savepoint()`` gave, or the folder of a job, of which the newest whole snapshot is read. In an object
-            store it is a URI (``s3://bucket/jobs/wordcount/snapshots/000000000012``; savepoints give it without the scheme).
+        snapshot: a path that ``job.savepoint()`` returned, or the folder of a job, whose newest complete snapshot is read. In an object
+            store it is a URI (``s3://bucket/jobs/wordcount/snapshots/000000000012``; savepoints return it without the scheme).
         vertex: its name.
-        state: which of several: the sides of a join are ``left`` and ``right``; what waits for its time is ``pending``.
-        flow: the program, where the snapshot does not tell how the vertex is made.
-        secret: that of ``SnapshotConfig(secret=...)``: what is not signed with it is refused.
-        trust: whether state that is not signed is read all the same.
-        filesystem: with a path on it instead of a URI.
+        state: which table, if the vertex has several: the sides of a join are ``left`` and ``right``; ``pending`` is what waits for its
+            time.
+        flow: the program, if the snapshot does not say how the vertex is made.
+        secret: that of ``SnapshotConfig(secret=...)``: state that is not signed with it is refused.
+        trust: whether to read state that is not signed.
+        filesystem: a pyarrow file system on which ``snapshot`` is a path, instead of a URI.
 
     Raises:
-        SnapshotError: where the snapshot cannot be read, is not signed and not trusted, or the program's classes cannot be imported here.
+        SnapshotError: the snapshot cannot be read, is neither signed nor trusted, or the program's classes cannot be imported here.
         DataflowError: there is no such vertex, or it has no keyed state.
     """
     store, manifest = open_snapshot(snapshot, secret=secret, filesystem=filesystem)
@@ -96,8 +98,10 @@ def read_state(
 
 
 def list_state(snapshot: Any, *, secret: bytes | None = None, filesystem: fs.FileSystem | None = None) -> SnapshotState:
-    """The vertices of a snapshot, with their operators, bytes and epochs. Reads its manifest and unpickles nothing; the arguments are those
-    of :func:`read_state`."""
+    """List the vertices of a snapshot with their operators, bytes and epochs. Reads the manifest only and unpickles nothing.
+
+    The arguments are those of :func:`read_state`.
+    """
     store, manifest = open_snapshot(snapshot, secret=secret, filesystem=filesystem)
     listed = [_listed(name, manifest) for name in with_state(manifest, store.folder)]
     return SnapshotState(manifest.number, manifest.kind, manifest.job, manifest.key_groups, tuple(listed))

@@ -32,21 +32,22 @@ from rayad.snapshots.store import SnapshotStore
 
 
 def write_state(flow: Any, tables: Mapping[str, Any], run: RunConfig | None = None, *, parallelism: Any = None, epoch: int = 0) -> str:
-    """Write a savepoint of a job that has not begun, with tables as the state of its vertices; gives its path, for ``resume=``.
+    """Write a savepoint for a job that has not begun, with tables as the state of its vertices; returns its path, for ``resume=``.
 
-    The inverse of :func:`rayad.read_state`: the columns are the same, and ``write_state`` of what was read is the same state. The job
-    resumes with any number of replicas. Other vertices begin with nothing, sources at their first record: give them what comes after the
+    This is the inverse of :func:`rayad.read_state`: the columns are the same, and writing what was read gives the same state. The job may
+    resume with any number of replicas. All other vertices start empty, and sources at their first record: give them what comes after the
     history in the tables. Sinks are asked, as at the start of a job, whether they can write.
 
     Args:
         flow: the program.
-        tables: by vertex: a table (pyarrow, pandas, anything that pyarrow takes as one), or of several states a dict from name to table.
-        run: name and storage of the job, whose store must have no snapshot yet.
+        tables: by vertex, a table (pyarrow, pandas, or anything that pyarrow accepts as one), or for several states a dict from name to
+            table.
+        run: name and storage of the job, whose store must not have a snapshot yet.
         parallelism: replicas that the parts are divided among; the job may have others.
         epoch: where sources and live inputs begin; a source that gives an earlier epoch is refused.
 
     Raises:
-        DataflowError: a table that does not fit, a vertex that there is not, or that has no keyed state.
+        DataflowError: a table does not fit, or a vertex does not exist or has no keyed state.
         SnapshotError: the store has snapshots, or cannot be written.
     """
     config = run or RunConfig()

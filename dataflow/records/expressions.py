@@ -45,18 +45,18 @@ _SERIALIZED = re.compile(rf"^({_KEYS}): '(.*?)'$(?=\n(?:{_KEYS}): '|\Z)", re.MUL
 
 
 def col(name: str, *fields: str) -> pc.Expression:
-    """A column, for expressions over the columns of a record: ``stream.filter(rd.col("n") > 1)``.
+    """Name a column in an expression over the columns of a record: ``stream.filter(rd.col("n") > 1)``.
 
-    It is ``pyarrow.compute.field``, so operators (``+ - * / == != < <= > >= & | ~``) and methods (``cast``, ``is_null``, ``is_valid``,
-    ``isin``) give expressions, and so do the functions of ``pyarrow.compute`` of one record. ``filter``, ``select``, ``with_columns``
-    and so on take them, for records in columns and for dicts.
+    It is ``pyarrow.compute.field``: operators (``+ - * / == != < <= > >= & | ~``), methods (``cast``, ``is_null``, ``is_valid``, ``isin``)
+    and the functions of ``pyarrow.compute`` that look at one record give expressions. ``filter``, ``select``, ``with_columns`` and others
+    accept them, for records in columns and for dicts.
 
     Args:
         name: of the column.
-        fields: names of fields in it, where it is a struct, from the outside to the inside: ``rd.col("address", "city")``.
+        fields: names of fields inside it, if it is a struct, from the outside in: ``rd.col("address", "city")``.
 
     Raises:
-        DataflowError: a name is no text.
+        DataflowError: a name is not a string.
 
     >>> col("n") > 1, col("address", "city")
     (<pyarrow.compute.Expression (n > 1)>, <pyarrow.compute.Expression FieldRef.Nested(FieldRef.Name(address) FieldRef.Name(city))>)

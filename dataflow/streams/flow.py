@@ -130,20 +130,21 @@ class Dataflow(Advising):
         return Stream(self, node.id)
 
     def from_arrow(self, table: Any, *, epoch: str | None = None, name: str | None = None, **options: Unpack[opt.FromArrow]) -> Stream:
-        """An Arrow table or batches, or anything that has columns of Arrow (``__arrow_c_stream__``): DataFrames of pandas and Polars,
-        relations of DuckDB, readers. Columnar; read once and whole, when the program is written.
+        """Read an Arrow table or batches, or anything with ``__arrow_c_stream__``: DataFrames of pandas and Polars, relations of DuckDB,
+        readers.
 
-        ``epoch`` names an integer column that says the epoch of each row. ``options``: see :class:`rayad.integrations.ArrowSource`.
+        It stays in columns, and is read once and whole, when the program is written. ``epoch`` names an integer column with the epoch of
+        each row. For ``options`` see :class:`rayad.integrations.ArrowSource`.
         """
         return self.source(hooks.call("from_arrow", table, epoch=epoch, **options), name=name, base="arrow")
 
     def from_pandas(
         self, frame: pd.DataFrame, *, epoch: str | None = None, name: str | None = None, **options: Unpack[opt.FromPandas]
     ) -> Stream:
-        """A pandas DataFrame, columnar.
+        """Read a pandas DataFrame, in columns.
 
-        Named levels of its index become columns; an index without a name is left out where it numbers the rows, else refused. NaN in
-        pandas' own floats is null. ``epoch`` names an integer column that says the epoch of each row. ``options``: see
+        Named levels of its index become columns; an index without a name is dropped if it numbers the rows, and refused otherwise. NaN in
+        pandas' own floats is null. ``epoch`` names an integer column with the epoch of each row. For ``options`` see
         :class:`rayad.integrations.PandasSource`. Raises DataflowError naming a column that Arrow cannot hold exactly.
         """
         return self.source(hooks.call("from_pandas", frame, epoch=epoch, **options), name=name, base="pandas")
@@ -151,10 +152,10 @@ class Dataflow(Advising):
     def from_polars(
         self, frame: pl.DataFrame | pl.LazyFrame, *, epoch: str | None = None, name: str | None = None, **options: Unpack[opt.FromPolars]
     ) -> Stream:
-        """A Polars DataFrame, or a LazyFrame, which is collected when the program is written; columnar.
+        """Read a Polars DataFrame, or a LazyFrame, which is collected when the program is written; in columns.
 
-        ``epoch`` names an integer column that says the epoch of each row. ``options``: see :class:`rayad.integrations.PolarsSource`. Raises
-        DataflowError naming a column that Arrow does not hold.
+        ``epoch`` names an integer column with the epoch of each row. For ``options`` see :class:`rayad.integrations.PolarsSource`. Raises
+        DataflowError naming a column that Arrow cannot hold.
         """
         return self.source(hooks.call("from_polars", frame, epoch=epoch, **options), name=name, base="polars")
 

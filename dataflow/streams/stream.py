@@ -698,23 +698,21 @@ class Stream(Advising, Generic[T]):
         return self
 
     def collect(self, name: str | None = None, *, columnar: bool = False, latest: bool = False) -> Stream[T]:
-        """Keep the records: ``result[name]`` is a list of ``(Timestamp, record)``, with ``to_pandas()``, ``to_polars()`` and
-        ``to_arrow()`` for a table of the records.
-
-        Without a name it is ``result["collect"]``, of a second one ``result["collect-2"]``.
+        """Collect the records: ``result[name]`` is a list of ``(Timestamp, record)`` that also has ``to_pandas()``, ``to_polars()`` and
+        ``to_arrow()``. Returns this stream.
 
         Args:
-            name: of the result.
-            columnar: ``result[name]`` is one Arrow table: rows as well as columns, in the narrowest types that hold each value as it is;
-                DataflowError where there are none. None where there were no records.
-            latest: only the last record of each key is kept, in the order of times, in memory that grows with the keys and not with
-                their updates. For records ``(key, value)``, such as running totals; of windows, ``(key, window, value)``, the last of each
-                key and window. Within one time the record that came last counts; where records of a key come from several replicas in one
-                time, which of them is undefined. A key whose state has ended (:meth:`KeyedStream.time_to_live`) keeps its last value.
+            name: of the result; default: "collect", then "collect-2" and so on.
+            columnar: make ``result[name]`` one Arrow table, in the narrowest types that hold each value as it is; None if there were no
+                records. DataflowError if no types hold them.
+            latest: keep only the last record of each key, so that memory grows with the keys and not with their updates. For records
+                ``(key, value)``, such as running totals, and ``(key, window, value)`` of windows, whose key is key and window. Later times
+                win; within one time the record that arrived last, which is undefined if records of a key come from several replicas. A key
+                that was forgotten (:meth:`KeyedStream.ttl`) keeps its last value.
 
         Raises:
-            DataflowError: with ``latest`` where the columns of the stream are known and have no key; while the job runs where a record is
-                no pair.
+            DataflowError: with ``latest``, if the stream's columns are known and have no key, or, while the job runs, if a record is not
+                such a tuple.
         """
         columnar, schema = arguments.flag(columnar, "collect: columnar"), schemas.known(self)
         if not arguments.flag(latest, "collect: latest"):
