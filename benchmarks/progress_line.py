@@ -33,13 +33,13 @@ class Sizes:
     short_records: int = 40_000
     long_records: int = 2_000_000
     short_repetitions: int = 40
-    long_repetitions: int = 6
+    repetitions: int = 6
     keys: int = 100
     batch_rows: int = 10
 
 
 FULL = Sizes()
-QUICK = Sizes(short_records=500, long_records=1_000, short_repetitions=2, long_repetitions=1)
+QUICK = Sizes(short_records=500, long_records=1_000, short_repetitions=2, repetitions=1)
 
 
 def run(sizes: Sizes) -> Measurement:
@@ -51,7 +51,7 @@ def run(sizes: Sizes) -> Measurement:
             raise RuntimeError("stderr is no terminal: nothing would be drawn")
         for kind, records, repetitions in (
             ("short", sizes.short_records, sizes.short_repetitions),
-            ("long", sizes.long_records, sizes.long_repetitions),
+            ("long", sizes.long_records, sizes.repetitions),
         ):
             names = {progress: f"{kind} job, {'with' if progress else 'without'} the line" for progress in (False, True)}
             cost = {progress: out.new_series(name, "us/record", str(WORKER_NICE)) for progress, name in names.items()}

@@ -139,7 +139,7 @@ def test_interval_draws_a_picture(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"curve{suffix}"
     result = CliRunner().invoke(main, [*TABLE_1, "--plot", str(path)])
     assert result.exit_code == 0, result.output
-    assert result.output.splitlines()[-1] == f"{path} written"
+    assert result.stdout.splitlines()[-1] == f"{path} written"
     assert path.read_bytes().startswith(b"<?xml" if suffix == ".svg" else b"\x89PNG")
 
 

@@ -660,7 +660,7 @@ class LocalJob(Job):
             return True
         if not self.network.tracker.is_complete():
             return self.step_or_pause() or self._leader.is_over
-        self.wait()
+        self.wait()  # ends with the steps that are left: nothing is read any more
         return True
 
     def probe(self, name: str) -> Probe:

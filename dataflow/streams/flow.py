@@ -506,7 +506,7 @@ class Dataflow(Advising):
             )
         asked: dict[str, Any] = {"runtime": runtime, "parallelism": parallelism, "seed": seed, **options}
         submit = partial(self.submit, run, scaling, resume=resume, map_state=map_state, new=new, gone=gone, **asked)
-        result: Result = hooks.call("run", self.name, run or RunConfig(), submit, timeout_s=timeout_s, progress=progress)
+        result: Result = hooks.call("run", self.name, RunConfig() if run is None else run, submit, timeout_s=timeout_s, progress=progress)
         return result
 
 

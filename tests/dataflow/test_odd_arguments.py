@@ -317,7 +317,7 @@ CALLED: dict[str, tuple[Callable[[Bench], Any], str]] = {
     ),
     "misspelt keyword of a handle": (
         lambda b: b.job().wait(timeout=3),
-        "wait at LINE: there is no argument 'timeout': did you mean 'timeout_s'?; it is called as wait(timeout_s=None)",
+        "wait at LINE: there is no argument 'timeout': did you mean 'timeout_s'?; it is called as wait(timeout_s=None, *, progress=False)",
     ),
     "misspelt resource": (
         lambda b: b.items.map(one, num_gpu=1),  # type: ignore[call-arg]
