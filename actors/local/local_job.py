@@ -14,7 +14,7 @@ import random
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rayad.actors.inputs.epoch_ticks import EpochTicks, lengths_of
 from rayad.actors.inputs.job_input import JobInput
@@ -54,7 +54,6 @@ from rayad.dataflow.config import RunConfig, ScalingConfig, check_timeout, confi
 from rayad.dataflow.plan import Plan
 from rayad.dataflow.records.event_times import EPOCH_UTC
 from rayad.dataflow.records.users_line import users_level
-from rayad.dataflow.streams.flow import Dataflow
 from rayad.progress import (
     ConfigError,
     DataflowError,
@@ -77,6 +76,16 @@ LOOKS_EVERY_STEPS = 16
 """How often the clock is looked at for snapshots."""
 
 
+class Program(Protocol):
+    """What can be planned: an ``rd.Dataflow``, whose module names this one for the type of ``submit()``."""
+
+    name: str
+
+    def plan(self, *, scaling: ScalingConfig | None = None, key_groups: int | None = None, fingerprints: bool = False) -> Plan:
+        """Compile to stages."""
+        ...
+
+
 class LocalJob(Job):
     """A job of the local runtime: it runs step by step, in the thread that calls ``wait()``, ``step()`` or another method."""
 
@@ -86,7 +95,7 @@ class LocalJob(Job):
 
     def __init__(
         self,
-        flow: Dataflow,
+        flow: Program,
         run: RunConfig,
         scaling: ScalingConfig,
         *,
