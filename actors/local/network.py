@@ -21,7 +21,7 @@ from rayad.actors.job import describe_blockers
 from rayad.actors.lead.diagnosis import Facts, diagnose, sentences, stamps_of
 from rayad.actors.plane.batch_codec import batch_bytes
 from rayad.actors.plane.credits import Grant
-from rayad.actors.plane.protocol import Kind, replica_name
+from rayad.actors.plane.protocol import Kind
 from rayad.actors.plane.spilling_queue import SpillFile
 from rayad.actors.replica.channel_ends import ChannelEnds
 from rayad.actors.replica.core import ReplicaCore
@@ -98,7 +98,7 @@ class DequeCarrier:
         self._at = at
         self.size: Callable[[Any], int] = itemgetter(2)
 
-    def encode(self, time: Timestamp, batch: Any) -> Entry:
+    def encode(self, edge: int, replica: int, time: Timestamp, batch: Any) -> Entry:
         """See :class:`rayad.actors.plane.carrier.Carrier`."""
         return time, batch, batch_bytes(batch)
 
@@ -108,28 +108,31 @@ class DequeCarrier:
 
     def thaw(self, data: memoryview, *, is_mark: bool) -> Any:
         """See :class:`rayad.actors.plane.carrier.Carrier`."""
-        return self._network.thawed_mark(data) if is_mark else self.encode(*thaw(bytes(data)))
+        if is_mark:
+            return self._network.thawed_mark(data)
+        time, batch = thaw(bytes(data))
+        return time, batch, batch_bytes(batch)
 
-    def send(self, peer: str, kind: int, edge: int, payload: Any) -> None:
+    def send(self, edge: int, replica: int, kind: int, payload: Any) -> None:
         """See :class:`rayad.actors.plane.carrier.Carrier`."""
-        channel = (edge, self._at[1], self._network.where[peer][1])
+        channel = (edge, self._at[1], replica)
         if kind == Kind.DATA:
             self._network.put(channel, *payload)
         else:
             self._network.put(channel, None, payload)
 
-    def grant(self, peer: str, edge: int, grant: Grant, busy_s: float) -> None:
+    def grant(self, edge: int, replica: int, grant: Grant, busy_s: float) -> None:
         """See :class:`rayad.actors.plane.carrier.Carrier`."""
         network = self._network
-        channel = (edge, network.where[peer][1], self._at[1])
-        if network.where[peer] not in network.ends:
+        channel = (edge, replica, self._at[1])
+        if (network.edges[edge].source, replica) not in network.ends:
             return  # it has retired
         network.credits.setdefault(channel, deque()).append((grant, busy_s))
         network.ready.add(("credit", channel))
 
-    def queued_bytes(self, peer: str) -> int:
+    def queued_bytes(self, edge: int, replica: int) -> int:
         """See :class:`rayad.actors.plane.carrier.Carrier`."""
-        return self._network.carried.get((self._at, self._network.where[peer]), 0)
+        return self._network.carried.get((self._at, (self._network.edges[edge].target, replica)), 0)
 
 
 def frozen_mark(mark: Any) -> bytes:
@@ -212,8 +215,6 @@ class Network:
         """Called when a replica's batches and report so far are in their queues; a change of layout sets it."""
         self.cores: dict[Where, ReplicaCore] = {}
         self.ends: dict[Where, ChannelEnds] = {}
-        self.where: dict[str, Where] = {}
-        self.names: dict[Where, str] = {}
         self._shared = shared_steps(plan) if check_records else {}
         self._in_loops = {edge.target for edge in plan.edges if edge.is_feedback}
         self._is_configured = False
@@ -247,8 +248,6 @@ class Network:
     def new_core(self, stage: Stage, replica: int, plan: Plan | None = None) -> ReplicaCore:
         """A replica that is not started yet, with its queues; ``plan``: in another layout than the job has now."""
         at = (stage.id, replica)
-        name = self.names[at] = replica_name(*at)
-        self.where[name] = at
         self.release(at)
         ends = self.ends[at] = ChannelEnds(DequeCarrier(self, at), plan or self.plan, stage.id, replica, self.config)
         ends.sender.held_up = partial(self._on_held_up, at)
@@ -301,7 +300,7 @@ class Network:
             edge = self.edge_ids[name]
             time, batch = thaw(data)
             self.cores[at].count_waiting(edge, time)
-            sender.send(edge, sender.peer(edge, target), (time, batch, batch_bytes(batch)))
+            sender.send(edge, target, (time, batch, batch_bytes(batch)))
 
     def configure(self, config: RunConfig) -> None:
         """Windows and sizes of batches change; what was held up by a smaller window may move."""
@@ -357,11 +356,9 @@ class Network:
             self.ready.discard(("batch", channel))
         return entry
 
-    def token(self, channel: ChannelId, size_bytes: int | None) -> tuple[int, str, int] | None:
+    def token(self, channel: ChannelId, size_bytes: int | None) -> tuple[int, int, int] | None:
         """The token by which a batch is granted when it has been consumed."""
-        if size_bytes is None:
-            return None
-        return channel[0], self.names[self.edges[channel[0]].source, channel[1]], size_bytes
+        return None if size_bytes is None else (channel[0], channel[1], size_bytes)
 
     def arrive(self, channel: ChannelId) -> None:
         """The next of a feedback channel reaches its receiver, which takes any amount."""
@@ -393,7 +390,7 @@ class Network:
             self.ready.discard(("credit", channel))
         edge = self.edges[channel[0]]
         at = (edge.source, channel[1])
-        self.ends[at].sender.on_credit(edge.id, self.names[edge.target, channel[2]], grant.batches, grant.bytes, busy_s)
+        self.ends[at].sender.on_credit(edge.id, channel[2], grant.batches, grant.bytes, busy_s)
         if self.cores[at].changes:  # what was joined on its way out
             self.after(at)
 
@@ -576,8 +573,8 @@ class Network:
                     looped=len(ends.feedback),
                     notifications=tuple(one.guarantee for one in core.notificator.pending()),
                     no_credit=tuple(
-                        ((self.cores[self.where[peer]].name, self.where[peer][1]), batches)
-                        for peer, batches in ends.sender.without_credit().items()
+                        ((self.plan.stage(stage).name, replica), batches)
+                        for (stage, replica), batches in ends.sender.without_credit().items()
                     ),
                     input_epoch=core.input_epoch,
                 ),
@@ -589,12 +586,12 @@ class Network:
         for at, ends in self.ends.items():
             if ends.sender.is_held_up is not (at in self.stuck):
                 raise InternalError(f"{ends.name} waits for credit: {ends.sender.is_held_up}, but is held up: {at in self.stuck}")
-            for (edge, peer), window in ends.sender.windows.items():
+            for (edge, replica), window in ends.sender.windows.items():
                 window.check_invariants()
-                if self.where.get(peer) not in self.ends:
+                if (self.edges[edge].target, replica) not in self.ends:
                     continue  # not there yet, or not any more
-                sizes, known = self._in_flight((edge, at[1], self.where[peer][1]))
-                who = f"{self.edges[edge].name} {ends.name}->{peer}"
+                sizes, known = self._in_flight((edge, at[1], replica))
+                who = f"{self.edges[edge].name} {ends.name}->[{replica}]"
                 if known != window.in_flight:
                     raise InternalError(f"{who}: the sender counts {window.in_flight} in flight, but there is {known}")
                 if not self._is_configured and (len(sizes) > window.batches or sum(sizes[:-1]) >= window.bytes):
@@ -604,15 +601,15 @@ class Network:
         """The bytes of the batches on a channel that need credit; and all that is not granted back yet, consumed and held-back batches
         included."""
         edge = self.edges[channel[0]]
-        sender, at = self.names[edge.source, channel[1]], (edge.target, channel[2])
+        source, at = channel[1], (edge.target, channel[2])
         sizes = [size for _, _, size in self.channels.get(channel, ()) if size is not None]
         back = [grant for grant, _ in self.credits.get(channel, ())]
         tokens = list(self.cores[at].done_tokens)
         migration = self.cores[at].migration
         if isinstance(migration, Migration):
             tokens += migration.held_tokens()
-        tokens = [token for token in tokens if token[:2] == (edge.id, sender)]
-        window = self.ends[at].grants.windows.get((edge.id, sender))
+        tokens = [token for token in tokens if token[:2] == (edge.id, source)]
+        window = self.ends[at].grants.windows.get((edge.id, source))
         consumed = Grant(window.consumed_batches, window.consumed_bytes) if window is not None else Grant(0, 0)
         return sizes, Grant(
             len(sizes) + len(tokens) + consumed.batches + sum(grant.batches for grant in back),

@@ -203,6 +203,6 @@ def _clear(network: Network, region: Region) -> None:
     for at in network.cores:
         if at[0] in region.stages:
             network.reports[at], network.views[at] = deque(), deque()
-    gone = {network.names[at] for at in network.cores if at[0] in region.stages}
+    gone = {at for at in network.cores if at[0] in region.stages}
     for ends in network.ends.values():
         ends.forget_senders(gone)

@@ -285,9 +285,8 @@ class LocalSnapshots:
 
     def _captured(self, at: Where, capture: Capture) -> None:
         if capture.barrier.unaligned:
-            where = self.network.where
             waiting = self.network.ends[at].sender.waiting_batches()
-            capture.rest.outbox = [(self._edge_names[edge], where[peer][1], data) for edge, peer, data in waiting]
+            capture.rest.outbox = [(self._edge_names[edge], replica, data) for edge, replica, data in waiting]
         state = None if capture.state is None else dumped(capture.state())
         self.writing.setdefault(at, deque()).append((capture, state))
 

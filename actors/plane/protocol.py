@@ -19,11 +19,12 @@ PROGRESS = "progress"
 COORDINATOR = "coordinator"
 """The coordinator's name on the plane: it begins snapshots and is told of their parts."""
 DRIVER = "driver"
-"""The driver's name on the plane: it feeds live inputs."""
+"""With the stage of a live input behind it, the name on the plane of who feeds that input: see :func:`driver_name`."""
 
 
 class Kind(enum.IntEnum):
-    """Kinds of frames. The channel is the edge for DATA, BARRIER and CREDIT, the stage for VIEW, 0 otherwise.
+    """Kinds of frames. The channel is the edge for DATA, BARRIER and CREDIT between replicas, 0 for what concerns a whole process (REPORT,
+    DONE, FINISHED, WORKING, REWOUND, SWITCHED), otherwise the stage whose replica in that process is meant.
 
     A frame whose kind begins with INPUT carries its number among all frames of that live input since the job began: see `pack_number`.
     """
@@ -80,6 +81,20 @@ def unpack_save(payload: Any) -> tuple[str, int]:
     """
     data = bytes(payload)
     return data[8:].decode(), int.from_bytes(data[:8], "little")
+
+
+def driver_name(stage: int) -> str:
+    """The name on the plane of who feeds a live input."""
+    return f"{DRIVER}.{stage}"
+
+
+def is_driver(peer: str) -> bool:
+    """Whether a peer feeds a live input.
+
+    >>> is_driver(driver_name(3)), is_driver("v3.0")
+    (True, False)
+    """
+    return peer.startswith(DRIVER)
 
 
 def replica_name(stage: int, replica: int) -> str:

@@ -11,7 +11,6 @@ Pure: the carrier of the frames is an argument (``carrier.py``), and both runtim
 
 from __future__ import annotations
 
-import struct
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -19,15 +18,17 @@ from typing import Any
 from rayad.actors.plane.carrier import Carrier
 from rayad.actors.plane.credits import SendWindow
 from rayad.actors.plane.on_demand import DemandPool
-from rayad.actors.plane.protocol import Kind, replica_name
+from rayad.actors.plane.protocol import Kind
 from rayad.actors.plane.spilling_queue import SpillingQueue
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan, PlanEdge
 from rayad.progress import Timestamp
 
-_EDGE = struct.Struct("<II")
-"""Header of an item on disk: the edge, and whether it is a batch or a mark (a barrier, or the marker of a change of layout)."""
+Channel = tuple[int, int]
+"""An edge, and the replica of its target."""
 _MARK = -1
+_ON_DISK = (b"\0", b"\1")
+"""The first byte of an item on disk: of a batch, of a mark (a barrier, or the marker of a change of layout)."""
 
 
 def window_of(edge: PlanEdge | None, config: RunConfig) -> int:
@@ -53,14 +54,13 @@ class SendWindows:
         self._directory = config.spill_directory
         self._config = config
         self._edges = {edge.id: edge for edge in plan.edges_from(stage)}
-        self.windows: dict[tuple[int, str], SendWindow] = {}
-        """The windows of the regular channels, by edge and peer."""
-        self._waiting: dict[tuple[int, str], deque[tuple[Any, int]]] = {}  # each with its bytes, or _MARK for a mark, which needs no credit
-        self._spilled: dict[str, SpillingQueue] = {}
-        self._peers: dict[tuple[int, int], str] = {}
+        self.windows: dict[Channel, SendWindow] = {}
+        """The windows of the regular channels."""
+        self._waiting: dict[Channel, deque[tuple[Any, int]]] = {}  # each with its bytes, or _MARK for a mark, which needs no credit
+        self._spilled: dict[Channel, SpillingQueue] = {}
         self._pools: dict[int, DemandPool] = {}
         self._full: set[int] = set()  # edges whose pool is full
-        self._rows: dict[tuple[int, str], deque[int]] = {}  # records of each on-demand batch in flight; 0: not known
+        self._rows: dict[Channel, deque[int]] = {}  # records of each on-demand batch in flight; 0: not known
         self.joined: Callable[[int, Timestamp, int], None] = _nobody
         """Called when on-demand batches are joined into one: (edge, time, how many fewer there are now)."""
         self.sent: Callable[[int, int], None] = _nobody
@@ -69,42 +69,40 @@ class SendWindows:
         """Called with True when the replica becomes blocked, with False when it no longer is."""
         self.spilled_batches = 0
         self._replicas = {edge.id: plan.stage(edge.target).parallelism for edge in self._edges.values()}
+        loops = 0
         for edge in self._edges.values():
             for replica in range(self._replicas[edge.id]):
-                peer = self._peers[edge.id, replica] = replica_name(edge.target, replica)
-                if not edge.is_feedback:
-                    self.windows[edge.id, peer] = SendWindow(window_of(edge, config), int(config.window_bytes))
+                if edge.is_feedback:
+                    loops += 1
+                else:
+                    self.windows[edge.id, replica] = SendWindow(window_of(edge, config), int(config.window_bytes))
             if edge.is_on_demand:
                 self._pools[edge.id] = DemandPool(keeps_batches=edge.keeps_batches)
-        loops = len(self._peers) - len(self.windows)
         self._feedback_bytes_max = max(carrier.socket_bytes, int(config.spill_memory_bytes) // max(1, loops))
 
-    def open(self, peer: str, plan: Plan) -> None:
+    def open(self, stage: int, replica: int) -> None:
         """Open the channels to a replica that has been admitted."""
         for edge in self._edges.values():
-            for replica in range(plan.stage(edge.target).parallelism):
-                if replica_name(edge.target, replica) == peer:
-                    self._peers[edge.id, replica] = peer
-                    self._rows.pop((edge.id, peer), None)
-                    if not edge.is_feedback:
-                        self.windows[edge.id, peer] = SendWindow(window_of(edge, self._config), int(self._config.window_bytes))
+            if edge.target == stage:
+                self._rows.pop((edge.id, replica), None)
+                if not edge.is_feedback:
+                    self.windows[edge.id, replica] = SendWindow(window_of(edge, self._config), int(self._config.window_bytes))
 
     def configure(self, config: RunConfig) -> None:
         """Change the windows, and send what now has room."""
         self._config = config
-        for (edge, peer), window in self.windows.items():
-            window.resize(window_of(self._edges[edge], config), int(config.window_bytes))
-            self._send_waiting((edge, peer), window)
+        for channel, window in self.windows.items():
+            window.resize(window_of(self._edges[channel[0]], config), int(config.window_bytes))
+            self._send_waiting(channel, window)
         for edge in self._pools:
             self._serve(edge)
 
     def close_all_but(self, plan: Plan) -> None:
         """Close the channels to replicas that are not in this plan: they have ended, and nothing is in flight to them."""
         self.lay_out(plan)
-        for edge, replica in [key for key in self._peers if key[1] >= plan.stage(self._edges[key[0]].target).parallelism]:
-            peer = self._peers.pop((edge, replica))
-            self.windows.pop((edge, peer), None)
-            self._rows.pop((edge, peer), None)
+        for channel in [one for one in self.windows if one[1] >= plan.stage(self._edges[one[0]].target).parallelism]:
+            del self.windows[channel]
+            self._rows.pop(channel, None)
 
     def lay_out(self, plan: Plan) -> None:
         """From now on send on-demand batches to the receivers of this plan."""
@@ -127,40 +125,36 @@ class SendWindows:
         """Whether batches for a feedback wait on disk."""
         return bool(self._spilled)
 
-    def peer(self, edge: int, replica: int) -> str:
-        """The plane name of a replica of an edge's target."""
-        return self._peers[edge, replica]
-
     def room(self, edge: int, replica: int) -> int:
         """How many more batches a channel takes; negative when batches already wait."""
-        key = (edge, self._peers[edge, replica])
-        window = self.windows.get(key)
-        return 0 if window is None else window.batches - window.in_flight_batches - len(self._waiting.get(key, ()))
+        channel = (edge, replica)
+        window = self.windows.get(channel)
+        return 0 if window is None else window.batches - window.in_flight_batches - len(self._waiting.get(channel, ()))
 
-    def send(self, edge: int, peer: str, payload: Any) -> int:
+    def send(self, edge: int, replica: int, payload: Any) -> int:
         """Send an encoded batch now, or as soon as its channel has room. Gives its bytes."""
         size = self._carrier.size(payload)
-        key = (edge, peer)
-        window = self.windows.get(key)
+        channel = (edge, replica)
+        window = self.windows.get(channel)
         if window is None:
-            self._send_feedback(edge, peer, payload)
+            self._send_feedback(channel, payload)
             return size
-        waiting = self._waiting.get(key)
+        waiting = self._waiting.get(channel)
         if waiting is None and window.may_send():
-            self._transmit(key, window, payload, size)
+            self._transmit(channel, window, payload, size)
             return size
         if waiting is None:
             self._note_held_up()
-            waiting = self._waiting[key] = deque()
+            waiting = self._waiting[channel] = deque()
         waiting.append((payload, size))
         return size
 
-    def _transmit(self, key: tuple[int, str], window: SendWindow, payload: Any, size: int, rows: int = 0) -> None:
+    def _transmit(self, channel: Channel, window: SendWindow, payload: Any, size: int, rows: int = 0) -> None:
         window.on_send(size)
-        edge, peer = key
+        edge, replica = channel
         if edge in self._pools:
-            self._rows.setdefault(key, deque()).append(rows)
-        self._carrier.send(peer, Kind.DATA, edge, payload)
+            self._rows.setdefault(channel, deque()).append(rows)
+        self._carrier.send(edge, replica, Kind.DATA, payload)
 
     def _note_held_up(self) -> None:
         """Report that the replica becomes blocked, if it was not."""
@@ -175,32 +169,29 @@ class SendWindows:
     # -- on demand: see on_demand.py -------------------------------------------------------
     def piece_rows(self, edge: int, batch: Any) -> int:
         """The number of records in each piece into which an on-demand batch is to be cut."""
-        return self._pools[edge].piece_rows(batch, len(self._receivers(edge)))
+        return self._pools[edge].piece_rows(batch, self._replicas[edge])
 
     def offer(self, edge: int, time: Timestamp, batch: Any) -> None:
         """Send a batch to whichever receiver has room first."""
         self._pools[edge].push(time, batch)
         self._serve(edge)
 
-    def _receivers(self, edge: int) -> list[str]:
-        return [self._peers[edge, replica] for replica in range(self._replicas[edge])]
-
     def _serve(self, edge: int) -> None:
         """Send what waits to the receivers with the most room, as far as there is room."""
-        pool, receivers = self._pools[edge], self._receivers(edge)
-        free = [peer for peer in receivers if (edge, peer) not in self._waiting and self.windows[edge, peer].may_send()]
+        pool, receivers, windows = self._pools[edge], self._replicas[edge], self.windows
+        free = [one for one in range(receivers) if (edge, one) not in self._waiting and windows[edge, one].may_send()]
         while len(pool) and free:
-            peer = min(free, key=lambda peer: self.windows[edge, peer].in_flight_batches)
+            replica = min(free, key=lambda one: windows[edge, one].in_flight_batches)
             piece = pool.pop()
             if piece.batches > 1:
                 self.joined(edge, piece.time, piece.batches - 1)
-            payload = self._carrier.encode(piece.time, piece.batch)
+            payload = self._carrier.encode(edge, replica, piece.time, piece.batch)
             size = self._carrier.size(payload)
-            self._transmit((edge, peer), self.windows[edge, peer], payload, size, piece.rows)
+            self._transmit((edge, replica), windows[edge, replica], payload, size, piece.rows)
             self.sent(edge, size)
-            if not self.windows[edge, peer].may_send():
-                free.remove(peer)
-        if pool.is_full(len(receivers)) is not (edge in self._full):
+            if not windows[edge, replica].may_send():
+                free.remove(replica)
+        if pool.is_full(receivers) is not (edge in self._full):
             if edge in self._full:
                 self._full.remove(edge)
                 self._note_free()
@@ -210,113 +201,116 @@ class SendWindows:
 
     def _bind(self, edge: int) -> None:
         """Choose a receiver for everything that waits: it must be sent, or logged, before a barrier."""
-        pool, receivers = self._pools[edge], self._receivers(edge)
+        pool = self._pools[edge]
         for _ in range(len(pool)):
             time, batch = pool.pop_one()
-            peer = min(receivers, key=lambda peer: self._load(edge, peer))
-            self.sent(edge, self.send(edge, peer, self._carrier.encode(time, batch)))
+            replica = min(range(self._replicas[edge]), key=lambda one: self._load(edge, one))
+            self.sent(edge, self.send(edge, replica, self._carrier.encode(edge, replica, time, batch)))
         if edge in self._full:
             self._full.remove(edge)
             self._note_free()
 
-    def _load(self, edge: int, peer: str) -> int:
-        return self.windows[edge, peer].in_flight_batches + len(self._waiting.get((edge, peer), ()))
+    def _load(self, edge: int, replica: int) -> int:
+        return self.windows[edge, replica].in_flight_batches + len(self._waiting.get((edge, replica), ()))
 
-    def on_credit(self, edge: int, peer: str, batches: int, size_bytes: int, busy_s: float) -> None:
+    def on_credit(self, edge: int, replica: int, batches: int, size_bytes: int, busy_s: float) -> None:
         """Take credit from a receiver, which has worked ``busy_s`` on what it grants back, and send what waits for it."""
-        key = (edge, peer)
-        window = self.windows.get(key)
+        channel = (edge, replica)
+        window = self.windows.get(channel)
         if window is None:
             return  # from a replica that has retired
         window.on_credit(batches, size_bytes)
         if edge in self._pools:
-            rows = [self._rows[key].popleft() for _ in range(batches)]
+            rows = [self._rows[channel].popleft() for _ in range(batches)]
             if all(rows):
                 self._pools[edge].learn(sum(rows), busy_s)
-        self._send_waiting(key, window)
+        self._send_waiting(channel, window)
         if edge in self._pools:
             self._serve(edge)
 
-    def _send_waiting(self, key: tuple[int, str], window: SendWindow) -> None:
-        edge, peer = key
-        waiting = self._waiting.get(key)
+    def _send_waiting(self, channel: Channel, window: SendWindow) -> None:
+        waiting = self._waiting.get(channel)
         if waiting is None:
             return
         while waiting and (waiting[0][1] == _MARK or window.may_send()):
             payload, size = waiting.popleft()
             if size == _MARK:
-                self._carrier.send(peer, Kind.BARRIER, edge, payload)
+                self._carrier.send(*channel, Kind.BARRIER, payload)
             else:
-                self._transmit(key, window, payload, size)
+                self._transmit(channel, window, payload, size)
         if not waiting:
-            del self._waiting[key]
+            del self._waiting[channel]
             self._note_free()
 
-    def send_mark(self, edge: int, peer: str, payload: Any, *, overtake: bool, binds: bool = True) -> None:
+    def send_mark(self, edge: int, replica: int, payload: Any, *, overtake: bool, binds: bool = True) -> None:
         """Send a barrier or marker behind everything sent on a channel; with ``overtake`` ahead of what waits here for credit.
 
         Without ``binds`` the on-demand batches that wait are sent behind it, perhaps to a receiver that this mark is not sent to.
         """
         if binds and edge in self._pools:
             self._bind(edge)
-        waiting = self._waiting.get((edge, peer))
+        channel = (edge, replica)
+        waiting = self._waiting.get(channel)
         if waiting is not None and not overtake:
             waiting.append((payload, _MARK))
-        elif peer in self._spilled and self._edges[edge].is_feedback:
-            self._spilled[peer].push(_EDGE.pack(edge, 1) + self._carrier.freeze(payload, is_mark=True))
+        elif channel in self._spilled:
+            self._spilled[channel].push(_ON_DISK[True] + self._carrier.freeze(payload, is_mark=True))
         else:
-            self._carrier.send(peer, Kind.BARRIER, edge, payload)
+            self._carrier.send(edge, replica, Kind.BARRIER, payload)
 
-    def waiting_batches(self) -> list[tuple[int, str, bytes]]:
-        """``(edge, peer, encoded batch)`` of all that waits for credit, in the order of each channel."""
+    def waiting_batches(self) -> list[tuple[int, int, bytes]]:
+        """``(edge, replica, encoded batch)`` of all that waits for credit, in the order of each channel."""
         freeze = self._carrier.freeze
         return [
-            (edge, peer, freeze(payload, is_mark=False))
-            for (edge, peer), waiting in self._waiting.items()
+            (edge, replica, freeze(payload, is_mark=False))
+            for (edge, replica), waiting in self._waiting.items()
             for payload, size in waiting
             if size != _MARK
         ]
 
-    def _send_feedback(self, edge: int, peer: str, payload: Any) -> None:
-        if peer not in self._spilled:
-            if self._carrier.queued_bytes(peer) < self._feedback_bytes_max:
-                self._carrier.send(peer, Kind.DATA, edge, payload)
+    def _send_feedback(self, channel: Channel, payload: Any) -> None:
+        if channel not in self._spilled:
+            if self._carrier.queued_bytes(*channel) < self._feedback_bytes_max:
+                self._carrier.send(*channel, Kind.DATA, payload)
                 return
-            self._spilled[peer] = SpillingQueue(0, self._directory)
+            self._spilled[channel] = SpillingQueue(0, self._directory)
         self.spilled_batches += 1
-        self._spilled[peer].push(_EDGE.pack(edge, 0) + self._carrier.freeze(payload, is_mark=False))
+        self._spilled[channel].push(_ON_DISK[False] + self._carrier.freeze(payload, is_mark=False))
 
     def drain(self) -> None:
         """Send spilled feedback batches as far as their sockets take them."""
-        for peer in list(self._spilled):
-            queue = self._spilled[peer]
-            while len(queue) and self._carrier.queued_bytes(peer) < self._feedback_bytes_max:
+        for channel in list(self._spilled):
+            queue = self._spilled[channel]
+            while len(queue) and self._carrier.queued_bytes(*channel) < self._feedback_bytes_max:
                 item = memoryview(queue.pop())
-                edge, is_mark = _EDGE.unpack_from(item)
-                payload = self._carrier.thaw(item[_EDGE.size :], is_mark=bool(is_mark))
-                self._carrier.send(peer, Kind.BARRIER if is_mark else Kind.DATA, edge, payload)
+                is_mark = bool(item[0])
+                payload = self._carrier.thaw(item[1:], is_mark=is_mark)
+                self._carrier.send(*channel, Kind.BARRIER if is_mark else Kind.DATA, payload)
             if not len(queue):
                 queue.close()
-                del self._spilled[peer]
+                del self._spilled[channel]
 
     def describe(self) -> list[str]:
         """What waits, for ``explain_stuck``."""
         waiting = self._waiting.items()
-        lines = [f"{len(parts)} batches without credit on {self._edges[edge].name} to {peer}" for (edge, peer), parts in waiting]
+        lines = [f"{len(parts)} batches without credit on {self._edges[edge].name} to [{replica}]" for (edge, replica), parts in waiting]
         pools = [(self._edges[edge].name, len(pool)) for edge, pool in self._pools.items() if len(pool)]
         lines.extend(f"{batches} batches without credit on {name} to any replica" for name, batches in pools)
-        lines.extend(f"{len(queue)} batches of a feedback to {peer} wait on disk for its socket" for peer, queue in self._spilled.items())
+        for (edge, replica), queue in self._spilled.items():
+            lines.append(f"{len(queue)} batches of {self._edges[edge].name} to [{replica}] wait on disk for its socket")
         return lines
 
-    def without_credit(self) -> dict[str, int]:
-        """How many batches wait for credit of a peer; those that any of several may take count for each."""
-        out: dict[str, int] = {}
-        for (_, peer), parts in self._waiting.items():
-            out[peer] = out.get(peer, 0) + len(parts)
-        for edge, peer in self.windows:
+    def without_credit(self) -> dict[tuple[int, int], int]:
+        """How many batches wait for credit of a replica, by its stage and number; those that any of several may take count for each."""
+        out: dict[tuple[int, int], int] = {}
+        for (edge, replica), parts in self._waiting.items():
+            who = (self._edges[edge].target, replica)
+            out[who] = out.get(who, 0) + len(parts)
+        for edge, replica in self.windows:
             pool = self._pools.get(edge)
             if pool is not None and len(pool):
-                out[peer] = out.get(peer, 0) + len(pool)
+                who = (self._edges[edge].target, replica)
+                out[who] = out.get(who, 0) + len(pool)
         return out
 
     @property

@@ -9,10 +9,10 @@ from collections.abc import Collection
 from typing import Any
 
 from rayad.actors.plane.carrier import Carrier
-from rayad.actors.plane.credit_grants import CreditGrants
+from rayad.actors.plane.credit_grants import FROM_DRIVER, CreditGrants
 from rayad.actors.plane.feedback_queue import FeedbackQueue
 from rayad.actors.plane.on_demand import ANY
-from rayad.actors.plane.protocol import DRIVER, replica_name, replica_of, stage_of
+from rayad.actors.plane.protocol import replica_name
 from rayad.actors.plane.send_windows import SendWindows
 from rayad.actors.replica.core import ReplicaCore
 from rayad.actors.replica.routing import Outgoing
@@ -37,6 +37,7 @@ class ChannelEnds:
         self.feedback = FeedbackQueue(int(config.spill_memory_bytes), config.spill_directory)
         self._carrier = carrier
         self._edges = plan.edge_by_id
+        self._stage = stage
         self._replica = replica
         self._core: ReplicaCore
 
@@ -63,9 +64,8 @@ class ChannelEnds:
         if outgoing.replica == ANY:
             self.sender.offer(edge, outgoing.time, outgoing.batch)
             return
-        peer = self.sender.peer(edge, outgoing.replica)
-        if peer != self.name:
-            size = self.sender.send(edge, peer, self._carrier.encode(outgoing.time, outgoing.batch))
+        if outgoing.replica != self._replica or self._edges[edge].target != self._stage:
+            size = self.sender.send(edge, outgoing.replica, self._carrier.encode(edge, outgoing.replica, outgoing.time, outgoing.batch))
             outputs = self._core.outputs
             if not outgoing.replica or edge not in outputs.copied:
                 outputs.counters.sent_bytes[edge] += size
@@ -76,11 +76,10 @@ class ChannelEnds:
 
     def send_mark(self, edge: int, replica: int, payload: Any, *, overtake: bool = False, binds: bool = True) -> None:
         """Send a barrier or marker on a channel: see :meth:`SendWindows.send_mark`."""
-        peer = self.sender.peer(edge, replica)
-        if peer == self.name:
+        if (self._edges[edge].target, replica) == (self._stage, self._replica):
             self.feedback.push_mark(edge, self._replica, self._carrier.freeze(payload, is_mark=True))
         else:
-            self.sender.send_mark(edge, peer, payload, overtake=overtake, binds=binds)
+            self.sender.send_mark(edge, replica, payload, overtake=overtake, binds=binds)
 
     # -- in ----------------------------------------------------------------------------------------
     def grant(self, now_s: float) -> None:
@@ -94,22 +93,22 @@ class ChannelEnds:
             core.done_tokens.clear()
 
     # -- who is there --------------------------------------------------------------------------------
-    def admit(self, peer: str, plan: Plan) -> None:
-        """Admit a new replica, perhaps under the name of one that has retired: the channels from and to it start anew."""
-        self.forget_senders({peer})
-        self.sender.open(peer, plan)
+    def admit(self, stage: int, replica: int) -> None:
+        """Admit a new replica, perhaps in the place of one that has retired: the channels from and to it start anew."""
+        self.forget_senders({(stage, replica)})
+        self.sender.open(stage, replica)
 
     def close_all_but(self, plan: Plan) -> None:
         """Close the channels of replicas that are not in this plan: nothing is in flight to them, and nothing they sent is granted."""
         self.sender.close_all_but(plan)
-        senders = {peer for _, peer in self.grants.windows if peer != DRIVER}
-        self.forget_senders({peer for peer in senders if replica_of(peer) >= plan.stage(stage_of(peer)).parallelism})
+        senders = {(self._edges[edge].source, replica) for edge, replica in self.grants.windows if (edge, replica) != FROM_DRIVER}
+        self.forget_senders({(stage, replica) for stage, replica in senders if replica >= plan.stage(stage).parallelism})
 
-    def forget_senders(self, peers: Collection[str]) -> None:
-        """Forget these senders, with everything in flight from them: they are gone, and others take their places."""
-        tokens = self._core.done_tokens
-        tokens[:] = [token for token in tokens if token[1] not in peers]  # grants for these would have no sender
-        self.grants.forget(peers)
+    def forget_senders(self, senders: Collection[tuple[int, int]]) -> None:
+        """Forget these senders, by stage and replica, with everything in flight from them: they are gone, and others take their places."""
+        tokens, edges = self._core.done_tokens, self._edges
+        tokens[:] = [token for token in tokens if (edges[token[0]].source, token[1]) not in senders]  # their grants would have no receiver
+        self.grants.forget(senders)
 
     def configure(self, before: RunConfig, after: RunConfig, turn: str) -> None:
         """Change windows, in three turns of all replicas: receivers take the smaller window, senders the new one, receivers the new one.
