@@ -1,10 +1,11 @@
 """What a replica counts, and its readings: plain ints and floats, added to in place, cheap enough to be always on.
 
-A replica is busy, idle or back-pressured; :meth:`ReplicaCounters.turn_to` moves the clock's time to the activity that ends, so the
-three add up to the time since the start by construction, however often the runtime switches. *Busy* is all work on records: decoding,
+A replica is busy, idle, back-pressured or queued; :meth:`ReplicaCounters.turn_to` moves the clock's time to the activity that ends, so the
+four add up to the time since the start by construction, however often the runtime switches. *Busy* is all work on records: decoding,
 the user's code (also where that waits for a disk or another service: the replica can do nothing else meanwhile), notifications, encoding.
-*Idle* is waiting for input. *Back-pressured* is having input and no credit to send. This is DS2's useful time (Kalavri et al., OSDI 2018,
-section 3.2), with the waiting time in its two kinds, because they mean opposite things.
+*Idle* is waiting for input. *Back-pressured* is having input and no credit to send. *Queued* is having input while another replica of the same
+worker runs: it is neither the replica's own work nor a lack of input. This is DS2's useful time (Kalavri et al., OSDI 2018,
+section 3.2), with the waiting time in its kinds, because they mean opposite things.
 
 Readings are cumulative since the replica's start. Whoever reads keeps the one before and takes the difference (`samples`): readers do not
 disturb each other, and a lost reading loses nothing.
@@ -18,7 +19,7 @@ from typing import Any
 
 from rayad.progress import ProtocolError
 
-BUSY, IDLE, BACKPRESSURED = 0, 1, 2
+BUSY, IDLE, BACKPRESSURED, QUEUED = 0, 1, 2, 3
 """Indices of what a replica's time goes into; plain ints, because they are switched for every batch."""
 
 
@@ -91,6 +92,8 @@ class ReplicaReading:
     """Latencies by bucket of :class:`LatencyHistogram`; empty buckets are left out."""
     queue_batches: int = 0
     """Batches that wait in the replica's input queues and spill."""
+    queued_s: float = 0.0
+    """Waited for its turn in its worker."""
 
     def as_json(self) -> dict[str, Any]:
         """Plain dicts, lists and numbers; :meth:`from_json` is its inverse.
@@ -149,7 +152,7 @@ class ReplicaCounters:
         self.started_s = now_s
         self.since_s = now_s
         self.activity: int = IDLE
-        self.seconds = [0.0, 0.0, 0.0]
+        self.seconds = [0.0, 0.0, 0.0, 0.0]
         self.received_items = dict.fromkeys(inputs, 0)
         self.received_bytes = dict.fromkeys(self.received_items, 0)
         self.sent_items = dict.fromkeys(outputs, 0)
@@ -158,7 +161,7 @@ class ReplicaCounters:
         self.latency = LatencyHistogram()
 
     def turn_to(self, activity: int, now_s: float) -> None:
-        """From now on the replica is BUSY, IDLE or BACKPRESSURED; a clock that went back counts as standing still."""
+        """From now on the replica is BUSY, IDLE, BACKPRESSURED or QUEUED; a clock that went back counts as standing still."""
         if now_s > self.since_s:
             self.seconds[self.activity] += now_s - self.since_s
             self.since_s = now_s
@@ -206,13 +209,14 @@ class ReplicaCounters:
             state_bytes,
             {index: count for index, count in enumerate(self.latency.counts) if count},
             queue_batches,
+            seconds[QUEUED],
         )
 
     def check_invariants(self) -> None:
-        """The three activities add up to the time; nothing is negative. Raises ProtocolError."""
+        """The four activities add up to the time; nothing is negative. Raises ProtocolError."""
         total = self.since_s - self.started_s
         if abs(sum(self.seconds) - total) > 1e-6 * max(1.0, total) or min(self.seconds) < 0.0:
-            raise ProtocolError(f"{self.vertex!r}[{self.replica}]: busy, idle and back-pressured {self.seconds} do not add up to {total} s")
+            raise ProtocolError(f"{self.vertex!r}[{self.replica}]: busy, idle, back-pressured and queued {self.seconds} do not add up to {total} s")
         counts = (*self.received_items.values(), *self.sent_items.values(), self.read_items, self.written_items)
         if min(counts) < 0:
             raise ProtocolError(f"{self.vertex!r}[{self.replica}] has a negative count: {counts}")

@@ -273,6 +273,11 @@ Parallelism = int | Mapping[str, int | tuple[int, int]]
 PolicyChoice = str | Callable[[Any, Any, float], Any]
 
 
+PLACEMENTS = ("auto", "vertices", "workers")
+Placement = str | Mapping[str, str]
+"""One of PLACEMENTS for all vertices, or a mapping from a vertex's name to one of them."""
+
+
 @masks_repr
 @explains_calls
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,6 +300,9 @@ class ScalingConfig:
         window_s: on Ray: a decision uses the measurements of the last ``window_s`` seconds.
         warm_up_s: on Ray: measurements within so many seconds after a change are ignored.
         timeout_s: on Ray: how long the new replicas of a change may take to start.
+        placement: on Ray: who shares a process. "vertices": each replica is an actor of its own; "workers": one of each vertex shares a
+            worker, so that what stays within it is handed over as it is; "auto": an actor for each replica while the cluster has a processor
+            for each, else workers. Or a dict from vertex name to one of these. A vertex that asks for resources always has actors of its own.
         journal: on Ray: file to which measurements and decisions are appended as JSON lines, for ``rayad plot``; default:
             ``<storage_path>/<job>/scaling.jsonl`` if the storage is a local folder.
     """
@@ -308,8 +316,10 @@ class ScalingConfig:
     warm_up_s: float = 5.0
     timeout_s: float = 60.0
     journal: str | None = None
+    placement: Placement = "auto"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "placement", _placement(self.placement))
         if self.policy is not None and not (isinstance(self.policy, str) and self.policy) and not callable(self.policy):
             raise ConfigError(
                 f"ScalingConfig.policy is {show(self.policy)}: it must be 'ds2', 'observe', a policy, or a function (samples, state, now_s)"
@@ -348,6 +358,15 @@ class ScalingConfig:
     def otherwise(self) -> int:
         """Replicas of vertices that are not named."""
         return self.default if isinstance(self.parallelism, Mapping) else self.parallelism
+
+
+def _placement(value: Any) -> Placement:
+    by_name = value.items() if isinstance(value, Mapping) else [("", value)]
+    for name, one in by_name:
+        if not isinstance(name, str) or one not in PLACEMENTS:
+            where = f" of {show(name)}" if isinstance(value, Mapping) else ""
+            raise ConfigError(f"ScalingConfig.placement{where} is {show(one)}: it must be 'auto', 'vertices' or 'workers'")
+    return dict(value) if isinstance(value, Mapping) else str(value)
 
 
 def _asked(name: Any, value: Any) -> int | tuple[int, int]:

@@ -24,15 +24,13 @@ import time as clock
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from rayad.actors.process.ending import end_at_once
 from rayad.actors.replica.part_files import dumped, write_rest, write_staged, write_state
-from rayad.actors.replica.participant import Capture
+from rayad.actors.replica.participant import Capture, Written
 from rayad.dataflow.plan import Stage
 from rayad.progress import SnapshotError, say
-from rayad.snapshots.manifest import PartFile, StagedPart
 from rayad.snapshots.store import SnapshotStore
 
 FORK_BYTES_MIN = 1 << 18
@@ -44,18 +42,6 @@ HUNG_S = 20.0
 CHUNK_BYTES = 1 << 20
 _PIPE_SIZE = 1031  # F_SETPIPE_SZ
 _PARENT_DEATH = 1  # PR_SET_PDEATHSIG
-
-
-@dataclass(slots=True)
-class Written:
-    """What became of a capture: its files, or why there are none; ``cost_s``: processor time beside the replica's pause."""
-
-    capture: Capture
-    state: PartFile | None = None
-    rest: PartFile | None = None
-    staged: tuple[StagedPart, ...] = ()
-    cost_s: float = 0.0
-    why_failed: str = ""
 
 
 class PartWriter:

@@ -5,14 +5,14 @@ All reports that one wake-up brings are applied before any view goes out, so tha
 
 from __future__ import annotations
 
-import marshal
 from dataclasses import dataclass, field
 from typing import Any
 
 from rayad.actors.lead.diagnosis import Stamp, stamps_of
 from rayad.actors.plane.plane import Address, Frame, Plane
-from rayad.actors.plane.protocol import PROGRESS, SPIN_S, Kind, pack_view, replica_name, stage_of, unpack_report
+from rayad.actors.plane.protocol import PROGRESS, SPIN_S, Kind, pack_view, replica_of, stage_of, unpack_report
 from rayad.actors.process.mailbox import Mailbox
+from rayad.actors.replica.places import Places, Replica
 from rayad.actors.replica.upstream import Region, zeroing
 from rayad.dataflow.plan import Plan
 from rayad.progress import JobTracker, ProtocolError, Timestamp
@@ -21,37 +21,71 @@ from rayad.progress import JobTracker, ProtocolError, Timestamp
 @dataclass(slots=True)
 class _Switch:
     region: Region
-    missing: set[str]
-    rewinding: set[str]
+    missing: set[Replica]
+    rewinding: set[Replica]
     changes: list[tuple[int, Timestamp, int]] = field(default_factory=list)
-    newcomers: list[str] = field(default_factory=list)
+    newcomers: list[Replica] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.newcomers = sorted(self.missing)
 
 
-class ProgressHost:
-    """Runs the progress core of one job to its end."""
+def _replica_of(name: str) -> Replica:
+    """A replica by its name on the plane."""
+    return stage_of(name), replica_of(name)
 
-    def __init__(self, plan: Plan, *, job: str, secret: bytes, incarnation: int, survives: bool = False, seals: bool = True) -> None:
+
+class ProgressHost:
+    """Runs the progress core of one job to its end.
+
+    Args:
+        plan, places: the dataflow, and which process holds which replica.
+        job, secret, incarnation, seals: for its plane.
+        survives: the loss of replicas.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        job: str,
+        secret: bytes,
+        incarnation: int,
+        places: Places | None = None,
+        survives: bool = False,
+        seals: bool = True,
+    ) -> None:
         self.plan = plan
+        self.places = places or Places()
         self.tracker = JobTracker(plan.progress)
         self.mailbox = Mailbox()
         self.plane = Plane(name=PROGRESS, job=job, incarnation=incarnation, secret=secret, spin_s=SPIN_S, seals=seals)
         self.mailbox.open(self.plane.wakeup)
-        self.expected = {replica_name(s.id, r) for s in plan.stages for r in range(s.parallelism)}
-        self.names = {s.id: [replica_name(s.id, r) for r in range(s.parallelism)] for s in plan.stages if s.inputs}
+        self.expected = {(stage.id, replica) for stage in plan.stages for replica in range(stage.parallelism)}
+        self.names = {
+            stage.id: [self.places.process_of(stage.id, replica) for replica in range(stage.parallelism)]
+            for stage in plan.stages
+            if stage.inputs
+        }
+        """The processes that are sent the views of a vertex."""
         self.reports = 0
         self.rounds = 0
         self._abandoned = False
         self._survives = survives
         self._switch: _Switch | None = None
-        self._joining: set[str] = set()
-        self._forgotten: set[str] = set()
-        self._late: dict[str, tuple[int, bytes]] = {}
-        """The newest view of each replica whose socket has no room for it."""
+        self._joining: set[Replica] = set()
+        self._forgotten: set[Replica] = set()
+        self._late: dict[tuple[str, int], bytes] = {}
+        """The newest view of each replica whose socket has no room for it, by process and stage."""
         self._holds = 0
         self._is_over = False
+
+    def _replica(self, frame: Frame) -> Replica:
+        """The replica that a frame is of: its channel says the stage."""
+        replica = self.places.replica_at(frame.peer, frame.channel)
+        if replica is None:
+            raise ProtocolError(f"the progress actor got a frame of kind {frame.kind} from {frame.peer!r} of stage {frame.channel}, not there")
+        return frame.channel, replica
 
     def listen(self, host: str, unix: str = "auto") -> Address:
         """Open the plane; gives the address for the replicas."""
@@ -62,34 +96,44 @@ class ProgressHost:
         try:
             self._register()
             self._loop()
-            for name in sorted(self.expected):
-                if name in self._late:
-                    self.plane.send(name, Kind.VIEW, *self._late.pop(name))
-                self.plane.send(name, Kind.DONE, 0, b"")
+            for (process, stage), payload in self._late.items():
+                self.plane.send(process, Kind.VIEW, stage, payload)
+            for process in self._processes():
+                self.plane.send(process, Kind.DONE, 0, b"")
             return self._counts()
         finally:
             self.mailbox.close()
             self.plane.close(linger_s=2.0)
+
+    def _processes(self) -> list[str]:
+        """All that hold replicas, and those that have held some, which are idle now."""
+        known = {self.places.process_of(*replica) for replica in self.expected}
+        idle = {one.peer for one in self.plane.statistics().peers if one.peer.startswith("w") and self.plane.connected(one.peer)}
+        return sorted(known | idle)
 
     def _register(self) -> None:
         """Wait until every replica has reported the capabilities that it starts with, then let all run."""
         missing = set(self.expected)
         while missing:
             for frame in self.plane.poll(1.0):
-                if frame.kind != Kind.READY or frame.peer not in missing:
+                if frame.kind != Kind.READY or (replica := self._replica(frame)) not in missing:
                     raise ProtocolError(
                         f"the progress actor got a frame of kind {frame.kind} from {frame.peer!r} while it waits for {sorted(missing)}"
                     )
-                missing.discard(frame.peer)
-                wants_views, report = marshal.loads(frame.payload)
-                if wants_views:
-                    self.tracker.subscribe(stage_of(frame.peer))
-                self.tracker.apply(unpack_report(report))
+                missing.discard(replica)
+                self.tracker.apply(self._ready(frame))
             self.mailbox.serve()
             self._look_for_lost()
             self._look_for_abandonment()
-        for name in sorted(self.expected):
-            self.plane.send(name, Kind.GO, 0, b"")
+        for stage, replica in sorted(self.expected):
+            self.plane.send(self.places.process_of(stage, replica), Kind.GO, stage, b"")
+
+    def _ready(self, frame: Frame) -> list[tuple[int, Timestamp, int]]:
+        """A replica registers: what it holds."""
+        wants_views, report = frame.payload[0], frame.payload[1:]
+        if wants_views:
+            self.tracker.subscribe(frame.channel)
+        return unpack_report(report)
 
     def _loop(self) -> None:
         plane, tracker, mailbox = self.plane, self.tracker, self.mailbox
@@ -110,14 +154,14 @@ class ProgressHost:
                 if frame.kind == Kind.REPORT:
                     tracker.apply(unpack_report(frame.payload))
                 elif frame.kind == Kind.SUBSCRIBE:
-                    tracker.subscribe(stage_of(frame.peer))
+                    tracker.subscribe(frame.channel)
                 elif frame.kind == Kind.FENCE:
-                    plane.send(frame.peer, Kind.FENCED, 0, b"")  # confirms that its earlier reports are applied
+                    plane.send(frame.peer, Kind.FENCED, frame.channel, b"")  # confirms that its earlier reports are applied
                 elif frame.kind == Kind.LEAVE:
-                    self._on_leave(frame.peer)
-                elif frame.kind == Kind.READY and frame.peer in self._joining:
+                    self._on_leave(self._replica(frame))
+                elif frame.kind == Kind.READY and self._replica(frame) in self._joining:
                     self._on_join(frame)
-                elif frame.peer in self._forgotten:
+                elif self._replica(frame) in self._forgotten:
                     continue  # it was in flight when its change was given up
                 elif self._switch is not None and frame.kind in (Kind.READY, Kind.REWOUND):
                     self._on_switch(self._switch, frame)
@@ -131,19 +175,19 @@ class ProgressHost:
     def _show(self, name: str, node: int, payload: bytes) -> None:
         """Send a view, unless one before it still waits for the replica's socket: of a busy replica's views only the newest counts."""
         if self.plane.is_behind(name):
-            self._late[name] = (node, payload)
+            self._late[name, node] = payload
         else:
-            self._late.pop(name, None)
+            self._late.pop((name, node), None)
             self.plane.send(name, Kind.VIEW, node, payload)
 
     def _show_late(self) -> None:
         """Send the views that waited to the replicas whose sockets have room again; a poll ends when one has."""
-        for name in [name for name in self._late if not self.plane.is_behind(name)]:
-            node, payload = self._late.pop(name)
-            self.plane.send(name, Kind.VIEW, node, payload)
+        for name, node in [late for late in self._late if not self.plane.is_behind(late[0])]:
+            self.plane.send(name, Kind.VIEW, node, self._late.pop((name, node)))
 
     def _look_for_lost(self) -> None:
-        lost = [name for name in self.plane.take_lost() if name in self.expected]
+        gone = self.plane.take_lost()
+        lost = [name for name in gone if not self.expected.isdisjoint(self.places.replicas_at(name, self.plan))] if gone else []
         if lost and not self._survives:  # else the coordinator notices it, too, and decides what to do
             raise ConnectionError(f"the progress actor lost its connection to {lost[0]}: {self.plane.why_lost(lost[0])}")
 
@@ -170,47 +214,54 @@ class ProgressHost:
         self.mailbox.ask(release)
 
     def join(self, names: list[str], incarnation: int) -> None:
-        """Control call: these replicas will register while the job runs, and may run once they have."""
+        """Control call: these replicas will register while the job runs, and may run once they have. ``incarnation``: of the processes
+        that are new with them."""
+        replicas = [_replica_of(name) for name in names]
 
         def begin() -> None:
-            for name in names:
-                self.plane.expect(name, incarnation)
-            self._joining.update(names)
-            self._forgotten.difference_update(names)
+            for process in self.places.processes_of(replicas):
+                if not self._holds_some(process):
+                    self.plane.expect(process, incarnation)
+            self._joining.update(replicas)
+            self._forgotten.difference_update(replicas)
 
         self.mailbox.ask(begin)
 
+    def _holds_some(self, process: str) -> bool:
+        """Whether a process is there that keeps its incarnation."""
+        return process.startswith("w") and self.plane.connected(process)
+
     def joined(self, names: list[str], timeout_s: float) -> bool:
         """Control call: wait until these replicas have registered."""
-        return self.mailbox.watch(lambda: self.expected.issuperset(names), timeout_s)
+        replicas = [_replica_of(name) for name in names]
+        return self.mailbox.watch(lambda: self.expected.issuperset(replicas), timeout_s)
 
     def forget(self, names: list[str]) -> None:
         """Control call: these replicas will not register, or not stay."""
+        replicas = [_replica_of(name) for name in names]
 
         def forget() -> None:
-            self._joining.difference_update(names)
-            self._forgotten.update(names)
-            for name in names:
-                self._on_leave(name)
+            self._joining.difference_update(replicas)
+            self._forgotten.update(replicas)
+            for replica in replicas:
+                self._on_leave(replica)
 
         self.mailbox.ask(forget)
 
     def _on_join(self, frame: Frame) -> None:
-        name, node = frame.peer, stage_of(frame.peer)
-        wants_views, report = marshal.loads(frame.payload)
-        if wants_views:
-            self.tracker.subscribe(node)
-        self.tracker.apply(unpack_report(report))
-        self._joining.discard(name)
-        self.expected.add(name)
+        replica, name, node = self._replica(frame), frame.peer, frame.channel
+        self.tracker.apply(self._ready(frame))
+        self._joining.discard(replica)
+        self.expected.add(replica)
         self.names[node].append(name)
         self.plane.send(name, Kind.VIEW, node, pack_view(self.tracker.view(node)))
-        self.plane.send(name, Kind.GO, 0, b"")
+        self.plane.send(name, Kind.GO, node, b"")
 
-    def _on_leave(self, name: str) -> None:
-        self.expected.discard(name)
-        self._late.pop(name, None)
-        names = self.names.get(stage_of(name), [])
+    def _on_leave(self, replica: Replica) -> None:
+        node, name = replica[0], self.places.process_of(*replica)
+        self.expected.discard(replica)
+        self._late.pop((name, node), None)
+        names = self.names.get(node, [])
         if name in names:
             names.remove(name)
 
@@ -221,23 +272,22 @@ class ProgressHost:
         When all have, the old counts of the region are removed and the new ones added in one step: no frontier is published in between.
         """
 
+        replicas = {_replica_of(name) for name in names}
+
         def begin() -> None:
-            for name in names:
-                self.plane.expect(name, incarnation)
-            self._switch = _Switch(region, set(names), self.expected - set(names))
+            for process in self.places.processes_of(replicas):
+                self.plane.expect(process, incarnation)
+            self._switch = _Switch(region, replicas, self.expected - replicas)
 
         self.mailbox.ask(begin)
 
     def _on_switch(self, switch: _Switch, frame: Frame) -> None:
         if frame.kind == Kind.READY:
-            wants_views, report = marshal.loads(frame.payload)
-            if wants_views:
-                self.tracker.subscribe(stage_of(frame.peer))
-            switch.missing.discard(frame.peer)
+            switch.changes.extend(self._ready(frame))
+            switch.missing.discard(self._replica(frame))
         else:
-            report = frame.payload
-            switch.rewinding.discard(frame.peer)
-        switch.changes.extend(unpack_report(report))
+            switch.changes.extend(unpack_report(frame.payload))
+            switch.rewinding.discard(self._replica(frame))
         if switch.missing or switch.rewinding:
             return
         self.tracker.apply([*zeroing(self.plan, self.tracker, switch.region), *switch.changes])
@@ -249,8 +299,8 @@ class ProgressHost:
             for name in names:
                 self.plane.send(name, Kind.SWITCHED, 0, b"")
                 self.plane.send(name, Kind.VIEW, node, views[node])
-        for name in switch.newcomers:
-            self.plane.send(name, Kind.GO, 0, b"")
+        for stage, replica in switch.newcomers:
+            self.plane.send(self.places.process_of(stage, replica), Kind.GO, stage, b"")
 
     # -- control calls, from other threads ---------------------------------------------------
     def abandon(self) -> None:

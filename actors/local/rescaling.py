@@ -350,7 +350,7 @@ class LocalRescale:
             core = self.network.cores[at]
             core.plan = self.network.plan.laid_out(effect.layout)
             for newcomer in effect.newcomers:
-                self.network.ends[at].admit(newcomer, core.plan)
+                self.network.ends[at].admit(*where(newcomer))
             index = core.vertex.index_for_giving() if at[0] in effect.moving and core.vertex is not None else None
             if index is not None:
                 self._indices[at] = index

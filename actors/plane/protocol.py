@@ -24,7 +24,7 @@ DRIVER = "driver"
 
 class Kind(enum.IntEnum):
     """Kinds of frames. The channel is the edge for DATA, BARRIER and CREDIT between replicas, 0 for what concerns a whole process (REPORT,
-    DONE, FINISHED, WORKING, REWOUND, SWITCHED), otherwise the stage whose replica in that process is meant.
+    DONE, FINISHED, SWITCHED), otherwise the stage whose replica in that process is meant.
 
     A frame whose kind begins with INPUT carries its number among all frames of that live input since the job began: see `pack_number`.
     """

@@ -20,6 +20,7 @@ from rayad.dataflow.plan import Plan, Stage
 from rayad.progress import Timestamp
 from rayad.snapshots.alignment import Alignment, Verdict
 from rayad.snapshots.barrier import Barrier
+from rayad.snapshots.manifest import PartFile, StagedPart
 
 
 @dataclass(slots=True)
@@ -40,6 +41,18 @@ class Capture:
     is_increment: bool
     staged: list[tuple[str, Any]]
     is_complete: bool = False
+
+
+@dataclass(slots=True)
+class Written:
+    """What became of a capture: its files, or why there are none; ``cost_s``: processor time beside the replica's pause."""
+
+    capture: Capture
+    state: PartFile | None = None
+    rest: PartFile | None = None
+    staged: tuple[StagedPart, ...] = ()
+    cost_s: float = 0.0
+    why_failed: str = ""
 
 
 class Participant:

@@ -8,12 +8,12 @@ from typing import Any
 from rayad.actors.plane.feedback_queue import FeedbackQueue
 from rayad.actors.plane.plane import Frame
 
-Entry = tuple[int, str, Any]
-"""An edge, the peer, and an encoded batch or a `Barrier`."""
+Entry = tuple[int, int, Any]
+"""An edge, the replica that sent it, and a payload, a `Barrier`, or ENDED."""
 
 
 class Arrived:
-    """The queues of one replica's host.
+    """The queues of one replica.
 
     Args:
         feedback: what came round a loop.

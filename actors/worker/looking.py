@@ -1,17 +1,16 @@
-"""What a replica host reports of itself."""
+"""What a replica reports of itself."""
 
 from __future__ import annotations
 
 import os
 import tempfile
-import time as clock
 from dataclasses import replace
 
-from rayad.actors.host.snapshots import HostSnapshots
-from rayad.actors.host.workplace import Workplace
-from rayad.actors.plane.protocol import COORDINATOR, DRIVER, PROGRESS, stage_of
+from rayad.actors.plane.protocol import is_driver
 from rayad.actors.process.activity import Activity
 from rayad.actors.replica.report import ReplicaReport, Waits
+from rayad.actors.worker.snapshots import HostSnapshots
+from rayad.actors.worker.workplace import Workplace
 from rayad.dataflow.plan import Plan, Stage, sinks_of
 
 
@@ -35,7 +34,7 @@ def note_counts(place: Workplace, snapshots: HostSnapshots | None = None) -> Rep
     report.held_up_s = place.held_up_s
     if core.input_epoch is not None:
         report.waiting.append(f"live input open in epoch {core.input_epoch}")
-    report.waiting.extend(f"lost connection: {peer}" for peer in place.lost)
+    report.waiting.extend(f"lost connection: {peer}" for peer in place.worker.lost)
     report.sinks = sinks_written(place.plan, place.stage)
     report.set_aside = core.outputs.bad_records()
     report.waits = _waits(place, snapshots)
@@ -58,10 +57,12 @@ def _waits(place: Workplace, snapshots: HostSnapshots | None) -> Waits:
         queued=len(arrived.regular) + len(arrived.input),
         looped=len(arrived.feedback),
         notifications=tuple(n.guarantee for n in core.notificator.pending()),
-        no_credit=tuple((_named(plan, peer), batches) for peer, batches in place.sender.without_credit().items()),
-        lost=tuple((_title(plan, peer), for_s) for peer, for_s in place.plane.broken().items() if peer != DRIVER),
+        no_credit=tuple(
+            ((plan.stage(stage).name, replica), batches) for (stage, replica), batches in place.sender.without_credit().items()
+        ),
+        lost=tuple((place.places.title(peer, plan), for_s) for peer, for_s in place.link.broken().items() if not is_driver(peer)),
         input_epoch=core.input_epoch,
-        input_idle_s=clock.monotonic() - place.input_at_s if place.input_at_s is not None else None,
+        input_idle_s=place.clock.monotonic() - place.input_at_s if place.input_at_s is not None else None,
         aligning=number,
         aligning_s=aligning_s,
         missing=tuple(sorted({(plan.stage(place.edges[edge].source).name, replica) for edge, replica in missing})),
@@ -69,16 +70,6 @@ def _waits(place: Workplace, snapshots: HostSnapshots | None) -> Waits:
         spill_free_bytes=_free_bytes(directory) if on_disk else None,
         spill_directory=directory if on_disk else "",
     )
-
-
-def _named(plan: Plan, peer: str) -> tuple[str, int]:
-    return plan.stage(stage_of(peer)).name, int(peer.split(".")[1])
-
-
-def _title(plan: Plan, peer: str) -> str:
-    if peer in (PROGRESS, COORDINATOR):
-        return "the progress actor" if peer == PROGRESS else "the coordinator"
-    return plan.title(stage_of(peer), int(peer.split(".")[1]))
 
 
 def _free_bytes(directory: str) -> int | None:

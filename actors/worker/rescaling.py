@@ -1,4 +1,4 @@
-"""Changes of layout at one replica host: markers and transfers on the data plane, fences with the progress actor.
+"""Changes of layout at one replica: markers and transfers on the data plane, fences with the progress actor.
 
 The decisions are those of :class:`rayad.actors.replica.migration.Migration`; see docs/design/rescaling.md.
 """
@@ -6,19 +6,20 @@ The decisions are those of :class:`rayad.actors.replica.migration.Migration`; se
 from __future__ import annotations
 
 import marshal
-import time as clock
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from rayad.actors.host.snapshots import HostSnapshots
-from rayad.actors.host.workplace import Workplace
 from rayad.actors.plane.batch_codec import decode_batch, encode_batch
-from rayad.actors.plane.plane import Address, Frame
-from rayad.actors.plane.protocol import PROGRESS, Kind, replica_name
+from rayad.actors.plane.frames import Frame
+from rayad.actors.plane.protocol import PROGRESS, Kind
 from rayad.actors.replica.core import ReplicaCore
 from rayad.actors.replica.graph_shape import channels_out, channels_to_mark
 from rayad.actors.replica.migration import Migration, StepCost, Transfer, changes, may_move
+from rayad.actors.replica.places import Replica
+from rayad.actors.worker.payloads import ENDED, Rest, credit_of, opened
+from rayad.actors.worker.snapshots import HostSnapshots
+from rayad.actors.worker.workplace import Workplace
 from rayad.dataflow.config import configured
 from rayad.dataflow.plan import Layout
 from rayad.progress import ProtocolError, Timestamp
@@ -29,21 +30,8 @@ INDEX_SLICE_S = 0.002
 """How long a replica prepares its state for transfer between two rounds of its loop."""
 
 
-class Rest(bytes):
-    """The part of an encoded batch that stays here; ``credit``: bytes of the whole batch, as its sender counts them."""
-
-    credit: int
-
-
-class Ended:
-    """A queue entry: the sender on a channel has retired."""
-
-
-ENDED = Ended()
-
-
 class HostRescale:
-    """What a replica host does for changes of layout."""
+    """What a replica does for changes of layout."""
 
     def __init__(self, place: Workplace, snapshots: HostSnapshots | None) -> None:
         self.place = place
@@ -55,7 +43,7 @@ class HostRescale:
         self.released: deque[tuple[int, Timestamp, Any, Any]] = deque()
         self.leaving_base: int | None = None
         self.has_left = False
-        self.ended: set[tuple[int, str]] = set()
+        self.ended: set[tuple[int, int]] = set()
         self._costs: list[StepCost] = []
         self._fenced: deque[list[tuple[int, Transfer]]] = deque()
         self._index: Iterator[None] | None = None
@@ -69,11 +57,25 @@ class HostRescale:
         return may_move(place.stage, place.plan, place.core.vertex)
 
     def prepare(
-        self, turn: int, layout: Layout, addresses: Mapping[str, Address], incarnations: Mapping[str, int], moving: Collection[int]
+        self,
+        turn: int,
+        layout: Layout,
+        newcomers: Collection[Replica],
+        addresses: Mapping[str, Any],
+        incarnations: Mapping[str, int],
+        moving: Collection[int],
     ) -> None:
-        """The new replicas have started at these addresses; connect to those with which this replica will exchange frames.
+        """New replicas have started; connect to the processes with which this replica will exchange frames.
 
         Passed over if a later turn is over by now: the change was refused, and that was heard first.
+
+        Args:
+            turn: of the change.
+            layout: with the new replicas.
+            newcomers: these.
+            addresses: of the processes that hold them, or a replica of a vertex that changes.
+            incarnations: of the processes that are new, perhaps under the name of one that has ended.
+            moving: the vertices that change.
         """
         if turn <= self._turn:
             return
@@ -83,41 +85,46 @@ class HostRescale:
         place.stage = place.plan.stage(place.stage.id)
         self._costs.clear()
         self.ended.clear()
-        place.replica_of.update({replica_name(s.id, r): r for s in place.plan.stages for r in range(s.parallelism)})
-        mine = place.peers()
+        place.carrier.forget_ways()
+        for newcomer in newcomers:
+            if newcomer != (place.stage.id, place.replica):
+                place.ends.admit(*newcomer)
+        mine = place.places.partners(place.worker.name, place.plan, [(place.stage.id, place.replica)])
         if place.stage.id in moving:
             mine |= self.siblings()
         self._awaited = set()
-        for peer, address in addresses.items():
-            if peer not in mine:
+        for process, address in addresses.items():
+            if process not in mine:
                 continue
-            if peer in incarnations:  # a new replica, perhaps under the name of one that has retired
-                place.plane.expect(peer, incarnations[peer])
-                place.lost.pop(peer, None)
-                place.ends.admit(peer, place.plan)
-            if peer in incarnations or not place.plane.connected(peer):
-                self._awaited.add(peer)
-                if place.name < peer:
-                    place.plane.start_connect(peer, address, place.config.start_timeout_s)
+            if process in incarnations:
+                self._expect(process, incarnations[process])
+            if process in incarnations or not place.link.connected(process):
+                self._awaited.add(process)
+                place.worker.connect(process, address)
         if place.stage.id in moving and place.core.vertex is not None:
             self._index = place.core.vertex.index_for_giving()
 
+    def _expect(self, process: str, incarnation: int) -> None:
+        """A new process comes; another replica of this worker may have said so already."""
+        self.place.worker.admit_process(process, incarnation)
+
     def siblings(self) -> set[str]:
-        """The other replicas of this vertex."""
+        """The processes of the other replicas of this vertex."""
         place = self.place
-        return {replica_name(place.stage.id, r) for r in range(place.stage.parallelism)} - {place.name}
+        stage = place.stage
+        return {place.places.process_of(stage.id, r) for r in range(stage.parallelism)} - {place.worker.name}
 
     def is_prepared(self) -> bool:
         """Whether all connections are established, and the state is ready for transfer."""
         place = self.place
-        return self._index is None and all(place.plane.connected(peer) for peer in self._awaited)
+        return self._index is None and all(place.link.connected(process) for process in self._awaited)
 
     def relayout(self, step: int, layout: Layout) -> None:
         """Begin the next step: route by this layout, and send the state that leaves."""
         if step <= self.step:
             return
+        place, core, clock = self.place, self.place.core, self.place.clock
         began_s = clock.perf_counter()
-        place, core = self.place, self.place.core
         self.step = step
         place.flush_out()
         before, after = core.plan, core.plan.laid_out(layout)
@@ -145,7 +152,7 @@ class HostRescale:
         """Whether it has also consumed everything that was passed on to it or that it held."""
         return not self.released
 
-    def has_ended(self, channels: Collection[tuple[int, str]]) -> bool:
+    def has_ended(self, channels: Collection[tuple[int, int]]) -> bool:
         """Whether all that replicas sent on these channels before they retired has been consumed."""
         return self.ended.issuperset(tuple(channel) for channel in channels)
 
@@ -209,6 +216,7 @@ class HostRescale:
     def tick(self) -> None:
         """Between two rounds."""
         if self._index is not None:
+            clock = self.place.clock
             deadline_s = clock.perf_counter() + INDEX_SLICE_S
             for _ in self._index:
                 if clock.perf_counter() >= deadline_s:
@@ -226,9 +234,9 @@ class HostRescale:
         if migration is not None and migration.outgoing:
             self._fenced.append(list(migration.outgoing))
             migration.outgoing.clear()
-            place.plane.send(PROGRESS, Kind.FENCE, 0, b"")
+            place.link.send(PROGRESS, Kind.FENCE, place.stage.id, b"")
         if self.leaving_base is not None and not self.has_left and not place.sender.is_held_up and not place.sender.is_spilled:
-            place.plane.send(PROGRESS, Kind.LEAVE, 0, b"")
+            place.link.send(PROGRESS, Kind.LEAVE, place.stage.id, b"")
             self.has_left = True
 
     @property
@@ -236,55 +244,46 @@ class HostRescale:
         """Whether a report must go out now."""
         return self.leaving_base is not None or (self.migration is not None and bool(self.migration.outgoing))
 
-    def on_frame(self, frame: Frame) -> None:
-        """Handle a marker, a transfer, or the confirmation of a fence."""
-        if frame.kind == Kind.FENCED:
-            for target, transfer in self._fenced.popleft():
-                self._send(target, transfer)
-        elif frame.kind == Kind.TRANSFER:
-            began_s = clock.perf_counter()
-            is_state = self._on_transfer(frame)
-            if self.migration is not None:
-                took_s = clock.perf_counter() - began_s
-                self.migration.cost.pause(took_s)
-                self.migration.cost.state_s += took_s if is_state else 0.0
-        elif self.place.edges[frame.channel].is_feedback:
-            self.place.arrived.feedback.push_mark(frame.channel, self.place.replica_of[frame.peer], bytes(frame.payload))
-        else:
-            self.on_marker(frame.channel, frame.peer, frame.payload)
+    def on_fenced(self) -> None:
+        """The progress actor confirms the oldest fence."""
+        for target, transfer in self._fenced.popleft():
+            self._send(target, transfer)
 
-    def on_marker(self, edge: int, peer: str, payload: Any) -> None:
+    def take_transfer(self, frame: Frame) -> None:
+        """A sibling hands something over."""
+        clock = self.place.clock
+        began_s = clock.perf_counter()
+        is_state = self._on_transfer(frame)
+        if self.migration is not None:
+            took_s = clock.perf_counter() - began_s
+            self.migration.cost.pause(took_s)
+            self.migration.cost.state_s += took_s if is_state else 0.0
+
+    def take_mark(self, edge: int, source: int, mark: Any) -> None:
+        """A marker has come on a channel."""
+        if self.place.edges[edge].is_feedback:
+            self.place.arrived.feedback.push_mark(edge, source, bytes(mark))
+        else:
+            self.on_marker(edge, source, mark)
+
+    def on_marker(self, edge: int, source: int, payload: Any) -> None:
         """Handle a marker: everything routed by the old layout on its channel came before it, and has been checked."""
         step, layout = marshal.loads(memoryview(payload)[len(MARK) :])
         if step < 0:
-            self.place.arrived.regular.append((edge, peer, ENDED))
+            self.place.arrived.regular.append((edge, source, ENDED))
             return
         self.relayout(step, _unpacked(layout))
         if step == self.step and self.migration is not None:
-            self.migration.on_marker((edge, self.place.replica_of[peer]))
+            self.migration.on_marker((edge, source))
 
-    def on_feedback_marker(self, edge: int, source: int, payload: Any) -> None:
-        """A marker of a feedback edge has reached the head of the feedback queue."""
-        self.on_marker(edge, replica_name(self.place.edges[edge].source, source), payload)
-
-    def takes(self, edge: int, peer: str, payload: Any) -> Any:
+    def takes(self, edge: int, source: int, payload: Any) -> Any:
         """A batch has arrived on a regular channel: what is to be queued of it, None for nothing."""
         migration = self.migration
-        if migration is None or not migration.takes_out((edge, self.place.replica_of[peer])):
+        if migration is None or not migration.takes_out((edge, source)):
             return payload
-        return self._take_out(migration, edge, peer, payload)
-
-    def receiver(self, payload: Any) -> ReplicaCore | Migration:
-        """What consumes the next batch: the core, or the migration while key-groups move."""
-        migration = self.migration
-        if migration is None or (not migration.arriving and type(payload) is Rest):
-            return self.place.core
-        return migration
-
-    def _take_out(self, migration: Migration, edge: int, peer: str, payload: Any) -> Any:
-        time, batch = decode_batch(payload)
-        size = payload.credit if type(payload) is Rest else len(payload)
-        stays = migration.take_out(edge, time, batch, (edge, peer, size))
+        time, batch = opened(payload)
+        size = credit_of(payload)
+        stays = migration.take_out(edge, time, batch, (edge, source, size))
         if stays is None:
             return None
         if stays is batch:
@@ -293,17 +292,24 @@ class HostRescale:
         rest.credit = size
         return rest
 
+    def receiver(self, payload: Any) -> ReplicaCore | Migration:
+        """What consumes the next batch: the core, or the migration while key-groups move."""
+        migration = self.migration
+        if migration is None or (not migration.arriving and type(payload) is Rest):
+            return self.place.core
+        return migration
+
     def _take_out_of_queues(self, migration: Migration) -> None:
         place = self.place
         queue, place.arrived.regular = place.arrived.regular, deque()
-        for edge, peer, payload in queue:
-            left = payload if payload is ENDED else self.takes(edge, peer, payload)
+        for edge, source, payload in queue:
+            left = payload if payload is ENDED else self.takes(edge, source, payload)
             if left is not None:
-                place.arrived.regular.append((edge, peer, left))
+                place.arrived.regular.append((edge, source, left))
         if place.arrived.restored and (migration.leaving or migration.is_retiring):
             restored, kept = place.arrived.restored, deque[tuple[int, Any]]()
             for edge, payload in restored:
-                time, batch = decode_batch(payload)
+                time, batch = opened(payload)
                 stays = migration.take_out(edge, time, batch)
                 if stays is not None:
                     kept.append((edge, payload if stays is batch else b"".join(encode_batch(time, stays))))
@@ -322,7 +328,7 @@ class HostRescale:
         elif transfer.kind == "batch":
             assert transfer.time is not None
             parts.extend(encode_batch(transfer.time, transfer.batch))
-        place.plane.send(replica_name(place.stage.id, target), Kind.TRANSFER, 0, parts)
+        place.link.send(place.places.process_of(place.stage.id, target), Kind.TRANSFER, place.stage.id, parts)
 
     def _on_transfer(self, frame: Frame) -> bool:
         place = self.place
@@ -338,7 +344,9 @@ class HostRescale:
         of = Timestamp.of
         hold, latest = (of(end[0], end[1:]) if end is not None else None for end in ends)
         transfer = Transfer(kind, state, tuple((entry[0], of(entry[1], entry[2:])) for entry in rights), hold, latest, edge, time, batch)
-        migration.on_transfer(place.replica_of[frame.peer], transfer)
+        source = place.places.replica_at(frame.peer, place.stage.id)
+        assert source is not None
+        migration.on_transfer(source, transfer)
         while place.core.notify():
             pass
         return bool(kind == "state")
@@ -352,4 +360,4 @@ def _unpacked(data: Any) -> Layout:
     return Layout(dict(data[0]), {stage: tuple(owners) for stage, owners in data[1]}, frozenset(data[2]))
 
 
-__all__: list[Any] = ["ENDED", "MARK", "Ended", "HostRescale", "Rest"]
+__all__ = ["MARK", "HostRescale"]

@@ -1,27 +1,27 @@
-"""The snapshots of one replica host: barriers in, captures taken and written, parts reported to the coordinator.
+"""The snapshots of one replica: barriers in, captures taken and written, parts reported to the coordinator.
 
-Everything runs in the host's loop except the writing, which :class:`PartWriter` does in its own thread.
+Everything runs in the worker's loop except the writing, which a :class:`Writer` does beside it.
 """
 
 from __future__ import annotations
 
 import pickle
-import time as clock
 from functools import partial
 from typing import Any
 
-from rayad.actors.host.arrived import Entry
-from rayad.actors.host.part_writer import PartWriter, Written
-from rayad.actors.host.statistics import HostStatistics
-from rayad.actors.host.workplace import Workplace
 from rayad.actors.plane.batch_codec import batch_time
 from rayad.actors.plane.protocol import COORDINATOR, Kind
 from rayad.actors.plane.spilling_queue import SpillFile
 from rayad.actors.replica.graph_shape import edge_names
 from rayad.actors.replica.part_files import read_part
-from rayad.actors.replica.participant import Capture, Participant
+from rayad.actors.replica.participant import Capture, Participant, Written
 from rayad.actors.replica.rest import ResumedPart, least_epoch
 from rayad.actors.replica.source_parts import Resumable
+from rayad.actors.worker.arrived import Entry
+from rayad.actors.worker.payloads import frozen
+from rayad.actors.worker.statistics import HostStatistics
+from rayad.actors.worker.surroundings import Writer
+from rayad.actors.worker.workplace import Workplace
 from rayad.dataflow.logical_graph import NodeKind
 from rayad.snapshots.attempts import PartReport
 from rayad.snapshots.barrier import Barrier
@@ -30,17 +30,22 @@ from rayad.snapshots.store import SnapshotStore
 
 
 class HostSnapshots:
-    """The snapshots of a replica host that has a store.
+    """The snapshots of a replica that has a store.
 
     Args:
-        place: what it shares with the other parts of the host.
-        statistics: the host's statistics.
+        place: what it shares with the other parts of the replica.
+        statistics: the replica's statistics.
         store: where parts go.
         part: what the replica resumes from; None: it starts afresh.
+        writer: writes its parts.
     """
 
-    def __init__(self, place: Workplace, statistics: HostStatistics, store: SnapshotStore, part: Resumable | None) -> None:
+    def __init__(
+        self, place: Workplace, statistics: HostStatistics, store: SnapshotStore, part: Resumable | None, writer: Writer
+    ) -> None:
         self.place = place
+        self.writer = writer
+        self._clock = place.clock
         self.statistics = statistics
         self.store = store
         self.resumed: ResumedPart | None = read_part(store, part) if part is not None else None
@@ -49,12 +54,10 @@ class HostSnapshots:
         self._aligning_since_s: float | None = None
         self._records = 0
         self._captures_since_s = 0.0
-        plan, stage = place.plan, place.stage
+        plan = place.plan
         self._edge_ids = {name: edge for edge, name in edge_names(plan).items()}
         self._edge_names = edge_names(plan)
-        self._replica_of = place.replica_of
         self._patience_s = place.config.snapshots.alignment_timeout_s
-        self.writer = PartWriter(store, stage, place.replica, place.plane.incarnation, place.plane.wakeup)
         self._took: dict[int, tuple[float, float]] = {}
         self.participant: Participant | None = None
 
@@ -79,7 +82,7 @@ class HostSnapshots:
 
     def _send_out(self) -> None:
         self.place.flush_out()
-        self._captures_since_s = clock.perf_counter()  # sending is not part of the capture: it was due anyway
+        self._captures_since_s = self._clock.perf_counter()  # sending is not part of the capture: it was due anyway
 
     def refill(self) -> None:
         """Restore what was in flight at the cut: it is counted again, and is consumed before everything else."""
@@ -103,7 +106,7 @@ class HostSnapshots:
         place = self.place
         for name, target, data in self.resumed.rest["outbox"]:
             edge = self._edge_ids[name]
-            place.sender.send(edge, place.sender.peer(edge, target), [data])
+            place.sender.send(edge, target, place.carrier.revive(edge, target, data))
         self.resumed = None
 
     # -- barriers ----------------------------------------------------------------------------------
@@ -113,56 +116,53 @@ class HostSnapshots:
         assert self.participant is not None
         return self.participant.is_pending
 
-    def on_frame(self, kind: int, edge: int, peer: str, payload: Any) -> None:
-        """A frame of the snapshot protocol."""
-        if kind == Kind.BARRIER:
-            self._on_barrier_frame(edge, peer, payload)
-        elif kind == Kind.BEGIN:
+    def on_frame(self, kind: int, payload: Any) -> None:
+        """A frame from the coordinator."""
+        assert self.participant is not None
+        if kind == Kind.BEGIN:
             barrier = Barrier.unpack(payload)
             if barrier.final:
                 self._final = barrier
                 self.finish()
             else:
-                assert self.participant is not None
-                began_s = clock.perf_counter()
+                began_s = self._clock.perf_counter()
                 self.participant.begin(barrier)
                 self._note(barrier, began_s)
         else:
-            number = int.from_bytes(payload, "little")
-            assert self.participant is not None
-            self.participant.give_up(number)  # also when it has not begun here: its barriers are then ignored
+            self.participant.give_up(int.from_bytes(payload, "little"))  # also when it has not begun here: its barriers are then ignored
             self.release()
 
     def finish(self) -> None:
         """The job is complete, and the coordinator has begun the last snapshot."""
-        if self._final is not None and self.place.is_done:
+        if self._final is not None and self.place.worker.is_done:
             assert self.participant is not None
-            began_s = clock.perf_counter()
+            began_s = self._clock.perf_counter()
             self.participant.finish(self._final)
             self._note(self._final, began_s)
             self._final = None
 
-    def _on_barrier_frame(self, edge: int, peer: str, payload: Any) -> None:
-        place = self.place
-        if place.edges[edge].is_feedback:
-            place.arrived.feedback.push_mark(edge, self._replica_of[peer], bytes(payload))
+    def take_mark(self, edge: int, source: int, payload: Any) -> None:
+        """A barrier has come on a channel."""
+        arrived = self.place.arrived
+        if self.place.edges[edge].is_feedback:
+            arrived.feedback.push_mark(edge, source, bytes(payload))
             return
         barrier = Barrier.unpack(payload)
-        if barrier.unaligned and not self.place.arrived.restored:
-            self._overtake(edge, peer, barrier)
+        if barrier.unaligned and not arrived.restored:
+            self._overtake(edge, source, barrier)
             return
-        place.arrived.regular.append((edge, peer, barrier))
+        arrived.regular.append((edge, source, barrier))
         if self._aligning_since_s is None:
-            self._aligning_since_s = clock.monotonic()
+            self._aligning_since_s = self._clock.monotonic()
 
-    def _overtake(self, edge: int, peer: str, barrier: Barrier) -> None:
+    def _overtake(self, edge: int, source: int, barrier: Barrier) -> None:
         """Let a barrier overtake what is ahead of it on its channel; older barriers there belong to attempts that were given up."""
         ahead: list[Any] = []
         for queue in (self.place.arrived.held, self.place.arrived.regular):
             kept: list[Entry] = []
             is_behind = False
             for entry in queue:
-                is_mine = entry[0] == edge and entry[1] == peer and not is_behind
+                is_mine = entry[0] == edge and entry[1] == source and not is_behind
                 if is_mine and isinstance(entry[2], Barrier):
                     is_behind = entry[2].number == barrier.number
                     continue
@@ -171,17 +171,17 @@ class HostSnapshots:
                 kept.append(entry)
             queue.clear()
             queue.extend(kept)
-        self.on_barrier(edge, self._replica_of[peer], barrier, ahead)
+        self.on_barrier(edge, source, barrier, ahead)
 
     def on_barrier(self, edge: int, source: int, barrier: Barrier, ahead: list[Any] | None = None) -> None:
         """A barrier is next on its channel, or has overtaken what is ``ahead`` of it."""
         participant = self.participant
         assert participant is not None
-        began_s = clock.perf_counter()
-        participant.on_barrier((edge, source), barrier, [bytes(payload) for payload in ahead or ()])
+        began_s = self._clock.perf_counter()
+        participant.on_barrier((edge, source), barrier, [frozen(payload) for payload in ahead or ()])
         if participant.alignment.is_aligning:
             if self._aligning_since_s is None:
-                self._aligning_since_s = clock.monotonic()
+                self._aligning_since_s = self._clock.monotonic()
         else:
             self._note(barrier, began_s)
             self.release()
@@ -196,19 +196,19 @@ class HostSnapshots:
             self.place.arrived.regular.extendleft(reversed(self.place.arrived.held))
             self.place.arrived.held.clear()
 
-    def takes(self, edge: int, peer: str, payload: Any) -> bool:
+    def takes(self, edge: int, source: int, payload: Any) -> bool:
         """Check a regular batch or barrier before it is consumed; True when it is not to be consumed now."""
         participant = self.participant
         assert participant is not None
-        channel = (edge, self._replica_of[peer])
+        channel = (edge, source)
         if participant.blocks(channel):
-            self.place.arrived.held.append((edge, peer, payload))
+            self.place.arrived.held.append((edge, source, payload))
             return True
         if isinstance(payload, Barrier):
-            self.on_barrier(edge, channel[1], payload)
+            self.on_barrier(edge, source, payload)
             return True
         if participant.logs(channel):
-            participant.log(channel, bytes(payload))
+            participant.log(channel, frozen(payload))
         return False
 
     def takes_feedback(self, edge: int, source: int, time: Any, batch: Any) -> bool:
@@ -235,7 +235,7 @@ class HostSnapshots:
         if since_s is None or participant is None or not participant.alignment.is_aligning:
             return None, 0.0, ()
         alignment = participant.alignment
-        return alignment.number, clock.monotonic() - since_s, tuple(sorted(alignment.missing() & alignment.regular))
+        return alignment.number, self._clock.monotonic() - since_s, tuple(sorted(alignment.missing() & alignment.regular))
 
     # -- captures ----------------------------------------------------------------------------------
     def tick(self) -> None:
@@ -249,21 +249,21 @@ class HostSnapshots:
         """Seconds until :meth:`tick` has something to do by itself."""
         if self._aligning_since_s is None or self._patience_s is None:
             return None
-        return max(0.0, self._aligning_since_s + self._patience_s - clock.monotonic())
+        return max(0.0, self._aligning_since_s + self._patience_s - self._clock.monotonic())
 
     def _look_at_patience(self) -> None:
         participant = self.participant
         assert participant is not None
         assert self._aligning_since_s is not None
-        if self._patience_s is None or self.place.arrived.restored or clock.monotonic() - self._aligning_since_s < self._patience_s:
+        if self._patience_s is None or self.place.arrived.restored or self._clock.monotonic() - self._aligning_since_s < self._patience_s:
             return
         barriers = [entry for entry in self.place.arrived.regular if isinstance(entry[2], Barrier)]
         newest = max((entry[2].number for entry in barriers), default=0)
-        for edge, peer, barrier in barriers:
+        for edge, source, barrier in barriers:
             if barrier.number == newest:
-                self._overtake(edge, peer, barrier.turned_unaligned())
+                self._overtake(edge, source, barrier.turned_unaligned())
         if participant.alignment.is_aligning and participant.barrier is not None:
-            began_s = clock.perf_counter()
+            began_s = self._clock.perf_counter()
             participant.turn_unaligned()
             self._note(participant.barrier, began_s)
             self.release()
@@ -273,7 +273,7 @@ class HostSnapshots:
         place = self.place
         if capture.barrier.unaligned:
             waiting = place.sender.waiting_batches()
-            capture.rest.outbox = [(self._edge_names[edge], self._replica_of[peer], data) for edge, peer, data in waiting]
+            capture.rest.outbox = [(self._edge_names[edge], target, data) for edge, target, data in waiting]
         vertex = place.core.vertex
         fresh, self._records = place.core.records_in - self._records, place.core.records_in
         self.writer.take_state(capture, records=fresh, inline=vertex is not None and vertex.checkpoint_inline)
@@ -281,8 +281,8 @@ class HostSnapshots:
     def _note(self, barrier: Barrier, began_s: float) -> None:
         if barrier.number not in self._took:
             since_s, self._aligning_since_s = self._aligning_since_s, None
-            aligned_s = clock.monotonic() - since_s if since_s is not None else 0.0
-            self._took[barrier.number] = (clock.perf_counter() - max(began_s, self._captures_since_s), aligned_s)
+            aligned_s = self._clock.monotonic() - since_s if since_s is not None else 0.0
+            self._took[barrier.number] = (self._clock.perf_counter() - max(began_s, self._captures_since_s), aligned_s)
 
     def _report(self, written: Written) -> None:
         capture, place = written.capture, self.place
@@ -290,7 +290,7 @@ class HostSnapshots:
         pause_s, aligned_s = self._took.pop(number, (0.0, 0.0))
         if written.why_failed:
             told = f"{number} {place.stage.name!r}[{place.replica}]: {written.why_failed}"
-            place.plane.send(COORDINATOR, Kind.PART_FAILED, 0, told.encode())
+            place.link.send(COORDINATOR, Kind.PART_FAILED, place.stage.id, told.encode())
             return
         assert self.participant is not None
         assert written.rest is not None
@@ -310,7 +310,7 @@ class HostSnapshots:
             input_frames=capture.rest.input_frames if place.stage.kind is NodeKind.INPUT else None,
             input_state=capture.rest.input_state,
         )
-        place.plane.send(COORDINATOR, Kind.PART, 0, pickle.dumps(report))
+        place.link.send(COORDINATOR, Kind.PART, place.stage.id, pickle.dumps(report))
         if capture.barrier.final:
             self.is_finished = True
 

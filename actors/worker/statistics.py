@@ -1,8 +1,8 @@
-"""What a replica host measures of itself, cheap enough to stay on: a few additions for each batch, two looks at the clock for each wait.
+"""What a replica measures of itself, cheap enough to stay on: a few additions for each batch, two looks at the clock for each wait.
 
 Items are counted in the core (`ReplicaCounters` of its outputs), bytes where batches come in and leave; everything else is looked up when
 a reading is taken. Readings are taken in the thread of a control call, so that a replica in one long activation is measured, too;
-only a source's backlog is asked of the loop, for a short time. The frontier's lag counts from the first reading that saw this frontier.
+only a source's backlog is asked of the loop before. The frontier's lag counts from the first reading that saw this frontier.
 
 Latency is that of single batches, from the arrival of the frame to the end of the activation. Only one batch is measured at a time, so
 under load there is one measurement in the time that a batch takes to get through.
@@ -11,20 +11,16 @@ under load there is one measurement in the time that a batch takes to get throug
 from __future__ import annotations
 
 import threading
-import time as clock
 from collections import deque
 from dataclasses import replace
 from typing import Any
 
-from rayad.actors.host.workplace import Workplace
-from rayad.actors.plane.plane import Frame
 from rayad.actors.process.size_estimate import estimate_bytes
-from rayad.autoscale.statistics import BACKPRESSURED, BUSY, IDLE, ReplicaReading
+from rayad.actors.worker.payloads import Ended, bytes_of
+from rayad.actors.worker.workplace import Workplace
+from rayad.autoscale.statistics import BACKPRESSURED, BUSY, IDLE, QUEUED, ReplicaReading
 from rayad.dataflow.logical_graph import NodeKind
-from rayad.progress import ProtocolError
 from rayad.snapshots.barrier import Barrier
-
-BACKLOG_TIMEOUT_S = 0.2
 
 
 class HostStatistics:
@@ -32,6 +28,7 @@ class HostStatistics:
 
     def __init__(self, place: Workplace) -> None:
         self.place = place
+        self._clock = clock = place.clock
         self.counters = place.core.outputs.counters
         self.watched: Any = None
         """The payload whose latency is being measured."""
@@ -49,46 +46,38 @@ class HostStatistics:
     def begin(self) -> None:
         """The loop begins: time is counted from now on."""
         counters = self.counters
-        counters.since_s = counters.started_s = clock.perf_counter()
+        counters.since_s = counters.started_s = self._clock.perf_counter()
         counters.activity = BUSY
 
-    def wait(self, timeout_s: float | None) -> list[Frame]:
-        """Poll the plane, as there is nothing to do; until something happens the replica is idle, or back-pressured."""
-        counters, plane = self.counters, self.place.plane
-        activity, began_s = BACKPRESSURED if self.place.sender.is_held_up else IDLE, clock.perf_counter()
-        counters.seconds[BUSY] += began_s - counters.since_s  # what turn_to does, without the cost of two calls
-        counters.since_s, counters.activity = began_s, activity
-        frames = plane.poll(timeout_s)
-        woke_s = plane.woke_s  # reading the sockets is work
-        if woke_s > began_s:
-            counters.seconds[activity] += woke_s - began_s
-            counters.since_s = woke_s
-        counters.activity = BUSY
-        return frames
+    def rest(self, now_s: float, *, has_work: bool) -> None:
+        """Another replica of the worker runs now, or the worker waits: this one is back-pressured, waits for its turn, or is idle."""
+        self.counters.turn_to(BACKPRESSURED if self.place.sender.is_held_up else QUEUED if has_work else IDLE, now_s)
 
     def watch(self, regular: deque[Any], frames: int) -> None:
         """Watch one of the newest ``frames`` arrivals; called when batches are among them and none is watched."""
         self._draw += 1
         payload = regular[-1 - self._draw % min(frames, len(regular))][2]
-        if not isinstance(payload, Barrier):
-            self._arrived_s = clock.perf_counter()
+        if not isinstance(payload, (Barrier, Ended)):
+            self._arrived_s = self._clock.perf_counter()
             self.watched = payload
 
     def on_watched(self) -> None:
         """The batch that is watched has been consumed."""
         self.watched = None
-        self.counters.latency.add(clock.perf_counter() - self._arrived_s)
+        self.counters.latency.add(self._clock.perf_counter() - self._arrived_s)
 
     def on_part(self, size_bytes: int, *, is_increment: bool) -> None:
         """The state has been written into a snapshot; what increments replace is not known."""
         self._part_bytes = (self._part_bytes or 0) + size_bytes if is_increment else size_bytes
 
     # -- from any thread -----------------------------------------------------------------
-    def reading(self) -> ReplicaReading:
-        """What has been counted so far, in the clock of `time.time`; no count is below that of the reading before."""
-        backlog_items = self._backlog_items()
+    def reading(self, backlog_items: int | None = None) -> ReplicaReading:
+        """What has been counted so far, in the clock of `time.time`; no count is below that of the reading before. ``backlog_items``: what
+        the source says; None: the last that it said."""
         with self._reading:
-            core, counters, now_s = self.place.core, self.counters, clock.perf_counter()
+            if backlog_items is None and self._last is not None:
+                backlog_items = self._last.backlog_items
+            core, counters, now_s = self.place.core, self.counters, self._clock.perf_counter()
             self._forget_lost()
             frontier = core.view.input_frontier if core.view is not None else ()
             if frontier != self._frontier:
@@ -114,19 +103,17 @@ class HostStatistics:
                 busy_s=max(reading.busy_s, last.busy_s if last is not None else 0.0),  # it may fall between two updates of counters
                 idle_s=max(reading.idle_s, last.idle_s if last is not None else 0.0),
                 backpressured_s=max(reading.backpressured_s, last.backpressured_s if last is not None else 0.0),
+                queued_s=max(reading.queued_s, last.queued_s if last is not None else 0.0),
             )
             return reading
 
-    def _backlog_items(self) -> int | None:
-        """The backlog that the source reports, asked for in the loop's thread; the last known one where that is busy."""
-        if self.place.stage.kind is not NodeKind.SOURCE:
-            return None
-        try:
-            return self.place.mailbox.ask(self._ask_source, BACKLOG_TIMEOUT_S)  # type: ignore[no-any-return]
-        except ProtocolError:
-            return self._last.backlog_items if self._last is not None else None
+    @property
+    def has_backlog(self) -> bool:
+        """Whether it reads a source, which may know what is waiting outside."""
+        return self.place.stage.kind is NodeKind.SOURCE
 
-    def _ask_source(self) -> int | None:
+    def ask_source(self) -> int | None:
+        """In the loop: the backlog that the source reports."""
         source = self.place.core.source
         return source.backlog() if source is not None else 0
 
@@ -147,9 +134,9 @@ class HostStatistics:
     def _queue(self) -> tuple[int, int]:
         """Batches and bytes that wait in this replica to be consumed."""
         arrived = self.place.arrived
-        sizes = [len(payload) for _, _, payload in self._regular() if not isinstance(payload, Barrier)]
+        sizes = [bytes_of(payload) for _, _, payload in self._regular() if not isinstance(payload, (Barrier, Ended))]
         sizes.extend(len(frame.payload) for _, frame in tuple(arrived.input))
-        sizes.extend(len(payload) for _, payload in tuple(arrived.restored))
+        sizes.extend(bytes_of(payload) for _, payload in tuple(arrived.restored))
         return len(sizes) + len(arrived.feedback), sum(sizes) + arrived.feedback.memory_bytes
 
     def _state_bytes(self) -> int:

@@ -1,128 +1,218 @@
-"""What the parts of one replica's host share: its place in the plan, its plane, its core, what has arrived, and what is sent."""
+"""What the parts of one replica share: its place in the plan and in its worker, its core, what has arrived, and what is sent."""
 
 from __future__ import annotations
 
-import datetime as dt
-import os
-import time as clock
+from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
-from rayad.actors.host.arrived import Arrived
-from rayad.actors.plane.carrier import PlaneCarrier
-from rayad.actors.plane.plane import Plane
-from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, SPIN_S, Kind, pack_report, replica_name
+from rayad.actors.plane.carrier import SOCKET_BYTES
+from rayad.actors.plane.credit_grants import FROM_DRIVER
+from rayad.actors.plane.credits import Grant
+from rayad.actors.plane.batch_codec import decode_batch, encode_batch, payload_bytes
+from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, Kind, driver_name, pack_credit, replica_name
 from rayad.actors.plane.spilling_queue import SpillFile
-from rayad.actors.process.mailbox import Mailbox
 from rayad.actors.replica.channel_ends import ChannelEnds
 from rayad.actors.replica.core import ReplicaCore
+from rayad.actors.replica.places import Places
 from rayad.actors.replica.report import ReplicaReport
 from rayad.actors.replica.upstream import gated_edges
 from rayad.actors.replica.waiting_batches import Parked
+from rayad.actors.worker.arrived import Arrived
+from rayad.actors.worker.payloads import Handed, frozen, handed
+from rayad.actors.worker.surroundings import Clock, Link
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.operators.stateless import Element
 from rayad.dataflow.plan import Plan
+from rayad.progress import InternalError, Timestamp
 
 
-def _nothing() -> None:
-    return None
+class Sibling(Protocol):
+    """A replica of the same worker, as the others see it."""
+
+    def take(self, kind: int, edge: int, replica: int, payload: Any) -> None:
+        """Something has come on a channel: a batch, a mark, or credit."""
+
+
+class Worksite(Protocol):
+    """A worker, as its replicas see it."""
+
+    name: str
+    places: Places
+    link: Link
+    clock: Clock
+    is_done: bool
+    is_stopping: bool
+    is_rewinding: bool
+    """Views that arrive still count work that has been rolled back, and are ignored (``upstream.py``)."""
+    lost: dict[str, float]
+    handed_over: deque[tuple[Sibling, int, int, int, Any]]
+    """What replicas have sent to others in this worker: to whom, kind, edge, the sender's number, payload."""
+
+    def beside(self, stage: int, replica: int) -> Sibling | None:
+        """That replica, if it lives in this worker."""
+
+    def report(self, changes: list[tuple[int, Timestamp, int]]) -> None:
+        """This goes into the worker's next report."""
+
+    def flush(self) -> None:
+        """Send all that replicas keep back, and the report, now."""
+
+    def connect(self, process: str, address: Any) -> None:
+        """A process comes that this one exchanges frames with; the one with the smaller name begins to connect."""
+
+    def admit_process(self, process: str, incarnation: int) -> None:
+        """A process is new, perhaps under the name of one that has ended."""
+
+
+class WorkplaceCarrier:
+    """Carries the frames of one replica: to others over the data plane; within the worker as they are.
+
+    What stays in the worker waits until the replica that sends it has done what it is doing: so a barrier never takes effect at the receiver
+    before its sender has captured.
+    """
+
+    socket_bytes = SOCKET_BYTES
+
+    def __init__(self, worker: Worksite, plan: Plan, stage: int, replica: int) -> None:
+        self._worker = worker
+        self._edges = plan.edge_by_id
+        self._stage = stage
+        self._replica = replica
+        self._ways: dict[tuple[int, int, bool], Sibling | str | None] = {}
+
+    def forget_ways(self) -> None:
+        """Replicas have come or gone."""
+        self._ways.clear()
+
+    def _way(self, edge: int, replica: int, *, back: bool = False) -> Sibling | str | None:
+        """The replica at the other end of a channel, or its process; None: it has retired from this worker. ``back``: to the sender."""
+        key = (edge, replica, back)
+        if key in self._ways:
+            return self._ways[key]
+        worker, stage = self._worker, self._edges[edge].source if back else self._edges[edge].target
+        way: Sibling | str | None = worker.beside(stage, replica)
+        if way is None and (process := worker.places.process_of(stage, replica)) != worker.name:
+            way = process
+        self._ways[key] = way
+        return way
+
+    def encode(self, edge: int, replica: int, time: Timestamp, batch: Any) -> Any:
+        """See :class:`rayad.actors.plane.carrier.Carrier`."""
+        return encode_batch(time, batch) if type(self._way(edge, replica)) is str else handed(time, batch)
+
+    def revive(self, edge: int, replica: int, data: bytes) -> Any:
+        """An encoded batch as a payload for a channel."""
+        return [data] if type(self._way(edge, replica)) is str else handed(*decode_batch(data))
+
+    def size(self, payload: Any) -> int:
+        """See :class:`rayad.actors.plane.carrier.Carrier`."""
+        return payload.size if type(payload) is Handed else payload_bytes(payload)
+
+    def freeze(self, payload: Any, *, is_mark: bool) -> bytes:
+        """See :class:`rayad.actors.plane.carrier.Carrier`."""
+        return bytes(payload) if is_mark else frozen(payload) if type(payload) is Handed else b"".join(payload)
+
+    def thaw(self, data: memoryview, *, is_mark: bool) -> Any:
+        """See :class:`rayad.actors.plane.carrier.Carrier`."""
+        return data if is_mark else [data]
+
+    def send(self, edge: int, replica: int, kind: int, payload: Any) -> None:
+        """See :class:`rayad.actors.plane.carrier.Carrier`."""
+        way = self._way(edge, replica)
+        if isinstance(way, str):
+            self._worker.link.send(way, kind, edge, payload)
+        elif way is None:
+            raise InternalError(f"{self._worker.name} has something for replica {replica} on edge {edge}, which has retired")
+        else:
+            self._worker.handed_over.append((way, kind, edge, self._replica, payload))
+
+    def grant(self, edge: int, replica: int, grant: Grant, busy_s: float) -> None:
+        """See :class:`rayad.actors.plane.carrier.Carrier`."""
+        if (edge, replica) == FROM_DRIVER:
+            stage = self._stage
+            self._worker.link.send(driver_name(stage), Kind.CREDIT, stage, pack_credit(grant.batches, grant.bytes, busy_s))
+            return
+        way, payload = self._way(edge, replica, back=True), pack_credit(grant.batches, grant.bytes, busy_s)
+        if isinstance(way, str):
+            self._worker.link.send(way, Kind.CREDIT, edge, payload)
+        elif way is not None:
+            self._worker.handed_over.append((way, Kind.CREDIT, edge, self._replica, payload))
+
+    def queued_bytes(self, edge: int, replica: int) -> int:
+        """See :class:`rayad.actors.plane.carrier.Carrier`."""
+        way = self._way(edge, replica)
+        return self._worker.link.queued_bytes(way) if isinstance(way, str) else 0
 
 
 class Workplace:
-    """The state that the parts of one replica's host share.
+    """The state that the parts of one replica share.
 
     Args:
+        worker: that holds it.
         plan: the dataflow.
         stage, replica: which one it is.
         config: of the run.
-        job, secret, incarnation: for its plane.
+        pid: the id of its process.
+        moment: what the vertices' clock says.
         isolated: see :class:`rayad.actors.replica.routing.Outputs`.
     """
 
     def __init__(
         self,
+        worker: Worksite,
         plan: Plan,
         stage: int,
         replica: int,
         config: RunConfig,
         *,
-        job: str,
-        secret: bytes,
-        incarnation: int,
+        pid: int,
+        moment: Callable[[], Any],
         isolated: Callable[[Element], Element | None] | None = None,
     ) -> None:
+        self.worker = worker
         self.plan = plan
         self.stage = plan.stage(stage)
         self.replica = replica
         self.config = config
         self.name = replica_name(stage, replica)
-        self.mailbox = Mailbox()
-        reconnect_s = config.failures.heartbeat_timeout_s
-        self.plane = Plane(
-            name=self.name,
-            job=job,
-            incarnation=incarnation,
-            secret=secret,
-            spin_s=SPIN_S,
-            reconnect_s=reconnect_s,
-            seals=bool(config.encrypt),
-        )
-        self.mailbox.open(self.plane.wakeup)
+        self.link, self.clock, self.places = worker.link, worker.clock, worker.places
         self.edges = plan.edge_by_id
-        self.replica_of = {replica_name(s.id, r): r for s in plan.stages for r in range(s.parallelism)}
-        self.ends = ChannelEnds(PlaneCarrier(self.plane), plan, stage, replica, config)
+        self.carrier = WorkplaceCarrier(worker, plan, stage, replica)
+        self.ends = ChannelEnds(self.carrier, plan, stage, replica, config)
         self.sender, self.granting = self.ends.sender, self.ends.grants
         self.arrived = Arrived(self.ends.feedback)
         gated = gated_edges(plan) if config.failures.recovery == "upstream" else frozenset()
         parking = partial(Parked, int(config.spill_memory_bytes), partial(SpillFile, config.spill_directory))
         working = self._tell_working if isolated is not None else None
-        waits: dict[str, Any] = {"room": self.sender.room, "gated": gated, "parking": parking, "moment": partial(dt.datetime.now, dt.UTC)}
-        self.core = ReplicaCore(plan, self.stage, replica, clock=clock.perf_counter, isolated=isolated, working=working, **waits)
+        waits: dict[str, Any] = {"room": self.sender.room, "gated": gated, "parking": parking, "moment": moment}
+        self.core = ReplicaCore(plan, self.stage, replica, clock=self.clock.perf_counter, isolated=isolated, working=working, **waits)
         self.core.outputs.batch_rows = config.batch_rows
         self.ends.attach(self.core)
         self.sender.held_up = self._on_held_up
         self._held_up_since_s = self.held_up_s = 0.0
-        self.report = ReplicaReport(self.stage.name, replica, os.getpid())
-        self.lost: dict[str, float] = {}
-        """Peers whose connection was lost, and when."""
+        self.report = ReplicaReport(self.stage.name, replica, pid)
         self.input_at_s: float | None = None
         """When the last frame of its live input came, or the replica began."""
         self.is_subscribed = False
-        self.is_done = False
-        """The progress actor has said that the job is complete."""
-        self.is_rewinding = False
-        """Views that arrive still count work that has been rolled back, and are ignored (``upstream.py``)."""
         self.hold_until_s: float | None = None
         """Until when combiners may keep back what they have."""
-        self.after_report: Callable[[], Any] = _nothing
-        """Called after each report, even an empty one."""
 
     def _tell_working(self, step: str) -> None:
         """Tell the coordinator which step runs: what has been handed to the kernel arrives, also if the process ends in it."""
-        self.plane.send(COORDINATOR, Kind.WORKING, 0, step.encode())
-
-    def peers(self) -> set[str]:
-        """The replicas with which this one exchanges batches."""
-        mine = self.stage.id
-        out: set[str] = set()
-        for edge in self.plan.edges:
-            for other, own in ((edge.target, edge.source), (edge.source, edge.target)):
-                if own == mine:
-                    out.update(replica_name(other, i) for i in range(self.plan.stage(other).parallelism))
-        out.discard(self.name)
-        return out
+        self.link.send(COORDINATOR, Kind.WORKING, self.stage.id, step.encode())
 
     # -- the way out ---------------------------------------------------------------------
     def send_out(self) -> None:
-        """Hand produced batches to the plane, as far as there are credits, and grant credits for what was consumed."""
+        """Hand produced batches on, as far as there are credits, and grant credits for what was consumed."""
         if self.core.outputs.outbox:
             self.ends.send_out()
         if self.core.done_tokens:
-            self.ends.grant(clock.perf_counter())
+            self.ends.grant(self.clock.perf_counter())
 
     def _on_held_up(self, is_held_up: bool) -> None:
-        now_s = clock.perf_counter()
+        now_s = self.clock.perf_counter()
         if is_held_up:
             self._held_up_since_s = now_s
         else:
@@ -134,19 +224,16 @@ class Workplace:
         self.core.outputs.flush()
         self.send_out()
 
-    def flush(self) -> None:
-        """Send what combiners keep back, then everything that changed as one report."""
-        self.flush_out()
+    def tell(self) -> None:
+        """Everything that changed goes into the worker's next report."""
         if not self.is_subscribed and self.core.wants_views:
             self.is_subscribed = True
-            self.plane.send(PROGRESS, Kind.SUBSCRIBE, 0, b"")
+            self.link.send(PROGRESS, Kind.SUBSCRIBE, self.stage.id, b"")
         changes = self.core.take_changes()
         if changes:
-            self.plane.send(PROGRESS, Kind.REPORT, 0, pack_report(changes))
-        self.after_report()
+            self.worker.report(changes)
 
-    def close(self, linger_s: float) -> None:
-        """Free all resources; what is still queued is sent for at most ``linger_s``."""
-        for part in (self.core, self.mailbox, self.ends):
+    def close(self) -> None:
+        """Free all resources."""
+        for part in (self.core, self.ends):
             part.close()
-        self.plane.close(linger_s=linger_s)

@@ -1,4 +1,4 @@
-"""All hosts of a job in threads of this process, connected by real sockets: the Ray runtime without Ray."""
+"""All workers of a job in threads of this process, connected by real sockets: the Ray runtime without Ray."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from typing import Any
 
 import rayad as rd
 from rayad.actors.host.progress_host import ProgressHost
-from rayad.actors.host.replica_host import ReplicaHost
-from rayad.actors.plane.protocol import PROGRESS, replica_name
+from rayad.actors.host.worker_host import WorkerHost
+from rayad.actors.lead.placing import placed
+from rayad.actors.plane.protocol import PROGRESS
+from rayad.actors.replica.places import Places
+from rayad.actors.worker.replica_host import ReplicaHost
 from rayad.dataflow import Plan
 
 SECRET = b"not-a-secret-but-long-enough"
@@ -17,12 +20,14 @@ SECRET = b"not-a-secret-but-long-enough"
 
 @dataclass
 class Hosts:
-    """Hosts by plane name, and how each ended."""
+    """The processes by name, and how each ended."""
 
     plan: Plan
+    places: Places
     hosts: dict[str, Any]
     threads: dict[str, threading.Thread] = field(default_factory=dict)
-    staged: dict[str, dict[int, Any]] = field(default_factory=dict)
+    staged: dict[tuple[int, int], dict[int, Any]] = field(default_factory=dict)
+    reports: dict[tuple[int, int], Any] = field(default_factory=dict)
     errors: dict[str, BaseException] = field(default_factory=dict)
 
     def join(self, timeout_s: float = 30.0) -> Hosts:
@@ -40,31 +45,51 @@ class Hosts:
         staged = [parts[sink.id] for parts in self.staged.values() if sink.id in parts]
         return sink.sink.result(sink.sink.publish(staged))
 
+    def stage(self, name: str) -> int:
+        """A stage by its name."""
+        return next(s for s in self.plan.stages if s.name == name).id
+
+    def process(self, stage: str, replica: int = 0) -> WorkerHost:
+        """The process of one replica, by the stage's name."""
+        process: WorkerHost = self.hosts[self.places.process_of(self.stage(stage), replica)]
+        return process
+
     def host(self, stage: str, replica: int = 0) -> ReplicaHost:
-        """One replica's host by the stage's name."""
-        found = next(s for s in self.plan.stages if s.name == stage)
-        host: ReplicaHost = self.hosts[replica_name(found.id, replica)]
+        """One replica, while it runs."""
+        host = self.process(stage, replica).host(self.stage(stage))
+        assert host.place.replica == replica
         return host
 
+    def look(self, stage: str, replica: int = 0) -> Any:
+        """What a replica that runs says of itself."""
+        wanted = (stage, replica)
+        return next(report for report in self.process(stage, replica).look() if (report.name, report.replica) == wanted)
 
-def start_hosts(flow: rd.Dataflow, parallelism: Any = 1, **config: Any) -> Hosts:
-    """Plan ``flow`` and start every host in a thread of its own."""
+    def report(self, stage: str, replica: int = 0) -> Any:
+        """What a replica that has ended did."""
+        return self.reports[self.stage(stage), replica]
+
+
+def start_hosts(flow: rd.Dataflow, parallelism: Any = 1, placement: str = "vertices", **config: Any) -> Hosts:
+    """Plan ``flow`` and start every process in a thread of its own."""
     plan = flow.plan(parallelism)
     run = rd.RunConfig(start_timeout_s=20, **config)
+    places = placed(plan, placement)
     identity: dict[str, Any] = {"job": "test", "secret": SECRET, "incarnation": 1}
-    hosts: dict[str, Any] = {PROGRESS: ProgressHost(plan, **identity)}
-    for stage in plan.stages:
-        for replica in range(stage.parallelism):
-            hosts[replica_name(stage.id, replica)] = ReplicaHost(plan, stage.id, replica, run, **identity)
-    addresses = {name: host.listen("127.0.0.1") for name, host in hosts.items()}
-    started = Hosts(plan, hosts)
+    hosts: dict[str, Any] = {PROGRESS: ProgressHost(plan, places=places, **identity)}
+    addresses = {PROGRESS: hosts[PROGRESS].listen("127.0.0.1")}
+    for name in places.processes(plan):
+        hosts[name] = WorkerHost(name, plan, places, run, **identity)
+        addresses[name] = hosts[name].listen("127.0.0.1", {replica: {} for replica in places.replicas_at(name, plan)})
+    started = Hosts(plan, places, hosts)
 
     def run_one(name: str) -> None:
         try:
             if name == PROGRESS:
                 hosts[name].run()
             else:
-                started.staged[name] = hosts[name].run(addresses)
+                for replica, left in hosts[name].run(addresses).items():
+                    started.staged[replica], started.reports[replica] = left.staged, left.report
         except BaseException as error:
             started.errors[name] = error
 

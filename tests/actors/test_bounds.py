@@ -33,7 +33,7 @@ def test_only_the_newest_view_waits_for_a_busy_replica() -> None:
             view = pack_view(View(tuple(T(epoch, (lane,)) for lane in range(50)), ()))
             host._show(replica.name, node, view)
             most = max(most, host.plane.queued_bytes(replica.name))
-            sent += replica.name not in host._late
+            sent += (replica.name, node) not in host._late
         assert most < 2 * len(view)
         assert sent < 10_000
 

@@ -10,7 +10,6 @@ import rayad as rd
 from rayad.actors.local.local_job import LocalJob
 from rayad.actors.local.network import DequeCarrier, Marker, Network
 from rayad.actors.plane.credits import Grant
-from rayad.actors.plane.protocol import replica_name
 from rayad.progress import InternalError
 from rayad.snapshots.barrier import Barrier
 
@@ -42,10 +41,10 @@ def test_frames_of_a_dead_sender_are_not_granted_to_its_successor() -> None:
     network = words(window_batches=1).network
     at = (stage_of(network, "count"), 0)
     edge = next(edge.id for edge in network.plan.edges if edge.target == at[0])
-    gone, stays = (replica_name(network.edges[edge].source, replica) for replica in range(2))
+    gone, stays = 0, 1
     ends, core = network.ends[at], network.cores[at]
     core.done_tokens.extend([(edge, gone, 10), (edge, stays, 20)])
-    ends.forget_senders({gone})
+    ends.forget_senders({(network.edges[edge].source, gone)})
     ends.grant(0.0)
     assert {channel: [grant for grant, _ in given] for channel, given in network.credits.items()} == {(edge, 1, 0): [Grant(1, 20)]}
     assert core.outputs.counters.received_bytes[edge] == 20
@@ -65,18 +64,18 @@ def test_frames_in_flight_are_bounded_by_bytes_in_the_local_runtime_too() -> Non
 def test_a_lost_batch_is_reported() -> None:
     network = words().network
     sender = network.ends[stage_of(network, "echo"), 0].sender
-    (edge, peer), window = next(iter(sender.windows.items()))
+    (edge, replica), window = next(iter(sender.windows.items()))
     window.on_send(7)
     with pytest.raises(InternalError) as caught:
         network.check_invariants()
     told = "the sender counts Grant(batches=1, bytes=7) in flight, but there is Grant(batches=0, bytes=0)"
-    assert str(caught.value) == f"{network.edges[edge].name} {replica_name(stage_of(network, 'echo'), 0)}->{peer}: {told}"
+    assert str(caught.value) == f"{network.edges[edge].name} v{stage_of(network, 'echo')}.0->[{replica}]: {told}"
 
 
 def test_a_mark_waits_on_disk_as_it_is() -> None:
     network = words().network
     carrier = DequeCarrier(network, (0, 0))
-    payload = carrier.encode(T0, ["a", "b"])
+    payload = carrier.encode(0, 0, T0, ["a", "b"])
     assert carrier.thaw(memoryview(carrier.freeze(payload, is_mark=False)), is_mark=False) == payload
     barrier, marker = Barrier(7, 3, unaligned=True), Marker(2, network.plan)
     assert carrier.thaw(memoryview(carrier.freeze(barrier, is_mark=True)), is_mark=True) == barrier

@@ -68,7 +68,7 @@ def test_a_busy_sender_combines_over_batches() -> None:
         flow = rd.Dataflow("busy")
         flow.source(Counting(300), name="numbers").key_by(lambda n: n % 3).count().collect("counts")
         hosts = start_hosts(flow, combine_hold_s=hold_s).join()
-        return hosts.host("numbers").report.batches_out, sorted(hosts.result("counts"))
+        return hosts.report("numbers").batches_out, sorted(hosts.result("counts"))
 
     batches, counts = sent(3600.0)
     assert batches == 1  # all of it, when the source had ended
@@ -124,10 +124,10 @@ def test_pressure_reaches_the_source() -> None:
     while len(_GIVEN) < 9:
         waiting.wait(0.01)
     for _ in range(30):  # the source gets every chance to run ahead
-        hosts.host("fast").look()
+        hosts.look("fast")
         waiting.wait(0.005)
     assert len(_GIVEN) <= 10, "one window, one batch held up, one being made"
-    assert any("batches without credit on fast" in line for line in hosts.host("fast").look().waiting)
+    assert any("batches without credit on fast" in line for line in hosts.look("fast").waiting)
     _OPEN.set()
     hosts.join()
     assert len(_GIVEN) == 5000
@@ -144,14 +144,14 @@ def test_a_change_that_is_undone_before_it_is_prepared_is_not_prepared() -> None
     after = layouts.prepared(hosts.plan, {host.core.stage.id: 3})
 
     def asked(turn: int, method: str, *args: Any) -> Any:
-        host.mailbox.ask(lambda: getattr(host.rescale, method)(turn, *args), timeout_s=20)
+        hosts.process("counts").ask(lambda: getattr(host.rescale, method)(turn, *args), timeout_s=20)
         return host.core.plan.layout
 
     moving = {host.core.stage.id}
     assert asked(5, "commit", before) == before
-    assert asked(4, "prepare", after, {}, {}, moving) == before
+    assert asked(4, "prepare", after, [], {}, {}, moving) == before
     assert host.rescale.is_prepared()
-    assert asked(6, "prepare", after, {}, {}, moving) == after
+    assert asked(6, "prepare", after, [], {}, {}, moving) == after
     assert asked(5, "commit", before) == after
     assert asked(7, "commit", before) == before
     _OPEN.set()
@@ -172,7 +172,7 @@ def test_a_loop_under_load_spills_and_completes() -> None:
     hosts.join()
     expected = sorted((start << 10) + i for start in (1, 2, 3) for i in range(1024))
     assert sorted(record[0] for _, record in hosts.result("leaves")) == expected
-    reports = [hosts.host("spread", replica).report for replica in range(2)]
+    reports = [hosts.report("spread", replica) for replica in range(2)]
     assert sum(r.spilled_batches for r in reports) > 0
     largest_batch_bytes = 64 * 1024
     assert max(r.spill_memory_bytes_peak for r in reports) <= 2048 + largest_batch_bytes
@@ -214,8 +214,8 @@ def test_stop_ends_an_endless_source_and_keeps_what_was_read() -> None:
     flow.source(Counting(10**9), name="endless").rebalance().vertex(Gate, name="gate").collect("out")
     hosts = start_hosts(flow, 1)
     while not _TAKEN:
-        hosts.host("gate").look()
-    hosts.host("endless").stop()
+        hosts.look("gate")
+    hosts.process("endless").stop()
     hosts.join()
     assert sorted(r for _, r in hosts.result("out")) == sorted(_GIVEN)
 
@@ -269,7 +269,7 @@ def test_a_stop_reaches_a_source_that_blocks_when_it_comes_back() -> None:
     flow = rd.Dataflow("blocked")
     flow.source(Blocking(), name="ticks").collect("out")
     hosts = start_hosts(flow)
-    host = hosts.host("ticks")
+    host = hosts.process("ticks")
     assert Blocking.begun.wait(20)
     host.stop()
     assert not host.has_stopped

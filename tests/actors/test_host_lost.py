@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import rayad as rd
-from rayad.actors.host import replica_host as host_module
+from rayad.actors.worker import worker as worker_module
 from rayad.actors.plane.batch_codec import encode_batch
 from rayad.actors.plane.plane import Address, Plane
-from rayad.actors.plane.protocol import DRIVER, Kind, pack_number
+from rayad.actors.plane.protocol import Kind, driver_name, pack_number
 from tests.actors.hosts import SECRET, Hosts, start_hosts
 
 _MET = threading.Event()
@@ -45,7 +45,7 @@ def counting(epochs: int = 200) -> rd.Dataflow:
 
 def between(hosts: Hosts, stage: str, other: str) -> tuple[Plane, str]:
     """The plane of a stage's first replica, and the name of another's."""
-    return hosts.host(stage).plane, hosts.host(other).name
+    return hosts.process(stage).plane, hosts.process(other).worker.name
 
 
 def test_a_single_closed_connection_between_two_replicas_costs_nothing() -> None:
@@ -64,14 +64,14 @@ def test_a_single_closed_connection_between_two_replicas_costs_nothing() -> None
 def test_a_connection_that_is_lost_for_good_ends_the_replica_that_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Regression: it hung for ever, because only the connection with the progress actor was watched, and frames to lost peers were
     dropped."""
-    monkeypatch.setattr(host_module, "LOST_S", 0.05)
+    monkeypatch.setattr(worker_module, "LOST_S", 0.05)
     hosts = start_hosts(counting(), unix_sockets=False, failures=rd.FailureConfig(heartbeat_timeout_s=0.5))
     assert _MET.wait(20)
     plane, peer = between(hosts, "meeting", "counts")
     state = plane._peers[peer]
     link = state.link
     assert link is not None
-    for one in (state, hosts.host("counts").plane._peers[plane.name]):
+    for one in (state, hosts.process("counts").plane._peers[plane.name]):
         if one.address is not None:
             with socket.create_server(("127.0.0.1", 0)) as closed:
                 one.address = replace(one.address, port=closed.getsockname()[1])
@@ -85,9 +85,9 @@ def test_a_connection_that_is_lost_for_good_ends_the_replica_that_waits_for_it(m
     assert isinstance(caught.value, ConnectionError)
 
 
-def connect(address: Address, name: str) -> Plane:
+def connect(address: Address, name: str, stage: int) -> Plane:
     """A driver's plane, like that of a process that has restarted."""
-    plane = Plane(name=DRIVER, job="test", incarnation=1, secret=SECRET)
+    plane = Plane(name=driver_name(stage), job="test", incarnation=1, secret=SECRET)
     plane.connect(name, address)
     return plane
 
@@ -96,17 +96,17 @@ def test_what_a_driver_sends_again_to_the_same_incarnation_is_counted_once() -> 
     flow = rd.Dataflow("live")
     flow.input("numbers").key_by(lambda n: n % 2).count(name="counts").collect("counts")
     hosts = start_hosts(flow, window_batches=4)
-    host = hosts.host("numbers")
-    assert host.plane._listeners is not None
-    address = host.plane._listeners.address
+    process, host, stage = hosts.process("numbers"), hosts.host("numbers"), hosts.stage("numbers")
+    assert process.plane._listeners is not None
+    address = process.plane._listeners.address
     frames: list[tuple[Kind, list[Any]]] = [(Kind.INPUT_BATCH, [bytes(p) for p in encode_batch(rd.Timestamp(0), [n])]) for n in range(50)]
     frames.append((Kind.INPUT_CLOSE, [b""]))
     granted = 0
     for beginning, end in ((0, 20), (0, 35), (5, len(frames))):  # each one begins anew where it knows that all is kept
-        plane = connect(address, host.name)
+        plane = connect(address, host.name, stage)
         for number in range(beginning, end):
             kind, payload = frames[number]
-            plane.send(host.name, kind, 0, [pack_number(number), *payload])
+            plane.send(host.name, kind, stage, [pack_number(number), *payload])
         while end < len(frames) and host._input_next < end:
             granted += len(plane.poll(0.01))
         plane.close()

@@ -31,7 +31,7 @@ class Gate(rd.Vertex):
 
 def readings(hosts: Hosts, stage: str) -> list[ReplicaReading]:
     replicas = next(s for s in hosts.plan.stages if s.name == stage).parallelism
-    return [hosts.host(stage, replica).statistics.reading() for replica in range(replicas)]
+    return [hosts.process(stage, replica).readings()[hosts.stage(stage), replica] for replica in range(replicas)]
 
 
 def check_times(reading: ReplicaReading) -> None:

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
-from rayad.actors.plane.batch_codec import decode_batch
-from rayad.actors.plane.carrier import PlaneCarrier
+from rayad.actors.plane.batch_codec import decode_batch, encode_batch, payload_bytes
 from rayad.actors.plane.on_demand import COLUMN_ROWS_MAX, ROWS_MAX, WORK_S, DemandPool, cut, rows_of
 from rayad.actors.plane.protocol import Kind, pack_credit, unpack_credit
 from rayad.actors.plane.send_windows import SendWindows
@@ -186,16 +185,33 @@ def _work(record: int) -> int:
 
 
 class Wire:
-    """Stands for the data plane: keeps what is sent."""
+    """Stands for what carries frames: keeps what is sent."""
+
+    socket_bytes = 1
 
     def __init__(self) -> None:
-        self.sent: dict[str, list[Any]] = {}
+        self.sent: dict[int, list[Any]] = {}
 
-    def queued_bytes(self, peer: str) -> int:
+    def encode(self, edge: int, replica: int, time: rd.Timestamp, batch: Any) -> Any:
+        return encode_batch(time, batch)
+
+    def size(self, payload: Any) -> int:
+        return payload_bytes(payload)
+
+    def freeze(self, payload: Any, *, is_mark: bool) -> bytes:
+        return b"".join(payload)
+
+    def thaw(self, data: memoryview, *, is_mark: bool) -> Any:
+        return data
+
+    def queued_bytes(self, edge: int, replica: int) -> int:
         return 0
 
-    def send(self, peer: str, kind: Kind, channel: int, payload: Any) -> None:
-        self.sent.setdefault(peer, []).append("barrier" if kind is Kind.BARRIER else decode_batch(b"".join(payload))[1])
+    def grant(self, edge: int, replica: int, grant: Any, busy_s: float) -> None:
+        raise AssertionError
+
+    def send(self, edge: int, replica: int, kind: int, payload: Any) -> None:
+        self.sent.setdefault(replica, []).append("barrier" if kind == Kind.BARRIER else decode_batch(b"".join(payload))[1])
 
 
 def outbound(buffer: int) -> tuple[SendWindows, Wire, int]:
@@ -203,12 +219,12 @@ def outbound(buffer: int) -> tuple[SendWindows, Wire, int]:
     flow.from_items([1], name="items").rebalance(buffer=buffer).map(str).collect("out")
     plan, wire = flow.plan(2), Wire()
     (edge,) = plan.edges
-    return SendWindows(PlaneCarrier(wire), plan, edge.source, rd.RunConfig()), wire, edge.id  # type: ignore[arg-type]
+    return SendWindows(wire, plan, edge.source, rd.RunConfig()), wire, edge.id
 
 
 def test_the_first_receiver_with_room_gets_the_next_piece() -> None:
     out, wire, edge = outbound(1)
-    one, two = (out.peer(edge, replica) for replica in range(2))
+    one, two = 0, 1
     for n in range(4):
         out.offer(edge, T0, [n])
     assert wire.sent == {one: [[0]], two: [[1]]}
@@ -226,10 +242,10 @@ def test_a_joined_batch_is_counted_once() -> None:
     out.joined = lambda *what: fewer.append(what)
     for n in range(30):
         out.offer(edge, T0, [n])
-    peer = out.peer(edge, 0)
+    peer = 0
     while out.windows[edge, peer].in_flight_batches:
         out.on_credit(edge, peer, 1, out.windows[edge, peer].in_flight_bytes, 1e-6)
-    in_order = [*wire.sent[peer][:1], *wire.sent[out.peer(edge, 1)], *wire.sent[peer][1:]]
+    in_order = [*wire.sent[peer][:1], *wire.sent[1], *wire.sent[peer][1:]]
     assert [n for batch in in_order for n in batch] == list(range(30))
     assert sum(number for _, _, number in fewer) == 30 - sum(map(len, wire.sent.values()))
 
@@ -237,7 +253,7 @@ def test_a_joined_batch_is_counted_once() -> None:
 @pytest.mark.parametrize("overtake", [False, True])
 def test_a_barrier_goes_behind_the_pool(overtake: bool) -> None:
     out, wire, edge = outbound(1)
-    peers = [out.peer(edge, replica) for replica in range(2)]
+    peers = range(2)
     for n in range(6):
         out.offer(edge, T0, [n])
     for peer in peers:

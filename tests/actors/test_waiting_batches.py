@@ -102,10 +102,10 @@ def test_early_epochs_go_through_the_disk_and_come_in_order_over_sockets() -> No
     hosts = start_hosts(flow, spill_memory_bytes=20_000)
     ordered = hosts.host("ordered")
     while len(ordered.core.parked) < 190:
-        ordered.look()
+        hosts.look("ordered")
     assert ordered.core.parked.memory_bytes_peak <= 20_000
     assert ordered.core.parked.spilled_batches > 100
     assert ordered.core.view != View((), ())
-    hosts.host("late").mailbox.ask(hosts.host("late").core.input_close)
+    hosts.process("late").ask(hosts.host("late").core.input_close)
     hosts.join()
     assert [record for _, record in hosts.result("out")] == [("k", n) for n in range(1, 4001)]

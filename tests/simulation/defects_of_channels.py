@@ -133,11 +133,11 @@ def _ignore(*_: Any) -> None:
 def a_spilled_batch_is_overtaken_by_a_later_one(stack: ExitStack) -> None:
     """As soon as there is room the newest batch is sent at once."""
 
-    def send(real: Any, self: Any, edge: int, peer: str, payload: Any) -> None:
-        if self._carrier.queued_bytes(peer) < self._feedback_bytes_max:
-            self._carrier.send(peer, Kind.DATA, edge, payload)
+    def send(real: Any, self: Any, channel: tuple[int, int], payload: Any) -> None:
+        if self._carrier.queued_bytes(*channel) < self._feedback_bytes_max:
+            self._carrier.send(*channel, Kind.DATA, payload)
         else:
-            real(self, edge, peer, payload)
+            real(self, channel, payload)
 
     around(stack, SendWindows, "_send_feedback", send)
 
@@ -195,15 +195,16 @@ def the_grant_of_a_released_piece_is_lost(stack: ExitStack) -> None:
 @defect_in_changes
 def a_window_is_not_reset_for_a_new_incarnation(stack: ExitStack) -> None:
     """Receivers continue the counts of the replica that had the name before."""
-    stack.enter_context(patch.object(ChannelEnds, "forget_senders", lambda self, peers: None))
+    stack.enter_context(patch.object(ChannelEnds, "forget_senders", lambda self, senders: None))
 
 
 @defect_in_changes
 def the_window_to_a_retired_replica_stays(stack: ExitStack) -> None:
-    def open_channels(real: Any, self: Any, peer: str, plan: Any) -> None:
+    def open_channels(real: Any, self: Any, stage: int, replica: int) -> None:
         before = dict(self.windows)
-        real(self, peer, plan)
-        self.windows.update({key: self.gone[key] for key in self.windows if key[1] == peer and key in getattr(self, "gone", {})})
+        real(self, stage, replica)
+        mine = [key for key in self.windows if self._edges[key[0]].target == stage and key[1] == replica]
+        self.windows.update({key: self.gone[key] for key in mine if key in getattr(self, "gone", {})})
         assert before.keys() <= self.windows.keys()
 
     def close_all_but(real: Any, self: Any, plan: Any) -> None:

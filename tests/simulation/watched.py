@@ -50,26 +50,27 @@ class WatchedQueue(FeedbackQueue):
 
 
 class WatchedWindows(SendWindows):
-    """Send windows that check that batches leave on feedback channels in the order in which they were sent, to each peer."""
+    """Send windows that check that batches leave on feedback channels in the order in which they were sent, on each of them."""
 
     def __init__(self, carrier: Carrier, plan: Plan, stage: int, config: RunConfig) -> None:
-        self._expected: dict[str, deque[Any]] = {}
+        self._expected: dict[tuple[int, int], deque[Any]] = {}
         super().__init__(carrier, plan, stage, config)
 
-    def send(self, edge: int, peer: str, payload: Any) -> int:
-        if (edge, peer) not in self.windows:
-            self._expected.setdefault(peer, deque()).append((Kind.DATA, edge, payload[0]))
-        return super().send(edge, peer, payload)
+    def send(self, edge: int, replica: int, payload: Any) -> int:
+        if (edge, replica) not in self.windows:
+            self._expected.setdefault((edge, replica), deque()).append((Kind.DATA, payload[0]))
+        return super().send(edge, replica, payload)
 
-    def send_mark(self, edge: int, peer: str, payload: Any, *, overtake: bool, binds: bool = True) -> None:
-        if (edge, peer) not in self.windows:
-            self._expected.setdefault(peer, deque()).append((Kind.BARRIER, edge, payload))
-        super().send_mark(edge, peer, payload, overtake=overtake, binds=binds)
+    def send_mark(self, edge: int, replica: int, payload: Any, *, overtake: bool, binds: bool = True) -> None:
+        if (edge, replica) not in self.windows:
+            self._expected.setdefault((edge, replica), deque()).append((Kind.BARRIER, payload))
+        super().send_mark(edge, replica, payload, overtake=overtake, binds=binds)
 
-    def leaves(self, peer: str, kind: int, edge: int, payload: Any) -> None:
+    def leaves(self, edge: int, replica: int, kind: int, payload: Any) -> None:
         """Check a batch that is given to the carrier."""
-        if (edge, peer) not in self.windows:
-            _in_turn(self._expected[peer], (kind, edge, payload[0] if kind == Kind.DATA else payload), f"feedbacks to {peer}")
+        if (edge, replica) not in self.windows:
+            come = (kind, payload[0] if kind == Kind.DATA else payload)
+            _in_turn(self._expected[edge, replica], come, f"feedbacks on edge {edge} to {replica}")
 
 
 class WatchedEnds(ChannelEnds):
@@ -81,9 +82,9 @@ class WatchedEnds(ChannelEnds):
         self.sender = sender = WatchedWindows(carrier, plan, stage, config)
         send = carrier.send
 
-        def watched(peer: str, kind: int, edge: int, payload: Any) -> None:
-            sender.leaves(peer, kind, edge, payload)
-            send(peer, kind, edge, payload)
+        def watched(edge: int, replica: int, kind: int, payload: Any) -> None:
+            sender.leaves(edge, replica, kind, payload)
+            send(edge, replica, kind, payload)
 
         carrier.send = watched
 

@@ -1,0 +1,230 @@
+"""A worker in its process: the loop that polls the data plane, and the control calls of other threads. It does not use Ray."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import threading
+import time as clock
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from rayad.actors.host.part_writer import PartWriter
+from rayad.actors.plane.plane import Address, Plane
+from rayad.actors.plane.protocol import SPIN_S
+from rayad.actors.process.activity import Activity, activity_of
+from rayad.actors.process.mailbox import Mailbox, NoAnswer
+from rayad.actors.replica.places import Places, Replica
+from rayad.actors.replica.recent import News
+from rayad.actors.replica.report import ReplicaReport
+from rayad.actors.worker import upstream
+from rayad.actors.worker.looking import counts_from_outside, note_counts
+from rayad.actors.worker.replica_host import ReplicaHost
+from rayad.actors.worker.surroundings import Surroundings
+from rayad.actors.worker.worker import Left, Worker
+from rayad.autoscale.statistics import BUSY, ReplicaReading
+from rayad.dataflow.config import RunConfig
+from rayad.dataflow.plan import Layout, Plan, Stage
+from rayad.progress import ProtocolError
+from rayad.snapshots.store import SnapshotStore
+
+LOOK_S = 0.2
+"""How long a look waits for the loop; then it reports what another thread can see."""
+STACK_AFTER_S = 0.1
+"""An activation that has taken so long is shown with its stack."""
+BACKLOG_TIMEOUT_S = 0.2
+WHILE_IT_LIVES_S = 30 * 86400.0
+"""No bound of its own: it ends with the event loop, or with the process; whoever waits for the answer has the bound."""
+
+
+class WorkerHost:
+    """Runs one worker to its end.
+
+    Args:
+        name: of the process, on the data plane.
+        plan, places, config: see :class:`Worker`.
+        job, secret, incarnation: for its plane.
+        store: of snapshots; None: there are none.
+        incarnations: of other processes, where they differ from this one's.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        plan: Plan,
+        places: Places,
+        config: RunConfig,
+        *,
+        job: str,
+        secret: bytes,
+        incarnation: int,
+        store: SnapshotStore | None = None,
+        incarnations: Mapping[str, int] | None = None,
+    ) -> None:
+        self.config = config
+        self.mailbox = Mailbox()
+        self.plane = Plane(
+            name=name,
+            job=job,
+            incarnation=incarnation,
+            secret=secret,
+            spin_s=SPIN_S,
+            reconnect_s=config.failures.heartbeat_timeout_s,
+            seals=bool(config.encrypt),
+        )
+        self.mailbox.open(self.plane.wakeup)
+
+        def writer(stage: Stage, replica: int) -> PartWriter:
+            assert store is not None
+            return PartWriter(store, stage, replica, incarnation, self.plane.wakeup)
+
+        around = Surroundings(self.plane, clock, partial(dt.datetime.now, dt.UTC), writer, os.getpid())
+        self.worker = Worker(name, plan, places, config, around, store=store, incarnations=incarnations)
+        self._thread: int | None = None
+
+    # -- start and end ------------------------------------------------------------------
+    def listen(self, host: str, replicas: Mapping[Replica, Mapping[str, Any]]) -> Address:
+        """Build the replicas, and open the plane; gives the address for the other processes. ``replicas``: see :meth:`Worker.hold`."""
+        self._thread = threading.get_ident()
+        try:
+            for (stage, replica), options in replicas.items():
+                self.worker.hold(stage, replica, **options)
+        finally:
+            self._thread = None
+        return self.plane.listen(host, unix="auto" if self.config.unix_sockets else "off")
+
+    def run(self, addresses: Mapping[str, Address]) -> dict[Replica, Left]:
+        """Connect, register, and run until the job is complete; gives what each replica did, and what its sink writers have staged."""
+        self._thread = threading.get_ident()
+        worker, has_ended = self.worker, False
+        try:
+            worker.begin(addresses)
+            self._loop()
+            results = worker.results()
+            has_ended = True
+            return results
+        finally:
+            self._thread = None  # nothing is done here any more
+            worker.close(aborts=not has_ended)
+            self.mailbox.close()
+            self.plane.close(linger_s=self._linger_s)
+
+    @property
+    def _linger_s(self) -> float:
+        if not self.worker.hosts:  # what is in flight is for replicas that stay, and may be busy
+            return self.config.failures.heartbeat_timeout_s
+        return 2.0 if self.worker.is_done else 0.0
+
+    def _loop(self) -> None:
+        worker, poll = self.worker, self.plane.poll
+        while not worker.is_over:
+            timeout_s = worker.timeout_s()
+            worker.turn(poll(0.0) if timeout_s == 0.0 else worker.wait(timeout_s))
+            self.mailbox.serve()
+
+    def discard(self) -> None:
+        """Free its resources: it will not run."""
+        self.worker.close()
+        self.mailbox.close()
+        self.plane.close(linger_s=0.0)
+
+    # -- control calls, from other threads ------------------------------------------------
+    def host(self, stage: int) -> ReplicaHost:
+        """The replica of a vertex that lives here. Raises ProtocolError when there is none (any more)."""
+        host = self.worker.hosts.get(stage)
+        if host is None:
+            raise ProtocolError(f"{self.worker.name} holds no replica of vertex {stage}: it has retired, or did not come")
+        return host
+
+    def ask(self, function: Callable[[], Any], timeout_s: float = WHILE_IT_LIVES_S) -> Any:
+        """Call a function in the loop; before the loop has begun, at once. Raises NoAnswer."""
+        return self.mailbox.ask(function, timeout_s) if self._thread is not None else function()
+
+    def admit(self, stage: int, replica: int, layout: Layout, config: RunConfig, where: tuple[Mapping[str, int], Mapping[str, Any]]) -> None:
+        """A new replica of the running job lives here; ``where``: incarnations and addresses of processes."""
+        self.ask(lambda: self.worker.admit(stage, replica, layout, config, *where))
+
+    def forget(self, stage: int) -> None:
+        """A new replica that was admitted is not wanted any more: its change was refused."""
+        self.ask(lambda: self.worker.forget(stage))
+
+    def await_left(self, stage: int, replica: int, timeout_s: float) -> Left | None:
+        """What a replica that retires has left; None when it has not left within ``timeout_s``."""
+        left = self.worker.left
+        return left[stage, replica] if self.mailbox.watch(lambda: (stage, replica) in left, timeout_s) else None
+
+    def abandon(self) -> None:
+        """The job continues in another incarnation."""
+        self.worker.is_abandoned = True
+        self.plane.wakeup()
+
+    def roll_back(self, *arguments: Any) -> None:
+        """See upstream.py. The process holds one replica."""
+        (host,) = self.worker.hosts.values()
+        assert host.snapshots is not None
+        self.mailbox.ask(partial(upstream.roll_back, host.place, host.snapshots, *arguments), timeout_s=self.config.start_timeout_s)
+
+    def stop(self) -> None:
+        """Read no more input, finish what was read. It does not wait: a source may be busy."""
+        self.worker.is_stopping = True
+        self.plane.wakeup()
+
+    def acquit(self) -> None:
+        """See :meth:`Outputs.acquit`."""
+        for host in list(self.worker.hosts.values()):
+            self.mailbox.post(host.core.outputs.acquit)
+
+    @property
+    def has_stopped(self) -> bool:
+        """Whether the loop has acted on :meth:`stop`, or has ended."""
+        return self.worker.is_done or all(host.has_stopped for host in list(self.worker.hosts.values()))
+
+    def look(self) -> list[ReplicaReport]:
+        """What has been done and what waits, by replica; it answers even while the loop is busy and does not."""
+        hosts = list(self.worker.hosts.values())
+        try:
+            return self.mailbox.ask(lambda: [note_counts(host.place, host.snapshots) for host in hosts], timeout_s=LOOK_S)  # type: ignore[no-any-return]
+        except NoAnswer:
+            activity = self.activity()
+            return [counts_from_outside(host.place, activity) for host in hosts]
+
+    def readings(self) -> dict[Replica, ReplicaReading]:
+        """What each replica has counted so far."""
+        hosts = list(self.worker.hosts.values())
+        backlogs: list[int | None] = [None] * len(hosts)
+        if any(host.statistics.has_backlog for host in hosts):
+            try:
+                backlogs = self.mailbox.ask(lambda: [host.statistics.ask_source() for host in hosts], BACKLOG_TIMEOUT_S)
+            except ProtocolError:
+                pass  # the last known ones
+        pairs = zip(hosts, backlogs, strict=True)
+        return {
+            (host.place.stage.id, host.place.replica): host.statistics.reading(backlog if host.statistics.has_backlog else None)
+            for host, backlog in pairs
+        }
+
+    def updates(self, stage: int, sink: str, seen: tuple[int, int] | None) -> News | None:
+        """See :meth:`ReplicaHost.updates`."""
+        host = self.worker.hosts.get(stage)
+        return host.updates(sink, seen) if host is not None else None
+
+    def activity(self) -> Activity | None:
+        """What the loop is busy with; None when it waits for something to do."""
+        thread, now_s, hosts = self._thread, clock.perf_counter(), list(self.worker.hosts.values())
+        if thread is None:
+            return None
+        busy = next((host for host in hosts if host.core.doing is not None), None)
+        doing = busy.core.doing if busy is not None else None
+        if doing is None:
+            if not self.worker.turn_s or not any(host.statistics.counters.activity == BUSY for host in hosts):
+                return None
+            doing = ("its event loop", None, self.worker.turn_s)
+        callback, time, since_s = doing
+        if busy is not None and len(hosts) > 1:
+            callback = f"{callback} of {busy.place.plan.title(busy.place.stage.id, busy.place.replica)}"
+        for_s = max(0.0, now_s - since_s)
+        return activity_of(thread, callback, time, for_s) if for_s > STACK_AFTER_S else Activity(callback, time, for_s)
+
+
+__all__ = ["WorkerHost"]

@@ -1,0 +1,59 @@
+"""What travels on a channel: a batch encoded into buffers between processes, or the batch itself within a worker."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from rayad.actors.plane.batch_codec import batch_bytes, decode_batch, encode_batch
+from rayad.progress import Timestamp
+
+
+class Handed(NamedTuple):
+    """A batch of a replica in the same worker, as it is (decision 032: records are not changed in place)."""
+
+    time: Timestamp
+    batch: Any
+    size: int
+    """An estimate of its bytes; for its credit."""
+
+
+class Rest(bytes):
+    """The part of an encoded batch that stays here; ``credit``: bytes of the whole batch, as its sender counts them."""
+
+    credit: int
+
+
+class Ended:
+    """Stands behind the last payload of a sender that has retired."""
+
+
+ENDED = Ended()
+
+
+def handed(time: Timestamp, batch: Any) -> Handed:
+    """A batch to be handed over."""
+    return Handed(time, batch, batch_bytes(batch))
+
+
+def opened(payload: Any) -> tuple[Timestamp, Any]:
+    """The time and the batch of a payload."""
+    return (payload.time, payload.batch) if type(payload) is Handed else decode_batch(payload)
+
+
+def bytes_of(payload: Any) -> int:
+    """What it counts for where it waits."""
+    return payload.size if type(payload) is Handed else len(payload)
+
+
+def credit_of(payload: Any) -> int:
+    """Its bytes, as its sender counts them."""
+    kind = type(payload)
+    return int(payload.size if kind is Handed else payload.credit if kind is Rest else len(payload))
+
+
+def frozen(payload: Any) -> bytes:
+    """A payload as bytes, for a log or a file."""
+    return b"".join(encode_batch(payload.time, payload.batch)) if type(payload) is Handed else bytes(payload)
+
+
+__all__ = ["ENDED", "Ended", "Handed", "Rest", "bytes_of", "credit_of", "frozen", "handed", "opened"]

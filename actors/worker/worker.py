@@ -1,0 +1,454 @@
+"""A worker: one loop around replicas of several vertices, or around a single one. It has no socket, thread or clock.
+
+Each turn: take the frames that are there, run activations of each replica, downstream first, send one report of everything that changed, and
+only then wait. What a replica sends to another of the same worker is handed over as it is, between two activations. A report is atomic, and so
+is the sum of several: what one replica produced and another consumed within a turn cancels, and the progress actor never hears of it.
+
+Source: Murray et al., SOSP 2013, 3.2 and 3.3; docs/design/worker.md.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rayad.actors.plane.frames import Frame
+from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, Kind, is_driver, pack_report
+from rayad.actors.replica.places import Places, Replica
+from rayad.actors.replica.report import Abandoned, ReplicaReport
+from rayad.actors.replica.source_parts import Resumable
+from rayad.actors.worker.replica_host import ReplicaHost
+from rayad.actors.worker.surroundings import Surroundings
+from rayad.actors.worker.workplace import Sibling
+from rayad.autoscale.statistics import BUSY
+from rayad.dataflow.config import RunConfig
+from rayad.dataflow.operators.stateless import Element
+from rayad.dataflow.plan import Layout, Plan
+from rayad.progress import ProtocolError, Timestamp
+from rayad.snapshots.store import SnapshotStore
+
+SLICE_S = 0.002
+"""How long activations run before frames are looked at and progress is reported again."""
+LOST_S = 5.0
+"""How long a peer may be lost before this worker fails: until then the process that knows the cause may report it, or replace the peer."""
+_OF_EDGES = (Kind.DATA, Kind.BARRIER, Kind.CREDIT)
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What a replica gives at its end.
+
+    Args:
+        report: what it did.
+        staged: what its sink writers have staged; see :meth:`HostRescale.staged` where it has retired.
+    """
+
+    report: ReplicaReport
+    staged: dict[Any, Any]
+
+
+class Worker:
+    """Runs replicas to their end.
+
+    Args:
+        name: of the process, on the data plane.
+        plan: the dataflow, in the layout of now.
+        places: which process holds which replica.
+        config: of the run.
+        around: its plane, clock and writers.
+        store: of snapshots; None: there are none.
+        incarnations: of other processes, where they differ from this one's.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        plan: Plan,
+        places: Places,
+        config: RunConfig,
+        around: Surroundings,
+        *,
+        store: SnapshotStore | None = None,
+        incarnations: Mapping[str, int] | None = None,
+    ) -> None:
+        self.name = name
+        self.places = places
+        self.link, self.clock = around.link, around.clock
+        self.hosts: dict[int, ReplicaHost] = {}
+        """The replicas, by stage; downstream first."""
+        self.left: dict[Replica, Left] = {}
+        """What replicas that have retired leave behind."""
+        self.handed_over: deque[tuple[Sibling, int, int, int, Any]] = deque()
+        self.lost: dict[str, float] = {}
+        """Peers whose connection was lost, and when."""
+        self.is_done = False
+        """The progress actor has said that the job is complete."""
+        self.is_rewinding = False
+        self.is_stopping = False
+        """Sources read no more. Any thread may set it."""
+        self.is_abandoned = False
+        """The job continues in another incarnation. Any thread may set it."""
+        self.turn_s = 0.0
+        """When the last turn began."""
+        self._plan = plan
+        self._config = config
+        self._around = around
+        self._store = store
+        self._edges = plan.edge_by_id
+        self._order = {stage.id: index for index, stage in enumerate(reversed(plan.stages))}
+        self._sources: dict[tuple[str, int, bool], tuple[ReplicaHost, int]] = {}
+        self._changes: dict[tuple[int, Timestamp], int] = {}
+        self._ends: list[tuple[int, Timestamp, int]] = []
+        self._addresses: dict[str, Any] = {}
+        self._to_connect: dict[str, Any] = {}
+        self._contacts: set[str] = set()
+        self._incarnations: dict[str, int] = {}
+        self._joining: dict[int, tuple[set[str], float]] = {}  # by stage: whom it waits for before it registers, and until when
+        self._has_begun = False
+        self._slice_ends_s = 0.0
+        self._is_alone = True
+        for process, incarnation in (incarnations or {}).items():
+            if incarnation != self.link.incarnation:
+                self.admit_process(process, incarnation)
+
+    # -- who is there --------------------------------------------------------------------------------
+    def hold(
+        self,
+        stage: int,
+        replica: int,
+        *,
+        part: Resumable | None = None,
+        isolated: Callable[[Element], Element | None] | None = None,
+        is_newcomer: bool = False,
+    ) -> ReplicaHost:
+        """Build a replica here; it runs when all have begun, or if this worker runs, when :meth:`admit` has connected it."""
+        options: dict[str, Any] = {"store": self._store, "part": part, "isolated": isolated, "is_newcomer": is_newcomer}
+        host = ReplicaHost(self, self._plan, stage, replica, self._config, self._around, **options)
+        try:
+            host.start()
+        except BaseException:
+            host.close()
+            raise
+        self.hosts[stage] = host
+        self.hosts = dict(sorted(self.hosts.items(), key=lambda one: self._order[one[0]]))
+        self._is_alone = len(self.hosts) == 1
+        self._forget_ways()
+        return host
+
+    def admit(
+        self, stage: int, replica: int, layout: Layout, config: RunConfig, incarnations: Mapping[str, int], addresses: Mapping[str, Any]
+    ) -> None:
+        """A new replica of a running job lives here: build it, connect it, and register it as soon as its partners are there."""
+        self._plan, self._config = self._plan.laid_out(layout), config
+        for process, incarnation in incarnations.items():
+            self.admit_process(process, incarnation)
+        host = self.hold(stage, replica, is_newcomer=True)
+        host.statistics.begin()
+        self._addresses.update(addresses)
+        self._await(stage, self._partners_of(host))
+
+    def forget(self, stage: int) -> None:
+        """A new replica that was admitted does not stay: its change was refused."""
+        host = self.hosts.pop(stage, None)
+        self._joining.pop(stage, None)
+        if host is not None:
+            host.close()
+        self._is_alone = len(self.hosts) == 1
+        self._forget_ways()
+
+    def _partners_of(self, host: ReplicaHost) -> set[str]:
+        """The processes that a replica exchanges frames with; in a change of layout also its siblings', which give it state."""
+        place = host.place
+        mine = self.places.partners(self.name, place.plan, [(place.stage.id, place.replica)])
+        return mine | host.rescale.siblings() if host.rescale.is_newcomer else mine
+
+    def partners(self) -> set[str]:
+        """The processes that this worker connects to at its start."""
+        return {process for host in self.hosts.values() for process in self._partners_of(host)}
+
+    def beside(self, stage: int, replica: int) -> Sibling | None:
+        """That replica, if it lives in this worker."""
+        host = self.hosts.get(stage)
+        return host if host is not None and host.place.replica == replica else None
+
+    def admit_process(self, process: str, incarnation: int) -> None:
+        """A process is new, perhaps under the name of one that has ended."""
+        if self._incarnations.get(process) != incarnation:
+            self._incarnations[process] = incarnation
+            self.link.expect(process, incarnation)
+            self.lost.pop(process, None)
+            self._contacts.discard(process)
+
+    def connect(self, process: str, address: Any) -> None:
+        """A process comes that this one exchanges frames with. One connection for a pair, made by the smaller name."""
+        if process not in self._contacts:
+            self._contacts.add(process)
+            if self.name < process or process in (PROGRESS, COORDINATOR):
+                self._to_connect[process] = address
+
+    def _forget_ways(self) -> None:
+        self._sources.clear()
+        for host in self.hosts.values():
+            host.place.carrier.forget_ways()
+
+    # -- the beginning -------------------------------------------------------------------------------
+    def begin(self, addresses: Mapping[str, Any]) -> None:
+        """Connect, register all replicas, and run."""
+        self._has_begun = True
+        self._addresses.update(addresses)
+        self.connect(PROGRESS, addresses[PROGRESS])
+        partners = self.partners()
+        for stage in self.hosts:
+            self._await(stage, partners)
+        for host in self.hosts.values():
+            host.statistics.begin()
+
+    def _await(self, stage: int, partners: Collection[str]) -> None:
+        for process in sorted(partners):
+            self.connect(process, self._addresses.get(process))
+        self._joining[stage] = {PROGRESS, *partners}, self.clock.monotonic() + self._config.start_timeout_s
+
+    def _look_for_partners(self) -> None:
+        """Register the replicas whose partners have all been found."""
+        now_s = self.clock.monotonic()
+        for process in list(self._to_connect):
+            try:
+                self.link.start_connect(process, self._to_connect[process], self._config.start_timeout_s)
+            except BlockingIOError:  # a Unix socket's backlog is full: the peer has not polled for a while
+                break
+            del self._to_connect[process]
+        for stage, (awaited, until_s) in list(self._joining.items()):
+            missing = sorted(process for process in awaited if not self.link.connected(process))
+            if not missing:
+                del self._joining[stage]
+                self._register(self.hosts[stage])
+            elif (gone := next((process for process in missing if process in self.lost), None)) is not None:
+                raise ConnectionError(f"{self._title} cannot connect to {self._title_of(gone)}: {self.link.why_lost(gone)}")
+            elif now_s > until_s:
+                raise ProtocolError(
+                    f"{self.name} waited {self._config.start_timeout_s} s for connections from {missing}: did these actors start?"
+                )
+
+    def _register(self, host: ReplicaHost) -> None:
+        self.link.send(PROGRESS, Kind.READY, host.place.stage.id, host.register())
+        if host.snapshots is not None:
+            self.connect(COORDINATOR, self._addresses[COORDINATOR])
+            host.snapshots.resend()
+
+    # -- a turn --------------------------------------------------------------------------------------
+    def turn(self, frames: list[Frame]) -> None:
+        """Take these frames, and do what can be done within a slice of time."""
+        self.turn_s = self.clock.perf_counter()
+        if frames:
+            self._take(frames)
+            self._hand_over()
+        if self._joining or self._to_connect:
+            self._look_for_partners()
+        if self.is_stopping:
+            for host in self.hosts.values():
+                host.stop()
+        self._work()
+        self.flush(holds_back=True)
+        for host in self.hosts.values():
+            host.tick()
+        if self.handed_over:
+            self._hand_over()
+        self._look_for_the_left()
+        self._look_for_lost()
+        if self.is_abandoned:
+            raise Abandoned(f"{self.name} was given up: the job goes on in another incarnation")
+
+    def timeout_s(self) -> float:
+        """How long it may wait for frames."""
+        if self.handed_over:
+            return 0.0
+        timeout_s = 0.005 if self._to_connect else 0.1 if self._joining else 1.0
+        for host in self.hosts.values():
+            timeout_s = min(timeout_s, host.timeout_s())
+        return timeout_s
+
+    def wait(self, timeout_s: float) -> list[Frame]:
+        """Poll the plane, as there is nothing to do; until something happens the replicas are idle, or back-pressured."""
+        began_s = self.clock.perf_counter()
+        hosts = self.hosts.values()
+        for host in hosts:
+            host.statistics.rest(began_s, has_work=False)
+        frames = self.link.poll(timeout_s)
+        if self._is_alone:
+            for host in hosts:
+                host.statistics.counters.turn_to(BUSY, self.link.woke_s)  # reading the sockets is work
+        return frames
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all that it holds is finished: the job is complete, or its only replica has retired."""
+        if not self._has_begun or self._joining:
+            return False
+        if not self.hosts:
+            return self.is_done or not self.name.startswith("w")
+        return all(host.is_finished for host in self.hosts.values())
+
+    def _take(self, frames: list[Frame]) -> None:
+        sources = self._sources
+        for frame in frames:
+            kind, channel, peer = frame.kind, frame.channel, frame.peer
+            if kind in _OF_EDGES:
+                found = sources.get((peer, channel, kind == Kind.CREDIT)) or self._other_end(peer, channel, kind == Kind.CREDIT)
+                if found is not None:
+                    host, replica = found
+                    host.take(kind, channel, replica, frame.payload)
+                    if host.arrived.regular and host.statistics.watched is None:
+                        host.statistics.watch(host.arrived.regular, len(frames))
+            elif kind == Kind.DONE:
+                self._on_done()
+            elif kind == Kind.SWITCHED:
+                self.is_rewinding = False
+            elif kind == Kind.VIEW and (self.is_rewinding or channel not in self.hosts):
+                continue  # from before a roll-back, or for a replica that has retired
+            elif (for_host := self.hosts.get(channel)) is not None:
+                for_host.take_frame(frame)
+            elif (kind, peer) not in ((Kind.GIVE_UP, COORDINATOR), (Kind.BEGIN, COORDINATOR)):  # else it was in flight while it retired
+                raise ProtocolError(f"{self.name} got a frame of kind {kind} from {peer!r} on channel {channel}: no replica for it is here")
+
+    def _other_end(self, peer: str, edge: int, back: bool) -> tuple[ReplicaHost, int] | None:
+        """The replica here that a frame on an edge is for, and the number of the one that sent it; None: it has retired."""
+        ends = self._edges[edge]
+        mine, theirs = (ends.source, ends.target) if back else (ends.target, ends.source)
+        host, replica = self.hosts.get(mine), self.places.replica_at(peer, theirs)
+        if replica is None:
+            raise ProtocolError(f"{self.name} got a frame on edge {ends.name} from {peer!r}, which holds no replica of it")
+        if host is None:
+            if back:
+                return None  # credit for a replica that has retired
+            raise ProtocolError(f"{self.name} got a batch on edge {ends.name} from {peer!r}, and holds no replica for it")
+        self._sources[peer, edge, back] = host, replica
+        return host, replica
+
+    def _on_done(self) -> None:
+        self.is_done = True
+        if self._store is not None:
+            self.link.send(COORDINATOR, Kind.FINISHED, 0, b"")
+            for host in self.hosts.values():
+                if host.snapshots is not None:
+                    host.snapshots.finish()
+
+    def _hand_over(self) -> None:
+        """Let replicas of this worker have what others of it have sent them."""
+        handed = self.handed_over
+        while handed:
+            host, kind, edge, replica, payload = handed.popleft()
+            host.take(kind, edge, replica, payload)
+
+    def _is_slice_over(self) -> bool:
+        return self.clock.perf_counter() > self._slice_ends_s
+
+    def _work(self) -> None:
+        """Activations of each replica, downstream first; what they hand to each other is done in the same turn, if there is time."""
+        clock = self.clock
+        self._slice_ends_s = clock.perf_counter() + SLICE_S
+        if self._is_alone:
+            for host in self.hosts.values():
+                if host.is_going and host.has_work():
+                    host.work(self._is_slice_over)
+            return
+        is_again = True
+        while is_again:
+            is_again = False
+            for host in list(self.hosts.values()):
+                if not host.is_going or not host.has_work():
+                    continue
+                host.statistics.counters.turn_to(BUSY, clock.perf_counter())
+                host.work(self._is_slice_over)
+                host.place.send_out()
+                host.statistics.rest(clock.perf_counter(), has_work=host.has_work())
+                if self.handed_over:
+                    self._hand_over()
+                    is_again = True
+            is_again = is_again and not self._is_slice_over()
+
+    # -- the way out ---------------------------------------------------------------------------------
+    def report(self, changes: list[tuple[int, Timestamp, int]]) -> None:
+        """This goes into the next report."""
+        total = self._changes
+        for location, time, delta in changes:
+            if not delta:
+                self._ends.append((location, time, 0))  # a source has ended there
+                continue
+            key = (location, time)
+            both = total.get(key, 0) + delta
+            if both:
+                total[key] = both
+            else:
+                del total[key]
+
+    def flush(self, *, holds_back: bool = False) -> None:
+        """Send what replicas have produced, then everything that changed as one report; ``holds_back``: combiners may keep gathering."""
+        hosts = [host for host in self.hosts.values() if host.is_registered and not (holds_back and host.may_hold_back())]
+        for host in hosts:
+            host.place.flush_out()
+        for host in hosts:
+            host.place.tell()
+        if self._changes or self._ends:
+            changes = [(location, time, delta) for (location, time), delta in self._changes.items()]
+            self.link.send(PROGRESS, Kind.REPORT, 0, pack_report([*changes, *self._ends]))
+            self._changes.clear()
+            self._ends.clear()
+        for host in hosts:
+            host.rescale.after_report()
+
+    def _look_for_the_left(self) -> None:
+        for stage, host in list(self.hosts.items()):
+            if host.rescale.has_left:
+                del self.hosts[stage]
+                self.left[stage, host.place.replica] = Left(host.last_report(), host.rescale.staged())
+                host.close()
+                self._is_alone = len(self.hosts) == 1
+                self._forget_ways()
+
+    def results(self) -> dict[Replica, Left]:
+        """The job is complete: what each replica here has done and staged, those that have retired among them."""
+        ended = {(stage, host.place.replica): Left(host.last_report(), host.staged()) for stage, host in self.hosts.items()}
+        return {**self.left, **ended}
+
+    def close(self, *, aborts: bool = False) -> None:
+        """Free all resources; ``aborts``: what sinks have written is thrown away, unless a snapshot may name it."""
+        for host in self.hosts.values():
+            if aborts and self._store is None:
+                host.core.abort_sinks()
+            host.close()
+
+    # -- trouble -------------------------------------------------------------------------------------
+    def _look_for_lost(self) -> None:
+        now_s = self.clock.monotonic()
+        for peer in self.link.take_lost():
+            if not is_driver(peer):
+                self.lost[peer] = now_s
+                if peer == PROGRESS and not self.is_done:
+                    raise ConnectionError(f"{self._title} lost its connection to the progress actor: {self.link.why_lost(peer)}")
+        for peer, since_s in self.lost.items():
+            if now_s - since_s > LOST_S and not self._may_be_lost(peer):
+                raise ConnectionError(f"{self._title} lost its connection to {self._title_of(peer)}: {self.link.why_lost(peer)}")
+
+    def _may_be_lost(self, peer: str) -> bool:
+        """Whether a peer may be gone: the job is complete, it ended on purpose, or it belongs to a change that was refused."""
+        if (self.is_done and peer != COORDINATOR) or self.link.connected(peer) or self.link.has_left(peer):
+            return True
+        return peer not in (PROGRESS, COORDINATOR) and not self.places.replicas_at(peer, self.plan)
+
+    @property
+    def plan(self) -> Plan:
+        """In the layout of now."""
+        host = next(iter(self.hosts.values()), None)
+        return host.place.plan if host is not None else self._plan
+
+    @property
+    def _title(self) -> str:
+        return self._title_of(self.name)
+
+    def _title_of(self, process: str) -> str:
+        return self.places.title(process, self.plan)
+
+
+__all__ = ["LOST_S", "SLICE_S", "Left", "Worker"]
