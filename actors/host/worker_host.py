@@ -17,12 +17,12 @@ from rayad.actors.process.activity import Activity, activity_of
 from rayad.actors.process.mailbox import Mailbox, NoAnswer
 from rayad.actors.replica.places import Places, Replica
 from rayad.actors.replica.recent import News
-from rayad.actors.replica.report import ReplicaReport
+from rayad.actors.replica.report import Left, ReplicaReport
 from rayad.actors.worker import upstream
 from rayad.actors.worker.looking import counts_from_outside, note_counts
 from rayad.actors.worker.replica_host import ReplicaHost
 from rayad.actors.worker.surroundings import Surroundings
-from rayad.actors.worker.worker import Left, Worker
+from rayad.actors.worker.worker import Worker
 from rayad.autoscale.statistics import BUSY, ReplicaReading
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Layout, Plan, Stage
@@ -141,18 +141,19 @@ class WorkerHost:
         """Call a function in the loop; before the loop has begun, at once. Raises NoAnswer."""
         return self.mailbox.ask(function, timeout_s) if self._thread is not None else function()
 
-    def admit(self, stage: int, replica: int, layout: Layout, config: RunConfig, where: tuple[Mapping[str, int], Mapping[str, Any]]) -> None:
-        """A new replica of the running job lives here; ``where``: incarnations and addresses of processes."""
-        self.ask(lambda: self.worker.admit(stage, replica, layout, config, *where))
+    def admit(self, stage: int, replica: int, layout: Layout, incarnations: Mapping[str, int], addresses: Mapping[str, Address]) -> None:
+        """See :class:`rayad.actors.lead.calls.Admit`."""
+        self.ask(lambda: self.worker.admit(stage, replica, layout, incarnations, addresses))
 
-    def forget(self, stage: int) -> None:
-        """A new replica that was admitted is not wanted any more: its change was refused."""
+    def withdraw(self, stage: int) -> None:
+        """See :class:`rayad.actors.lead.calls.Withdraw`."""
         self.ask(lambda: self.worker.forget(stage))
 
-    def await_left(self, stage: int, replica: int, timeout_s: float) -> Left | None:
-        """What a replica that retires has left; None when it has not left within ``timeout_s``."""
-        left = self.worker.left
-        return left[stage, replica] if self.mailbox.watch(lambda: (stage, replica) in left, timeout_s) else None
+    def await_left(self, stage: int, replica: int, timeout_s: float) -> Left | bool:
+        """What the replica that retires has left; False when it has not within ``timeout_s``."""
+        return self.mailbox.watch(lambda: stage not in self.worker.hosts, timeout_s) and next(
+            left for who, left in reversed(self.worker.left) if who == (stage, replica)
+        )
 
     def abandon(self) -> None:
         """The job continues in another incarnation."""

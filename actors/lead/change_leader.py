@@ -1,11 +1,12 @@
-"""Who leads a change of layout: when it may begin, what is asked of whom in which order, when a step is settled, when all is over. Pure.
+"""Who leads a change of layout: when it may begin, who is asked for what, when a step is settled, when all is over. Pure.
 
-Both runtimes drive it. What has happened comes in as an event, with the time; what is to be done goes out as effects, in their order.
-The leader goes from turn to turn: in each it asks some actors for one thing, and the next begins when all have answered. An answer has
-the number of its turn: one that comes late, or twice, or from an attempt before a failure, is void. Source: docs/design/rescaling.md.
+Both runtimes drive it. What has happened comes in as an event, with the time; what is to be done goes out as effects, in their order. What
+is answered is an :class:`Ask`; the other effects change what the coordinator itself knows of the job. The leader goes from phase to
+phase: in each some actors are asked for one thing after another, and the next begins when nobody is missing. Source:
+docs/design/rescaling.md.
 
-    may be refused:  AskDivisible, HoldSnapshots, Start, HoldJob, Admit, Prepare, Run + AwaitPrepared; what was done is undone
-    has begun:       TakeIn, LayOut (a turn for each step), AwaitDrained, Leave, Part + AwaitEnded, Commit; a failure is the job's
+    may be refused:  DIVISIBLE, SNAPSHOTS, STARTING, HOLDING, ADMITTING, TELLING, CONNECTING; what was done is undone
+    has begun:       MOVING (once for each step), DRAINING, LEAVING, PARTING, COMMITTING; a failure is the job's
 
 Half of a move is no layout: once it has begun, a change ends with the new layout, or with the job's failure, after which it is asked for
 again.
@@ -15,348 +16,45 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from enum import Enum
-from typing import TypeAlias
 
-from rayad.actors.lead import layouts
+from rayad.actors.lead import calls, layouts
+from rayad.actors.lead.asking import Answer, Answered, Asked, Broke, Died, Event, JobFailed, Late, Questions, Tick
+from rayad.actors.lead.calls import Call, Condition
+from rayad.actors.lead.change_costs import ChangeCosts
+from rayad.actors.lead.change_protocol import (
+    BEGUN,
+    UNDONE_BY,
+    WAITING,
+    Effect,
+    Fail,
+    Finish,
+    GiveWay,
+    LayOut,
+    Members,
+    Outcome,
+    Phase,
+    Refuse,
+    Stop,
+    TakeIn,
+)
+from rayad.actors.lead.failure import Failure
 from rayad.actors.lead.layouts import RescaleReport
 from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, replica_name, replica_of, stage_of
-from rayad.actors.replica.graph_shape import targets_of
 from rayad.actors.replica.migration import StepCost
+from rayad.actors.replica.places import Places, Replica, is_worker
 from rayad.dataflow.plan import Layout, Plan
 from rayad.progress import RescaleRefused
 
 STOP_TIMEOUT_S = 30.0
 """How long it may take until the job's failure is known to all who deal with it."""
 STEP_TIMEOUT_S = 600.0
-"""How long one turn of a change that has begun may take; not counted while a replica is in a long activation."""
+"""How long one phase of a change that has begun may take; not counted while a replica is in a long activation."""
 GRACE_S = 5.0
 """Added to the time that actors have for an answer: the answer travels, and an actor withdraws a late question itself."""
-
-
-# -- what has happened -------------------------------------------------------------------------------
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """Somebody wants the change: the first event."""
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """An actor has done what it was asked in that turn; ``cost``: of the step (LayOut), or of the whole change (Leave, Commit)."""
-
-    turn: int
-    name: str
-    cost: StepCost | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Declined:
-    """An actor cannot, and says why: a vertex that cannot be divided, a newcomer that cannot be built, no room for newcomers."""
-
-    turn: int
-    name: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class JobIsOver:
-    """Nothing is left to do in the job: it ends, whatever its layout is."""
-
-    turn: int
-
-
-@dataclass(frozen=True, slots=True)
-class Late:
-    """An actor did not get to what it was asked in time, and will not do it."""
-
-    turn: int
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Died:
-    """An actor is gone."""
-
-    turn: int
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Broke:
-    """An actor failed at what it was asked; ``cause`` is passed on to whoever reports it."""
-
-    turn: int
-    name: str
-    why: str
-    cause: object = None
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """Time has passed; ``busy`` names the replica with the longest running activation, and the activation, if that is long."""
-
-    busy: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class JobFailed:
-    """The job has failed or is over, and its supervisor knows: the whole change is void."""
-
-
-Event: TypeAlias = Asked | Done | Declined | JobIsOver | Late | Died | Broke | Tick | JobFailed
-
-
-# -- what is to be done; each but the last ones is answered with its turn -----------------------------
-@dataclass(frozen=True, slots=True)
-class AskDivisible:
-    """Ask these whether their vertices can be divided: Done or Declined. An actor that does not get to the question in time withdraws
-    it."""
-
-    turn: int
-    names: tuple[str, ...]
-    within_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class HoldSnapshots:
-    """Let no snapshot begin; the coordinator answers when none is under way."""
-
-    turn: int
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Start these beside the running job: the coordinator answers whether there is room, each of them when it can be reached."""
-
-    turn: int
-    names: tuple[str, ...]
-    layout: Layout
-
-
-@dataclass(frozen=True, slots=True)
-class HoldJob:
-    """The job shall not be over before the change is, even if nothing is left to do: the progress actor answers, or JobIsOver."""
-
-    turn: int
-
-
-@dataclass(frozen=True, slots=True)
-class Admit:
-    """The coordinator and the progress actor shall expect these; the progress actor answers."""
-
-    turn: int
-    names: tuple[str, ...]
-    layout: Layout
-
-
-@dataclass(frozen=True, slots=True)
-class Prepare:
-    """Tell these of the newcomers, and which stages move. An actor that does not get to the question in time withdraws it."""
-
-    turn: int
-    names: tuple[str, ...]
-    layout: Layout
-    newcomers: tuple[str, ...]
-    moving: frozenset[int]
-    within_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Newcomers run; each answers when the progress actor knows what it holds."""
-
-    turn: int
-    names: tuple[str, ...]
-    within_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class AwaitPrepared:
-    """Each of these answers when all its connections are there and its state is ready to be given."""
-
-    turn: int
-    names: tuple[str, ...]
-    within_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class TakeIn:
-    """The newcomers belong to the job from now on: the change has begun. Nobody answers."""
-
-    names: tuple[str, ...]
-    layout: Layout
-
-
-@dataclass(frozen=True, slots=True)
-class LayOut:
-    """Replicas route by this layout. Each answers when it has finished the step; ``measured`` ones add its cost."""
-
-    turn: int
-    names: tuple[str, ...]
-    layout: Layout
-    measured: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
-class AwaitDrained:
-    """Each of these answers when it has consumed what was passed on to it."""
-
-    turn: int
-    names: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Leave:
-    """These retire. Each answers when it has ended, with what the change cost it."""
-
-    turn: int
-    names: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Keep what the sink writers of retired replicas have staged; the coordinator answers."""
-
-    turn: int
-    names: tuple[str, ...]
-    layout: Layout
-
-
-@dataclass(frozen=True, slots=True)
-class AwaitEnded:
-    """Each of these answers when it has met the last markers of those who have left: ``(edge, sender)``."""
-
-    turn: int
-    ends: Mapping[str, tuple[tuple[int, str], ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """This is the layout now, for these replicas and for the job, without those that are ``gone``. Each answers with what the change cost
-    it."""
-
-    turn: int
-    names: tuple[str, ...]
-    layout: Layout
-    gone: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Forget:
-    """The newcomers will not join: the progress actor forgets them and answers; their end is no failure."""
-
-    turn: int
-    names: tuple[str, ...]
-    layout: Layout
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """End newcomers that will not join; the layout is the old one. Nobody answers."""
-
-    names: tuple[str, ...]
-    layout: Layout
-
-
-@dataclass(frozen=True, slots=True)
-class Undo:
-    """Replicas that were prepared stay with the old layout; each answers."""
-
-    turn: int
-    names: tuple[str, ...]
-    layout: Layout
-
-
-@dataclass(frozen=True, slots=True)
-class ReleaseSnapshots:
-    """Snapshots may begin again, and one does: it keeps the layout."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReleaseJob:
-    """The job may be over."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fail:
-    """The job has to begin anew from its last snapshot, or to end."""
-
-    why: str
-    cause: object = None
-
-
-@dataclass(frozen=True, slots=True)
-class Finish:
-    """The layout is the one that was asked for: tell who asked."""
-
-    report: RescaleReport
-
-
-@dataclass(frozen=True, slots=True)
-class Refuse:
-    """The layout stays: tell who asked why; ``lacks_room``: with the resources that are free."""
-
-    why: str
-    lacks_room: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class GiveWay:
-    """The job has failed or is over: if it comes back, the change can be asked for again."""
-
-
-Outcome: TypeAlias = Finish | Refuse | GiveWay
-Effect: TypeAlias = (
-    AskDivisible
-    | HoldSnapshots
-    | Start
-    | HoldJob
-    | Admit
-    | Prepare
-    | Run
-    | AwaitPrepared
-    | TakeIn
-    | LayOut
-    | AwaitDrained
-    | Leave
-    | Part
-    | AwaitEnded
-    | Commit
-    | Forget
-    | Stop
-    | Undo
-    | ReleaseSnapshots
-    | ReleaseJob
-    | Fail
-    | Outcome
-)
-
-
-class Phase(Enum):
-    """What the actors of a turn are asked for."""
-
-    DIVISIBLE = "whether the vertices can be divided"
-    SNAPSHOTS = "that the snapshot under way is complete"
-    STARTING = "newcomers to start"
-    HOLDING = "that the job is not over"
-    ADMITTING = "that newcomers are expected"
-    TELLING = "to take notice of the newcomers"
-    CONNECTING = "to connect, and to make the state ready"
-    MOVING = "to settle a step"
-    DRAINING = "to consume what was passed on"
-    LEAVING = "to leave"
-    PARTING = "to meet the last markers of those who have left"
-    COMMITTING = "to keep the new layout"
-    FORGETTING = "to forget the newcomers"
-    UNDOING = "to keep the old layout"
-    FAILING = "nothing: the job fails, or is over"
-    OVER = "nothing any more"
-
-
-WAITING = (Phase.DIVISIBLE, Phase.SNAPSHOTS)
-UNDONE_BY = (Phase.FORGETTING, Phase.UNDOING)
-BEGUN = (Phase.MOVING, Phase.DRAINING, Phase.LEAVING, Phase.PARTING, Phase.COMMITTING)
+HOLD_S = 5.0
+"""How long an actor keeps the question whether something is so yet; then it is asked again."""
+HOLD_MIN_S = 0.5
+"""The same, when time is nearly up."""
 
 
 class ChangeLeader:
@@ -367,10 +65,10 @@ class ChangeLeader:
         wanted: replicas by vertex.
         timeout_s: from ``asked_s`` until newcomers must be there and all be prepared; then it is refused.
         asked_s: when it was asked for, by the clock of ``now_s``.
-        turn: the last one of this job's earlier changes; no number is used twice, so an answer to another change is recognised.
-        groups: how many key-groups each step moves; None: as many as ``pause_s`` allows.
-        pause_s: how long a step may keep a replica; None: all moves in one step.
-        step_timeout_s: how long a turn may take once the change has begun.
+        members: who is in the job.
+        turn: the last one of this job's earlier changes.
+        groups, pause_s: how much a step moves: see :class:`ChangeCosts`.
+        step_timeout_s: how long a phase may take once the change has begun.
         holds_by_time: whether vertices hold batches before them by time, which excludes changes.
     """
 
@@ -381,6 +79,7 @@ class ChangeLeader:
         *,
         timeout_s: float,
         asked_s: float,
+        members: Members | None = None,
         turn: int = 0,
         groups: int | None = None,
         pause_s: float | None = None,
@@ -392,9 +91,12 @@ class ChangeLeader:
         self.plan = plan
         """In the layout that the replicas have been told last."""
         self.phase = Phase.DIVISIBLE
-        self.turn = turn
         self.outcome: Outcome | None = None
         self.newcomers: tuple[str, ...] = ()
+        self.fresh: tuple[str, ...] = ()
+        """The processes that are new with them."""
+        self.joining: tuple[str, ...] = ()
+        """Of these, the ones that do not belong to the job yet: if one fails, the change is refused, and the job goes on."""
         self.gone: tuple[str, ...] = ()
         """Who retires."""
         self.holds_job = False
@@ -403,25 +105,31 @@ class ChangeLeader:
         """The new number of replicas of each stage for which it changes."""
         self._timeout_s = timeout_s
         self._asked_s = asked_s
-        self._fixed_groups = groups
-        self._pause_s = pause_s
+        self._members = members if members is not None else Members()
         self._step_timeout_s = step_timeout_s
         self._holds_by_time = holds_by_time
-        self._missing: set[str] = set()
-        self._turn_s = asked_s  # when the turn began
+        self._questions = Questions(turn)
+        self._costs = ChangeCosts(groups=groups, pause_s=pause_s)
+        self._now_s = asked_s
+        self._phase_s = asked_s  # when the phase began
         self._deadline_s = math.inf
         self._busy = ""
         self._holds_snapshots = self._was_told = False
         self._refusal: Refuse | None = None
         self._all: tuple[str, ...] = ()  # all replicas, with newcomers and those that retire
         self._goal: Layout | None = None
-        self._groups = 0
-        self._steps: list[tuple[int, float]] = []  # groups of each settled step, and the longest that it kept a replica
-        self._step_s = 0.0
-        self._costs: list[StepCost] = []
-        self._prepared_s = 0.0
+        self._addresses: dict[str, object] = dict(self._members.addresses)  # with those of newcomers
+        self._base = 0  # the snapshot that was published last
+        self._costs_of_leavers: dict[str, StepCost] = {}
+        self._left: dict[str, object] = {}
+        self._effects: list[Effect] = []
 
     # -- what others look at -------------------------------------------------------------------------
+    @property
+    def turn(self) -> int:
+        """The last one that was used."""
+        return self._questions.turn
+
     @property
     def is_waiting(self) -> bool:
         """Whether nothing has been done yet: only asked, or waiting for the snapshot under way."""
@@ -434,324 +142,380 @@ class ChangeLeader:
 
     @property
     def missing(self) -> frozenset[str]:
-        """Who has not answered in this turn."""
-        return frozenset(self._missing)
+        """Who has not done what this phase asks for."""
+        return self._questions.missing
+
+    @property
+    def incarnation(self) -> int:
+        """Of new processes, where there are any; else the job's."""
+        return self._members.incarnation + bool(self.fresh)
 
     def check_invariants(self) -> None:
         """What holds between two events."""
         is_over = self.outcome is not None
         assert is_over == (self.phase is Phase.OVER), (self.outcome, self.phase)
-        assert is_over or self.phase is Phase.FAILING or self._missing or not self.stages, f"nobody is waited for: {self.phase}"
+        assert is_over or self.phase is Phase.FAILING or self.missing or not self.stages, f"nobody is waited for: {self.phase}"
         assert self._holds_snapshots or self.phase in (*WAITING, Phase.FAILING, Phase.OVER), "a snapshot may begin during a change"
         assert self.holds_job or not self.has_begun, "the job may be over during a change"
         assert self.phase is not Phase.COMMITTING or self.plan.layout == self._goal, "a layout half-way is no layout"
         assert not (self.has_begun and self._refusal), "half of a move is no layout"
+        assert not (self.has_begun and self.joining), "who has a part in the move belongs to the job"
 
     # -- events --------------------------------------------------------------------------------------
     def handle(self, event: Event, now_s: float) -> list[Effect]:
         """What follows."""
-        effects: list[Effect] = []
+        self._effects, self._now_s = [], now_s
         if self.outcome is not None:
-            return effects
+            return []
         match event:
             case Asked():
-                self._begin(now_s, effects)
+                self._begin()
             case Tick(busy):
-                self._on_tick(busy, now_s, effects)
+                self._on_tick(busy)
             case JobFailed():
-                self._end(GiveWay(), effects)
-            case _ if not self._is_awaited(event):
-                pass  # of an earlier turn, or for the second time
-            case Done(_, name, cost):
-                self._on_done(name, cost, now_s, effects)
-            case JobIsOver():
-                self.holds_job = False
-                self._await_failure(math.inf)
+                self._end(GiveWay())
+            case _:
+                call = self._questions.call_of(event)
+                if call is not None:
+                    self._on_answer(event, call)
+        return self._effects
+
+    def _on_answer(self, answer: Answer, call: Call) -> None:
+        """What an actor was asked for last has been done, or not."""
+        match answer:
+            case Answered(_, name, value):
+                self._on_answered(name, call, value)
             case Late():
                 self._deadline_s = -math.inf  # with the next tick, which knows who is busy
             case _ if self.phase in UNDONE_BY:
-                self._missing.discard(event.name)  # what cannot be undone goes with who cannot: the coordinator hears of that, too
-                self._go_on_if_complete(now_s, effects)
-            case Declined(_, name, why):
-                self._refuse(self._told(name, why), now_s, effects)
-            case Died(_, name) if name in self.newcomers and not self.has_begun:
-                self._refuse(f"{self._stays}: {self._who(name)} died before it had joined", now_s, effects, lacks_room=True)
+                self._settle(answer.name)  # what cannot be undone goes with who cannot: the coordinator hears of that, too
+            case Died(_, name) if name in self.joining:
+                self._refuse(f"{self._stays}: {self._who(name)} died before it had joined", lacks_room=True)
             case Died():
-                self._await_failure(now_s + STOP_TIMEOUT_S)  # the coordinator's thread hears of it, too
+                self._await_failure(self._now_s + STOP_TIMEOUT_S)  # the coordinator's thread hears of it, too
             case Broke(_, _, why, cause) if self.has_begun:
-                self._fail(why, cause, effects)
+                self._fail(why, cause)
             case Broke(_, _, why, _):
-                self._refuse(f"{self._stays}: {why}", now_s, effects)
-        return effects
+                self._refuse(f"{self._stays}: {why}")
 
-    def _is_awaited(self, event: Done | Declined | JobIsOver | Late | Died | Broke) -> bool:
-        return event.turn == self.turn and (isinstance(event, JobIsOver) or event.name in self._missing)
+    def _on_answered(self, name: str, call: Call, value: object) -> None:
+        """What an answer means: most say that the actor has done its part of the phase; after others it is asked for more."""
+        match call, value:
+            case Condition(), False:
+                self._ask([name], call, self._hold_s)  # it has kept the question for as long as it may
+            case calls.MayMove(), str(why) if why:
+                stage = stage_of(name)
+                self._refuse(f"rescale({self.before.stage(stage).name!r}, {self.stages[stage]}): {why}")
+            case calls.StartProcesses(), str(why) if why:
+                self._refuse(f"{self._stays}: {why}")
+            case calls.StartProcesses(), _:
+                self._let_listen()
+                self._settle(name)
+            case calls.Listen(), Failure() as failure:
+                self._refuse(f"{self._stays}: {self._who(name)} could not be started: {failure.message}")
+            case calls.Listen(), address:
+                self._addresses[name] = address
+                self._settle(name)
+            case calls.Hold(), False:
+                self.holds_job = False
+                self._await_failure(math.inf)
+            case calls.Expect(names, _, _, incarnation), _:
+                self._ask([PROGRESS], calls.Join(names, incarnation))
+                self._settle(name)
+            case calls.Relayout(step), _:
+                self._ask([name], calls.IsSettled(step), self._hold_s)
+            case calls.IsSettled(), _ if stage_of(name) in self.stages:
+                self._ask([name], calls.Costs())
+            case calls.Costs(), (_, StepCost() | None as cost) if self.phase is Phase.MOVING:
+                self._costs.on_step(cost)
+                self._settle(name)
+            case calls.Costs(), (StepCost() as total, _):
+                self._costs_of_leavers[name] = total
+                self._ask([name], calls.Leave(self._base))
+            case calls.LastPublished(), int(base):
+                self._base = base
+                self._ask(self.gone, calls.Costs())
+                self._settle(name)
+            case calls.Leave(), _:
+                self._ask([name], calls.HasLeft(), self._hold_s)
+            case calls.HasLeft(), left:
+                self._left[name] = left
+                self._costs.on_replica(self._costs_of_leavers[name])
+                self._settle(name)
+            case calls.Commit(), StepCost() as total if self.phase is Phase.COMMITTING:
+                self._costs.on_replica(total)
+                self._settle(name)
+            case _:
+                self._settle(name)
 
-    def _enter(self, phase: Phase, names: Collection[str], deadline_s: float, now_s: float) -> int:
-        """The next turn; gives its number."""
-        self.phase, self.turn = phase, self.turn + 1
-        self._missing = set(names)
-        self._turn_s, self._deadline_s = now_s, deadline_s
-        return self.turn
+    def _enter(self, phase: Phase, deadline_s: float) -> None:
+        """The next phase."""
+        self.phase, self._phase_s, self._deadline_s = phase, self._now_s, deadline_s
+        self._questions.clear()
 
-    def _on_done(self, name: str, cost: StepCost | None, now_s: float, effects: list[Effect]) -> None:
-        self._missing.discard(name)
-        if cost is not None and self.phase is Phase.MOVING:
-            self._step_s = max(self._step_s, cost.state_s)
-        elif cost is not None:
-            self._costs.append(cost)
-        self._go_on_if_complete(now_s, effects)
+    def _ask(self, names: Collection[str], call: Call, within_s: float = math.inf) -> None:
+        self._effects.append(self._questions.ask(names, call, within_s))
 
-    def _go_on_if_complete(self, now_s: float, effects: list[Effect]) -> None:
-        if not self._missing:
-            self._go_on(now_s, effects)
+    def _settle(self, name: str) -> None:
+        """An actor has done its part of the phase."""
+        self._questions.close(name)
+        if not self.missing:
+            self._go_on()
 
-    def _go_on(self, now_s: float, effects: list[Effect]) -> None:
-        """All have answered: what comes next."""
+    def _go_on(self) -> None:
+        """Nobody is missing: what comes next."""
         match self.phase:
             case Phase.DIVISIBLE:
+                self._enter(Phase.SNAPSHOTS, self._limit_s)
                 self._holds_snapshots = True
-                effects.append(HoldSnapshots(self._enter(Phase.SNAPSHOTS, [COORDINATOR], self._limit_s, now_s)))
+                self._ask([COORDINATOR], calls.HoldSnapshots())
             case Phase.SNAPSHOTS:
-                self._start(now_s, effects)
+                self._start()
             case Phase.STARTING:
-                self._hold_job(now_s, effects)
-            case Phase.HOLDING:
-                if self.newcomers:
-                    turn = self._enter(Phase.ADMITTING, [PROGRESS], self._limit_s, now_s)
-                    effects.append(Admit(turn, self.newcomers, self.plan.layout))
-                else:
-                    self._tell_of_newcomers(now_s, effects)
-            case Phase.ADMITTING:
-                self._tell_of_newcomers(now_s, effects)
+                self._hold_job()
+            case Phase.HOLDING if self.newcomers:
+                self._enter(Phase.ADMITTING, self._limit_s)
+                self._ask([COORDINATOR], calls.Expect(self.newcomers, self.fresh, self.plan.layout, self.incarnation))
+            case Phase.HOLDING | Phase.ADMITTING:
+                self._tell_of_newcomers()
             case Phase.TELLING:
-                self._connect(now_s, effects)
+                self._connect()
             case Phase.CONNECTING:
-                self._prepared_s = now_s - self._asked_s
-                effects.append(TakeIn(self.newcomers, self.plan.layout))
-                self._step(now_s, effects)
+                self._costs.prepared_s = self._now_s - self._asked_s
+                self.joining = ()
+                self._effects.append(TakeIn(self.newcomers, self.plan.layout))
+                self._step()
             case Phase.MOVING:
-                self._settled(now_s, effects)
+                self._costs.end_step()
+                self._settled()
             case Phase.DRAINING:
-                self._retire(now_s, effects)
+                self._retire()
             case Phase.LEAVING:
-                self._part(now_s, effects)
+                self._part()
             case Phase.PARTING:
-                self._commit(now_s, effects)
+                self._commit()
             case Phase.COMMITTING:
-                self._end(Finish(self._report(now_s)), effects)
+                self._end(Finish(self._costs.report(self.before, self.plan, self._now_s - self._asked_s)))
             case Phase.FORGETTING:
-                self._undo(now_s, effects)
+                self._undo()
             case Phase.UNDOING:
                 assert self._refusal is not None
-                self._end(self._refusal, effects)
+                self._end(self._refusal)
 
     # -- before it has begun ---------------------------------------------------------------------------
-    def _begin(self, now_s: float, effects: list[Effect]) -> None:
+    def _begin(self) -> None:
         try:
             stages = layouts.wanted_replicas(self.before, self.wanted)
             if stages and self._holds_by_time:
                 raise RescaleRefused(layouts.NOT_UPSTREAM)
         except RescaleRefused as refused:
-            self._end(Refuse(str(refused)), effects)
+            self._end(Refuse(str(refused)))
             return
         if not stages:
             now = layouts.asked_of(self.before)
-            self._end(Finish(RescaleReport(now, now)), effects)
+            self._end(Finish(RescaleReport(now, now)))
             return
         self.stages = stages
-        names = tuple(replica_name(stage, 0) for stage in stages)
-        turn = self._enter(Phase.DIVISIBLE, names, self._limit_s + GRACE_S, now_s)
-        effects.append(AskDivisible(turn, names, self._left_s(now_s)))
+        self._enter(Phase.DIVISIBLE, self._limit_s + GRACE_S)
+        self._ask([replica_name(stage, 0) for stage in stages], calls.MayMove(), self._left_s)
 
-    def _start(self, now_s: float, effects: list[Effect]) -> None:
+    def _start(self) -> None:
         before = self.before
         self.plan = plan = before.laid_out(layouts.prepared(before, self.stages))
         self._goal = layouts.target(plan, self.stages)
         self._all = layouts.plane_names(plan)
         self.newcomers = tuple(name for name in self._all if name not in set(layouts.plane_names(before)))
-        if self.newcomers:
-            turn = self._enter(Phase.STARTING, [COORDINATOR, *self.newcomers], self._limit_s, now_s)
-            effects.append(Start(turn, self.newcomers, plan.layout))
+        processes = self._places.processes_of(map(_replica, self.newcomers))
+        self.fresh = tuple(process for process in processes if process not in self._members.addresses)
+        if self.fresh:
+            self.joining = self.fresh
+            self._enter(Phase.STARTING, self._limit_s)
+            self._ask([COORDINATOR], calls.StartProcesses(self.fresh, plan.layout, self.incarnation))
         else:
-            self._hold_job(now_s, effects)
+            self._hold_job()
 
-    def _hold_job(self, now_s: float, effects: list[Effect]) -> None:
+    def _let_listen(self) -> None:
+        """There is room for the new processes: they build what they hold."""
+        members = self._members
+        incarnations = {**members.incarnations, **self._fresh_incarnations}
+        for process in self.fresh:
+            ended = max(members.ended.get(stage, 0) for stage, _ in self._places.replicas_at(process, self.plan))
+            self._ask([process], calls.Listen(self.incarnation, incarnations, self.plan.layout, ended))
+
+    def _hold_job(self) -> None:
         self.holds_job = True
-        effects.append(HoldJob(self._enter(Phase.HOLDING, [PROGRESS], self._limit_s, now_s)))
+        self._enter(Phase.HOLDING, self._limit_s)
+        self._ask([PROGRESS], calls.Hold())
 
-    def _tell_of_newcomers(self, now_s: float, effects: list[Effect]) -> None:
+    def _tell_of_newcomers(self) -> None:
+        """Everybody expects them, and those who will give state to each other connect."""
         self._was_told = True
-        names = layouts.plane_names(self.before)
-        turn = self._enter(Phase.TELLING, names, self._limit_s + GRACE_S, now_s)
-        effects.append(Prepare(turn, names, self.plan.layout, self.newcomers, frozenset(self.stages), self._left_s(now_s)))
+        self._enter(Phase.TELLING, self._limit_s + GRACE_S)
+        concerned = self._places.processes_of(_replica(name) for name in self._all if stage_of(name) in self.stages)
+        addresses = {process: self._addresses[process] for process in concerned if process in self._addresses}
+        turn, layout, newcomers = self._questions.next_turn, self.plan.layout, tuple(map(_replica, self.newcomers))
+        call = calls.Prepare(turn, layout, newcomers, addresses, self._fresh_incarnations, frozenset(self.stages))
+        self._ask(layouts.plane_names(self.before), call, self._left_s)
 
-    def _connect(self, now_s: float, effects: list[Effect]) -> None:
+    @property
+    def _fresh_incarnations(self) -> dict[str, int]:
+        return dict.fromkeys(self.fresh, self.incarnation)
+
+    @property
+    def _places(self) -> Places:
+        return self._members.places
+
+    @property
+    def _housed(self) -> list[str]:
+        """The newcomers that come to processes which are there."""
+        return [name for name in self.newcomers if self._places.process_of(*_replica(name)) not in self.fresh]
+
+    def _connect(self) -> None:
         """All expect the newcomers: these may come."""
-        names, left_s = layouts.plane_names(self.before), self._left_s(now_s)
-        turn = self._enter(Phase.CONNECTING, [*names, *self.newcomers], self._limit_s + GRACE_S, now_s)
+        self._enter(Phase.CONNECTING, self._limit_s + GRACE_S)
+        for process in self.fresh:
+            self._tell(process, calls.Run(self._addresses))
+        if housed := self._housed:
+            self._ask(housed, calls.Admit(self.plan.layout, self._fresh_incarnations, self._addresses))
         if self.newcomers:
-            effects.append(Run(turn, self.newcomers, left_s))
-        effects.append(AwaitPrepared(turn, names, left_s))
+            self._ask([PROGRESS], calls.Joined(self.newcomers), self._hold_s)
+        self._ask(layouts.plane_names(self.before), calls.IsPrepared(), self._hold_s)
+
+    def _tell(self, name: str, call: Call) -> None:
+        self._effects.append(self._questions.tell(name, call))
 
     # -- steps -----------------------------------------------------------------------------------------
-    def _step(self, now_s: float, effects: list[Effect]) -> None:
+    def _step(self) -> None:
         assert self._goal is not None
-        self._groups = self._groups_of_next_step()
-        self._step_s = 0.0
-        self.plan = self.plan.laid_out(layouts.next_layout(self.plan, self._goal, self._groups))
-        names = self._all
-        turn = self._enter(Phase.MOVING, names, now_s + self._step_timeout_s, now_s)
-        measured = frozenset(name for name in names if stage_of(name) in self.stages)
-        effects.append(LayOut(turn, names, self.plan.layout, measured))
+        groups = self._costs.begin_step(self.plan, self.stages)
+        self.plan = self.plan.laid_out(layouts.next_layout(self.plan, self._goal, groups))
+        self._enter(Phase.MOVING, self._now_s + self._step_timeout_s)
+        self._ask(self._all, calls.Relayout(self._questions.next_turn, self.plan.layout))
 
-    def _groups_of_next_step(self) -> int:
-        if all(stage not in self.plan.layout.owners for stage in self.stages):
-            return self.plan.key_groups
-        if self._fixed_groups is not None:
-            return self._fixed_groups
-        if self._pause_s is None:
-            return self.plan.key_groups
-        return layouts.groups_of_next_step(self._steps, self._pause_s) if self._steps else layouts.FIRST_STEP_GROUPS
-
-    def _settled(self, now_s: float, effects: list[Effect]) -> None:
-        self._steps.append((self._groups, self._step_s))
+    def _settled(self) -> None:
         if self.plan.layout != self._goal:
-            self._step(now_s, effects)
+            self._step()
             return
-        names = self._all
-        effects.append(AwaitDrained(self._enter(Phase.DRAINING, names, now_s + self._step_timeout_s, now_s), names))
+        self._enter(Phase.DRAINING, self._now_s + self._step_timeout_s)
+        self._ask(self._all, calls.IsDrained(), self._hold_s)
 
     # -- its end ---------------------------------------------------------------------------------------
-    def _retire(self, now_s: float, effects: list[Effect]) -> None:
+    def _retire(self) -> None:
         there = set(layouts.plane_names(self.plan))
         self.gone = tuple(name for name in layouts.plane_names(self.before) if name not in there)
         if self.gone:
-            effects.append(Leave(self._enter(Phase.LEAVING, self.gone, now_s + self._step_timeout_s, now_s), self.gone))
+            self._enter(Phase.LEAVING, self._now_s + self._step_timeout_s)
+            self._ask([COORDINATOR], calls.LastPublished())
         else:
-            self._commit(now_s, effects)
+            self._commit()
 
-    def _part(self, now_s: float, effects: list[Effect]) -> None:
-        ends = {name: ends for name in layouts.plane_names(self.plan) if (ends := self._ends_at(name))}
-        turn = self._enter(Phase.PARTING, [COORDINATOR, *ends], now_s + self._step_timeout_s, now_s)
-        effects.append(Part(turn, self.gone, self.plan.layout))
-        if ends:
-            effects.append(AwaitEnded(turn, ends))
+    def _part(self) -> None:
+        self._enter(Phase.PARTING, self._now_s + self._step_timeout_s)
+        self._ask([COORDINATOR], calls.Part(self.plan.layout, self._left))
+        for name in layouts.plane_names(self.plan):
+            ends = layouts.channels_from(self.gone, self.plan, name)
+            if ends:
+                self._ask([name], calls.HasEnded(ends), self._hold_s)
 
-    def _ends_at(self, name: str) -> tuple[tuple[int, str], ...]:
-        """On which channels those who have left have sent to a replica."""
-        plan, stage, mine = self.plan, stage_of(name), replica_of(name)
-        return tuple(
-            (edge.id, one)
-            for edge in plan.edges_into(stage)
-            for one in self.gone
-            if edge.source == stage_of(one) and mine in targets_of(plan, edge, replica_of(one))
+    def _commit(self) -> None:
+        self._enter(Phase.COMMITTING, self._now_s + self._step_timeout_s)
+        there = self._places.processes(self.plan)
+        ended = tuple(
+            process for process in self._places.processes_of(map(_replica, self.gone)) if process not in there and not is_worker(process)
         )
+        self._effects.append(LayOut(self.plan.layout, self.gone, ended))
+        self._ask(layouts.plane_names(self.plan), calls.Commit(self._questions.next_turn, self.plan.layout))
 
-    def _commit(self, now_s: float, effects: list[Effect]) -> None:
-        names = layouts.plane_names(self.plan)
-        turn = self._enter(Phase.COMMITTING, names, now_s + self._step_timeout_s, now_s)
-        effects.append(Commit(turn, names, self.plan.layout, self.gone))
-
-    def _report(self, now_s: float) -> RescaleReport:
-        total = StepCost.total(self._costs)
-        return RescaleReport(
-            layouts.asked_of(self.before),
-            layouts.asked_of(self.plan),
-            len(self._steps),
-            total.groups,
-            total.state_bytes,
-            total.passed_on,
-            total.held,
-            self._prepared_s,
-            now_s - self._asked_s,
-            total.longest_pause_s,
-            max((cost.pause_s for cost in self._costs), default=0.0),
-        )
-
-    def _end(self, outcome: Outcome, effects: list[Effect]) -> None:
+    def _end(self, outcome: Outcome) -> None:
         if self._holds_snapshots:
-            effects.append(ReleaseSnapshots())
+            self._tell(COORDINATOR, calls.ReleaseSnapshots())
         if self.holds_job:
-            effects.append(ReleaseJob())
+            self._tell(PROGRESS, calls.Release())
         self._holds_snapshots = self.holds_job = False
-        self._missing.clear()
+        self._questions.clear()
+        self.joining = ()
         self.phase, self.outcome = Phase.OVER, outcome
-        effects.append(outcome)
+        self._effects.append(outcome)
 
     # -- what goes wrong -------------------------------------------------------------------------------
-    def _on_tick(self, busy: str, now_s: float, effects: list[Effect]) -> None:
+    def _on_tick(self, busy: str) -> None:
         self._busy = busy
         if self.has_begun and busy:  # it cannot be given up half-way; the activation ends, or is ended by others
-            self._deadline_s = max(self._deadline_s, now_s + GRACE_S)
-        if now_s > self._deadline_s:
-            self._on_deadline(now_s, effects)
+            self._deadline_s = max(self._deadline_s, self._now_s + GRACE_S)
+        if self._now_s > self._deadline_s:
+            self._on_deadline()
 
-    def _on_deadline(self, now_s: float, effects: list[Effect]) -> None:
+    def _on_deadline(self) -> None:
         if self.phase is Phase.FAILING:
-            self._end(GiveWay(), effects)
+            self._end(GiveWay())
         elif self.phase in UNDONE_BY:
-            self._missing.clear()  # who is in a long activation does it after that, before anything that it is asked later
-            self._go_on(now_s, effects)
+            self._questions.clear()  # who is in a long activation does it after that, before anything that it is asked later
+            self._go_on()
         elif self.has_begun:
-            asked = f"asked {self.phase.value}, not all have answered after {now_s - self._turn_s:.1f} s"
-            self._fail(f"{asked}: {self._who(min(self._missing))} has not", None, effects)
+            asked = f"asked {self.phase.value}, not all have answered after {self._now_s - self._phase_s:.1f} s"
+            self._fail(f"{asked}: {self._who(min(self.missing))} has not", None)
         elif self._busy:
-            late = f"{self._busy}, and has not come to the change within {now_s - self._asked_s:.1f} s; ask again later"
-            self._refuse(f"{self._stays}: {late}", now_s, effects)
+            late = f"{self._busy}, and has not come to the change within {self._now_s - self._asked_s:.1f} s; ask again later"
+            self._refuse(f"{self._stays}: {late}")
         elif self.phase is Phase.SNAPSHOTS:
-            self._refuse(f"{self._stays}: the snapshot under way is not complete after {self._timeout_s:g} s", now_s, effects)
+            self._refuse(f"{self._stays}: the snapshot under way is not complete after {self._timeout_s:g} s")
         else:
             why = f"the new replicas were not placed and connected within {self._timeout_s:g} s"
-            self._refuse(f"{self._stays}: {why}", now_s, effects, lacks_room=True)
+            self._refuse(f"{self._stays}: {why}", lacks_room=True)
 
-    def _refuse(self, why: str, now_s: float, effects: list[Effect], *, lacks_room: bool = False) -> None:
+    def _refuse(self, why: str, *, lacks_room: bool = False) -> None:
         """The layout stays; what was done is undone first."""
         self._refusal = Refuse(why, lacks_room)
         if self.newcomers:
-            turn = self._enter(Phase.FORGETTING, [PROGRESS], now_s + STOP_TIMEOUT_S, now_s)
-            effects.append(Forget(turn, self.newcomers, self.before.layout))
+            self._enter(Phase.FORGETTING, self._now_s + STOP_TIMEOUT_S)
+            self._ask([PROGRESS], calls.Forget(self.newcomers))
         else:
-            self._undo(now_s, effects)
+            self._undo()
 
-    def _undo(self, now_s: float, effects: list[Effect]) -> None:
+    def _undo(self) -> None:
         assert self._refusal is not None
+        layout = self.before.layout
         if self.newcomers:
-            effects.append(Stop(self.newcomers, self.before.layout))
+            self._effects.append(Stop(self.newcomers, self.fresh, layout))
+            for name in self._housed:
+                self._tell(name, calls.Withdraw())
         if self._was_told:
-            names = layouts.plane_names(self.before)
-            turn = self._enter(Phase.UNDOING, names, now_s + GRACE_S, now_s)
-            effects.append(Undo(turn, names, self.before.layout))
+            self._enter(Phase.UNDOING, self._now_s + GRACE_S)
+            self._ask(layouts.plane_names(self.before), calls.Commit(self._questions.next_turn, layout))
         else:
-            self._end(self._refusal, effects)
+            self._end(self._refusal)
 
-    def _fail(self, why: str, cause: object, effects: list[Effect]) -> None:
+    def _fail(self, why: str, cause: object) -> None:
         self._await_failure(math.inf)
-        effects.append(Fail(why, cause))
+        self._effects.append(Fail(why, cause))
 
     def _await_failure(self, deadline_s: float) -> None:
         """Until :class:`JobFailed`; if that does not come in time, whoever asked asks again."""
-        self._enter(Phase.FAILING, (), deadline_s, self._turn_s)
+        self._enter(Phase.FAILING, deadline_s)
 
-    # -- words -----------------------------------------------------------------------------------------
+    # -- seconds, and words ----------------------------------------------------------------------------
     @property
     def _limit_s(self) -> float:
         return self._asked_s + self._timeout_s
 
-    def _left_s(self, now_s: float) -> float:
-        return max(0.0, self._limit_s - now_s)
+    @property
+    def _left_s(self) -> float:
+        return max(0.0, self._limit_s - self._now_s)
+
+    @property
+    def _hold_s(self) -> float:
+        """How long an actor keeps a question: not much longer than there is time, while the change can be refused."""
+        return HOLD_S if self.has_begun else min(HOLD_S, max(HOLD_MIN_S, self._left_s))
 
     @property
     def _stays(self) -> str:
         return f"the layout stays {layouts.asked_of(self.before)}"
 
-    def _told(self, name: str, why: str) -> str:
-        if self.phase is Phase.DIVISIBLE:
-            stage = stage_of(name)
-            return f"rescale({self.before.stage(stage).name!r}, {self.stages[stage]}): {why}"
-        return f"{self._stays}: {why}" if name == COORDINATOR else f"{self._stays}: {self._who(name)} could not be started: {why}"
-
     def _who(self, name: str) -> str:
         if name in (COORDINATOR, PROGRESS):
             return "the coordinator" if name == COORDINATOR else "the progress actor"
-        return self.before.title(stage_of(name), replica_of(name))
+        return self._places.title(name, self.before)
+
+
+def _replica(name: str) -> Replica:
+    return stage_of(name), replica_of(name)

@@ -1,4 +1,4 @@
-"""Who leads a change of runtime parameters (``job.configure``): three turns, in each of which all replicas answer. Pure.
+"""Who leads a change of runtime parameters (``job.configure``): three stages, in each of which all replicas answer. Pure.
 
 First receivers grant by the smaller of two windows, then senders change, then receivers: at no time does a receiver wait for more than
 its sender may send (docs/design/rescaling.md, 7). Half a change could block channels, so long activations are waited for.
@@ -6,26 +6,19 @@ its sender may send (docs/design/rescaling.md, 7). Half a change could block cha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from rayad.actors.lead import change_leader as lead
-from rayad.actors.lead.change_leader import GRACE_S, Broke, Died, Done, GiveWay, HoldJob, JobFailed, JobIsOver, ReleaseJob, Tick
+from rayad.actors.lead import calls
+from rayad.actors.lead.asking import Answered, Ask, Asked, Broke, Died, Event, JobFailed, Late, Left, Questions, Tick
+from rayad.actors.lead.change_leader import GRACE_S
+from rayad.actors.lead.change_protocol import GiveWay
 from rayad.actors.plane.protocol import PROGRESS
 
 STAGES = ("first", "senders", "receivers")
-"""What changes in each turn."""
+"""What changes one after the other."""
 TURN_TIMEOUT_S = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Configure:
-    """Replicas take up the parameters, as far as this stage says; each answers."""
-
-    turn: int
-    names: tuple[str, ...]
-    stage: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,67 +35,75 @@ class NotConfigured:
 
 
 Outcome: TypeAlias = Configured | NotConfigured | GiveWay
-Effect: TypeAlias = HoldJob | Configure | ReleaseJob | Outcome
+Effect: TypeAlias = Ask | Outcome
 
 
 class ConfigureLeader:
-    """One change of runtime parameters; ``turn``: of the last change of this job."""
+    """One change of runtime parameters.
 
-    def __init__(self, names: Sequence[str], *, turn: int) -> None:
+    Args:
+        names: the replicas.
+        changes: the parameters.
+        turn: the last one of this job's earlier changes.
+    """
+
+    def __init__(self, names: Sequence[str], changes: Mapping[str, Any], *, turn: int) -> None:
         self.names = tuple(names)
-        self.turn = turn
+        self.changes = dict(changes)
         self.outcome: Outcome | None = None
+        self._questions = Questions(turn)
         self._stages = list(STAGES)
-        self._missing: set[str] = set()
         self._deadline_s = 0.0
         self._holds_job = False
 
-    def handle(self, event: lead.Event, now_s: float) -> list[Effect]:
+    @property
+    def turn(self) -> int:
+        """The last one that was used."""
+        return self._questions.turn
+
+    def handle(self, event: Event, now_s: float) -> list[Effect]:
         """What follows."""
-        effects: list[Effect] = []
         if self.outcome is not None:
-            return effects
+            return []
         match event:
-            case lead.Asked():
-                self._enter([PROGRESS], now_s)
+            case Asked():
                 self._holds_job = True
-                effects.append(HoldJob(self.turn))
+                return [self._ask([PROGRESS], calls.Hold(), now_s)]
             case JobFailed():
-                self._end(GiveWay(), effects)
+                return self._end(GiveWay())
             case Tick(busy):
                 if busy:
                     self._deadline_s = max(self._deadline_s, now_s + GRACE_S)
                 if now_s > self._deadline_s:
-                    self._end(NotConfigured(f"{len(self._missing)} actors did not answer within {TURN_TIMEOUT_S:g} s"), effects)
-            case JobIsOver(turn) if turn == self.turn:
+                    return self._end(NotConfigured(f"{len(self._questions.missing)} actors did not answer within {TURN_TIMEOUT_S:g} s"))
+            case Late() | Left():
+                pass
+            case _ if (call := self._questions.call_of(event)) is not None:
+                return self._on_answer(event, call, now_s)
+        return []
+
+    def _on_answer(self, answer: Answered | Died | Broke, call: calls.Call, now_s: float) -> list[Effect]:
+        match answer:
+            case Answered(_, _, False) if isinstance(call, calls.Hold):  # the job is over
                 self._holds_job = False
-                self._end(GiveWay(), effects)
-            case Done(turn, name) if turn == self.turn and name in self._missing:
-                self._missing.discard(name)
-                if not self._missing:
-                    self._go_on(now_s, effects)
-            case Died(turn, name) if turn == self.turn and name in self._missing:
-                self._end(GiveWay(), effects)  # those that begin anew begin with it
-            case Broke(turn, name, why, cause) if turn == self.turn and name in self._missing:
-                self._end(NotConfigured(why, cause), effects)
-            case _:
-                pass  # of an earlier turn
-        return effects
+                return self._end(GiveWay())
+            case Answered(_, name):
+                self._questions.close(name)
+                return [] if self._questions.missing else self._go_on(now_s)
+            case Died():
+                return self._end(GiveWay())  # those that begin anew begin with it
+            case Broke(_, _, why, cause):
+                return self._end(NotConfigured(why, cause))
 
-    def _enter(self, names: Sequence[str], now_s: float) -> None:
-        self.turn += 1
-        self._missing = set(names)
+    def _ask(self, names: Sequence[str], call: calls.Call, now_s: float) -> Ask:
         self._deadline_s = now_s + TURN_TIMEOUT_S
+        return self._questions.ask(names, call)
 
-    def _go_on(self, now_s: float, effects: list[Effect]) -> None:
+    def _go_on(self, now_s: float) -> list[Effect]:
         if self._stages:
-            self._enter(self.names, now_s)
-            effects.append(Configure(self.turn, self.names, self._stages.pop(0)))
-        else:
-            self._end(Configured(), effects)
+            return [self._ask(self.names, calls.Configure(self.changes, self._stages.pop(0)), now_s)]
+        return self._end(Configured())
 
-    def _end(self, outcome: Outcome, effects: list[Effect]) -> None:
-        if self._holds_job:
-            effects.append(ReleaseJob())
+    def _end(self, outcome: Outcome) -> list[Effect]:
         self.outcome = outcome
-        effects.append(outcome)
+        return [*([self._questions.tell(PROGRESS, calls.Release())] if self._holds_job else []), outcome]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rayad.actors.plane.protocol import replica_name
-from rayad.actors.replica.graph_shape import edge_names
+from rayad.actors.plane.protocol import replica_name, replica_of, stage_of
+from rayad.actors.replica.graph_shape import edge_names, targets_of
 from rayad.actors.replica.migration import may_move
 from rayad.dataflow.group_owners import owners_for, step_towards
 from rayad.dataflow.logical_graph import NodeKind, PartitionKind, check_count
@@ -207,6 +207,17 @@ def lost_of(plan: Plan, wanted: Mapping[str, int]) -> dict[str, int]:
 def plane_names(plan: Plan) -> tuple[str, ...]:
     """All replicas by their names on the plane, stage by stage."""
     return tuple(replica_name(stage.id, replica) for stage in plan.stages for replica in range(stage.parallelism))
+
+
+def channels_from(gone: Collection[str], plan: Plan, name: str) -> tuple[tuple[int, int], ...]:
+    """``(edge, sender's number)`` of the channels on which replicas that are gone have sent to this one."""
+    stage, mine = stage_of(name), replica_of(name)
+    return tuple(
+        (edge.id, replica_of(one))
+        for edge in plan.edges_into(stage)
+        for one in gone
+        if edge.source == stage_of(one) and mine in targets_of(plan, edge, replica_of(one))
+    )
 
 
 def names_of(plan: Plan) -> list[tuple[str, int]]:

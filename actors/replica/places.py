@@ -16,6 +16,11 @@ Replica = tuple[int, int]
 """A stage, and the number of a replica of it."""
 
 
+def is_worker(process: str) -> bool:
+    """Whether a process is a worker, which stays when it holds nothing."""
+    return process[:1] == "w"
+
+
 @dataclass(frozen=True, slots=True)
 class Places:
     """Where the replicas of a job live.
@@ -45,7 +50,7 @@ class Places:
     def replica_at(self, process: str, stage: int) -> int | None:
         """Which replica of a vertex a process may hold; None where it holds none of it."""
         offset = self.offsets.get(stage)
-        if process[:1] == "w":
+        if is_worker(process):
             worker = int(process[1:])
             if offset is None:
                 return None
@@ -81,9 +86,9 @@ class Places:
             return "the coordinator"
         if is_driver(process):
             return "the driver"
-        if process[:1] == "w":
+        if is_worker(process):
             return f"worker {process[1:]}"
         return plan.title(stage_of(process), int(process.split(".")[1]))
 
 
-__all__ = ["Places", "Replica"]
+__all__ = ["Places", "Replica", "is_worker"]

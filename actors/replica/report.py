@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from rayad.actors.process.activity import Activity
 from rayad.actors.replica.recent import Recent
@@ -78,6 +79,19 @@ class ReplicaReport:
     """By sink that tells its updates: the last records written. In the last report of a replica alone."""
     amounts_read: tuple[float, float] = (0.0, 0.0)
     """Of a source: how much has been read, and how much there is, in its own unit; (0, 0) where that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What a replica gives at its end.
+
+    Args:
+        report: what it did.
+        staged: what its sink writers have staged, by sink id; of a replica that has retired by number where snapshots are kept.
+    """
+
+    report: ReplicaReport
+    staged: dict[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)

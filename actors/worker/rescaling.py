@@ -208,7 +208,7 @@ class HostRescale:
         place = self.place
         before, after = place.config, configured(place.config, changes)
         if turn == "senders":
-            place.config = after
+            place.config = place.worker.config = after
             place.core.outputs.batch_rows = after.batch_rows
         place.ends.configure(before, after, turn)
 

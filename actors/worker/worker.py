@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from rayad.actors.plane.frames import Frame
 from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, Kind, is_driver, pack_report
 from rayad.actors.replica.places import Places, Replica
-from rayad.actors.replica.report import Abandoned, ReplicaReport
+from rayad.actors.replica.report import Abandoned, Left
 from rayad.actors.replica.source_parts import Resumable
 from rayad.actors.worker.replica_host import ReplicaHost
 from rayad.actors.worker.surroundings import Surroundings
@@ -34,19 +33,6 @@ SLICE_S = 0.002
 LOST_S = 5.0
 """How long a peer may be lost before this worker fails: until then the process that knows the cause may report it, or replace the peer."""
 _OF_EDGES = (Kind.DATA, Kind.BARRIER, Kind.CREDIT)
-
-
-@dataclass(frozen=True, slots=True)
-class Left:
-    """What a replica gives at its end.
-
-    Args:
-        report: what it did.
-        staged: what its sink writers have staged; see :meth:`HostRescale.staged` where it has retired.
-    """
-
-    report: ReplicaReport
-    staged: dict[Any, Any]
 
 
 class Worker:
@@ -78,7 +64,7 @@ class Worker:
         self.link, self.clock = around.link, around.clock
         self.hosts: dict[int, ReplicaHost] = {}
         """The replicas, by stage; downstream first."""
-        self.left: dict[Replica, Left] = {}
+        self.left: list[tuple[Replica, Left]] = []
         """What replicas that have retired leave behind."""
         self.handed_over: deque[tuple[Sibling, int, int, int, Any]] = deque()
         self.lost: dict[str, float] = {}
@@ -93,7 +79,7 @@ class Worker:
         self.turn_s = 0.0
         """When the last turn began."""
         self._plan = plan
-        self._config = config
+        self.config = config
         self._around = around
         self._store = store
         self._edges = plan.edge_by_id
@@ -125,7 +111,7 @@ class Worker:
     ) -> ReplicaHost:
         """Build a replica here; it runs when all have begun, or if this worker runs, when :meth:`admit` has connected it."""
         options: dict[str, Any] = {"store": self._store, "part": part, "isolated": isolated, "is_newcomer": is_newcomer}
-        host = ReplicaHost(self, self._plan, stage, replica, self._config, self._around, **options)
+        host = ReplicaHost(self, self._plan, stage, replica, self.config, self._around, **options)
         try:
             host.start()
         except BaseException:
@@ -137,11 +123,9 @@ class Worker:
         self._forget_ways()
         return host
 
-    def admit(
-        self, stage: int, replica: int, layout: Layout, config: RunConfig, incarnations: Mapping[str, int], addresses: Mapping[str, Any]
-    ) -> None:
+    def admit(self, stage: int, replica: int, layout: Layout, incarnations: Mapping[str, int], addresses: Mapping[str, Any]) -> None:
         """A new replica of a running job lives here: build it, connect it, and register it as soon as its partners are there."""
-        self._plan, self._config = self._plan.laid_out(layout), config
+        self._plan = self._plan.laid_out(layout)
         for process, incarnation in incarnations.items():
             self.admit_process(process, incarnation)
         host = self.hold(stage, replica, is_newcomer=True)
@@ -208,14 +192,14 @@ class Worker:
     def _await(self, stage: int, partners: Collection[str]) -> None:
         for process in sorted(partners):
             self.connect(process, self._addresses.get(process))
-        self._joining[stage] = {PROGRESS, *partners}, self.clock.monotonic() + self._config.start_timeout_s
+        self._joining[stage] = {PROGRESS, *partners}, self.clock.monotonic() + self.config.start_timeout_s
 
     def _look_for_partners(self) -> None:
         """Register the replicas whose partners have all been found."""
         now_s = self.clock.monotonic()
         for process in list(self._to_connect):
             try:
-                self.link.start_connect(process, self._to_connect[process], self._config.start_timeout_s)
+                self.link.start_connect(process, self._to_connect[process], self.config.start_timeout_s)
             except BlockingIOError:  # a Unix socket's backlog is full: the peer has not polled for a while
                 break
             del self._to_connect[process]
@@ -228,7 +212,7 @@ class Worker:
                 raise ConnectionError(f"{self._title} cannot connect to {self._title_of(gone)}: {self.link.why_lost(gone)}")
             elif now_s > until_s:
                 raise ProtocolError(
-                    f"{self.name} waited {self._config.start_timeout_s} s for connections from {missing}: did these actors start?"
+                    f"{self.name} waited {self.config.start_timeout_s} s for connections from {missing}: did these actors start?"
                 )
 
     def _register(self, host: ReplicaHost) -> None:
@@ -283,11 +267,11 @@ class Worker:
 
     @property
     def is_over(self) -> bool:
-        """Whether all that it holds is finished: the job is complete, or its only replica has retired."""
+        """Whether all that it holds is finished: the job is complete."""
         if not self._has_begun or self._joining:
             return False
         if not self.hosts:
-            return self.is_done or not self.name.startswith("w")
+            return self.is_done
         return all(host.is_finished for host in self.hosts.values())
 
     def _take(self, frames: list[Frame]) -> None:
@@ -402,15 +386,14 @@ class Worker:
         for stage, host in list(self.hosts.items()):
             if host.rescale.has_left:
                 del self.hosts[stage]
-                self.left[stage, host.place.replica] = Left(host.last_report(), host.rescale.staged())
+                self.left.append(((stage, host.place.replica), Left(host.last_report(), host.rescale.staged())))
                 host.close()
                 self._is_alone = len(self.hosts) == 1
                 self._forget_ways()
 
     def results(self) -> dict[Replica, Left]:
-        """The job is complete: what each replica here has done and staged, those that have retired among them."""
-        ended = {(stage, host.place.replica): Left(host.last_report(), host.staged()) for stage, host in self.hosts.items()}
-        return {**self.left, **ended}
+        """The job is complete: what each replica here has done and staged."""
+        return {(stage, host.place.replica): Left(host.last_report(), host.staged()) for stage, host in self.hosts.items()}
 
     def close(self, *, aborts: bool = False) -> None:
         """Free all resources; ``aborts``: what sinks have written is thrown away, unless a snapshot may name it."""
@@ -451,4 +434,4 @@ class Worker:
         return self.places.title(process, self.plan)
 
 
-__all__ = ["LOST_S", "SLICE_S", "Left", "Worker"]
+__all__ = ["LOST_S", "SLICE_S", "Worker"]

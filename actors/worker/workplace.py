@@ -42,6 +42,7 @@ class Worksite(Protocol):
     places: Places
     link: Link
     clock: Clock
+    config: RunConfig
     is_done: bool
     is_stopping: bool
     is_rewinding: bool

@@ -65,7 +65,7 @@ def run(kind: str, idle: int | None, calls: Sequence[Call], how: str, folder: Pa
         job = built(kind, idle).submit(replace(config, resume="latest"), scaling, runtime="local", seed=0)
     elif how != "left alone":
         job.start_rescale({"joined": 4}, groups=60 if how == "rescaled in steps" else None)
-    while job.rescaling is not None and not job.rescaling.transfers:
+    while job.rescaling is not None and not job.rescaling.has_transfers:
         job.step()  # until state is on its way
     fed(job, calls, first)
     for side in "ab":

@@ -101,7 +101,7 @@ def _run(case: Case, outcome: Outcome, folder: str) -> rd.Result:
             scaling = rd.ScalingConfig(parallelism=_other_replicas(job, draw))
             job = build(case.program).submit(replace(config, resume="latest"), scaling, runtime="local", seed=case.seed + steps)
             outcome.resumes += 1
-        while case.late and job.rescaling is not None and not job.rescaling.transfers and job.step():
+        while case.late and job.rescaling is not None and not job.rescaling.has_transfers and job.step():
             pass  # what comes next comes while state is on its way
     for name, calls in live.items():
         _feed(job, name, calls)

@@ -6,7 +6,7 @@ import math
 import random
 from typing import TYPE_CHECKING, Any
 
-from rayad.actors.lead.change_leader import GiveWay
+from rayad.actors.lead.change_protocol import GiveWay
 from rayad.actors.lead.layouts import asked_of, lost_of
 from rayad.actors.local.rescaling import LocalRescale
 from rayad.actors.replica.migration import may_move
@@ -88,7 +88,7 @@ class Changes:
 
     def _answer_again(self, job: SimulatedJob, change: LocalRescale) -> None:
         """An answer comes a second time, perhaps of an earlier turn, or of the change before."""
-        answered = change.answered()
+        answered = list(change.answers)
         if answered:
             self.world.figures["answers that came again"] += 1
             job.network.ready.add(("answer", self.rng.choice(answered)))

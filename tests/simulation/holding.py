@@ -13,10 +13,22 @@ if TYPE_CHECKING:
 
 SLOW = {"writing": "write", "publishing": "publish", "committing": "commit", "waiting": "write"}
 HELD_BY_DEATH: dict[str, tuple[str, ...]] = {
-    "crash progress": ("report", "view", "hold job", "admit", "register", "forget newcomers"),
-    "crash coordinator": ("acknowledge", "publish", "commit", "begin", "forget", "answer", *ORDERS),
+    "crash progress": ("report", "view", "ask hold", "ask join", "ask run", "ask forget"),
+    "crash coordinator": ("acknowledge", "publish", "commit", "begin", "forget", "answer", "left", *ORDERS),
 }
-LAGGING = ("batch", "credit", "transfer", "arrive", "report", "answer", "start", "prepare", "register", "relayout", "adopt")
+LAGGING = (
+    "batch",
+    "credit",
+    "transfer",
+    "arrive",
+    "report",
+    "answer",
+    "ask listen",
+    "ask prepare",
+    "ask run",
+    "ask relayout",
+    "ask commit",
+)
 """Events that come through a channel or a connection, which may be slow."""
 INPUT_SHARE = 0.3
 """The share of a source's turns at which it reads while faults are left; one that is in place may wait for records."""

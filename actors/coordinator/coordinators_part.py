@@ -1,0 +1,126 @@
+"""What the coordinator itself does in a change: processes, the layout of the job, and what its thread does with the snapshots.
+
+Used by the thread that drives the change, which has the job to itself (``rescaling.py``); what concerns snapshots is done in the
+coordinator's thread, which keeps them, in the order in which it was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import Any, cast
+
+import ray
+
+from rayad.actors.cluster.joining import check_placeable
+from rayad.actors.coordinator.placement import Node, places
+from rayad.actors.coordinator.running_job import RunningJob
+from rayad.actors.lead import calls, layouts
+from rayad.actors.plane.address import Address
+from rayad.dataflow.plan import Layout
+from rayad.progress import ConfigError, InternalError
+
+
+class CoordinatorsPart:
+    """In one change of a job."""
+
+    def __init__(self, job: RunningJob) -> None:
+        self._job = job
+
+    # -- what it is asked for --------------------------------------------------------------------------
+    def do(
+        self, call: calls.OwnCall, answer: Callable[[Any], None], broke: Callable[[Exception], None], is_void: Callable[[], bool]
+    ) -> None:
+        """One call; ``answer`` or ``broke`` is called when it is done, perhaps in the coordinator's thread, unless it is void by then."""
+        job, snapshots = self._job, self._job.snapshots
+        if isinstance(call, calls.StartProcesses):
+            answer(self._start(call))
+            return
+        if isinstance(call, calls.Expect):
+            job.incarnations.update(dict.fromkeys(call.names, call.incarnation))
+        if snapshots is None:
+            answer(0 if isinstance(call, calls.LastPublished) else None)
+            return
+        match call:
+            case calls.HoldSnapshots():
+                snapshots.hold_back(partial(answer, None))
+            case calls.ReleaseSnapshots():
+                snapshots.end_change()
+            case calls.Expect(names, layout, incarnation):
+                self._post(partial(snapshots.admit, names, incarnation, job.plan.laid_out(layout)), answer, broke, is_void)
+            case calls.LastPublished():
+                self._post(snapshots.base, answer, broke, is_void)
+            case calls.Part(layout, left):
+                self._post(partial(snapshots.part, tuple(left), job.plan.laid_out(layout), left), answer, broke, is_void)
+            case _:
+                raise InternalError(f"the coordinator cannot do {call}")
+
+    def _post(
+        self, action: Callable[[], Any], answer: Callable[[Any], None], broke: Callable[[Exception], None], is_void: Callable[[], bool]
+    ) -> None:
+        """Do something in the coordinator's thread."""
+
+        def act() -> None:
+            if is_void():
+                return
+            try:
+                value = action()
+            except Exception as error:
+                broke(error)
+            else:
+                answer(value)
+
+        assert self._job.snapshots is not None
+        self._job.snapshots.post(act)
+
+    def _start(self, call: calls.StartProcesses) -> str:
+        job, crew = self._job, self._job.crew
+        prepared = job.plan.laid_out(call.layout)
+        try:
+            wanted = {
+                stage.name: stage.parallelism for stage in prepared.stages if job.plan.stage(stage.id).parallelism < stage.parallelism
+            }
+            check_placeable(prepared.needs(job.config.cpus_per_replica), f"rescale({wanted})", job.config.autoscaling_cluster)
+        except ConfigError as error:
+            return str(error)
+        job.incarnation = call.incarnation
+        crew.plan = prepared
+        crew.start(self._places(call.names))
+        return ""
+
+    def _places(self, newcomers: Sequence[str]) -> dict[str, str]:
+        job = self._job
+        nodes = [Node(node["NodeID"], node["NodeManagerAddress"], node["Resources"]) for node in ray.nodes() if node["Alive"]]
+        there = {name: job.addresses[name].host for name in layouts.plane_names(job.plan) if name in job.addresses}
+        needs = {stage.id: need.each for stage, need in zip(job.plan.stages, job.plan.needs(job.config.cpus_per_replica), strict=True)}
+        return places(newcomers, there, nodes, needs)
+
+    # -- newcomers -------------------------------------------------------------------------------------
+    def to_listen(self, call: calls.Listen) -> tuple[Any, ...]:
+        """The arguments of :meth:`VertexActor.listen`: what the leader says, and what of the run's configuration a newcomer needs."""
+        config, snapshots = self._job.config, self._job.snapshots
+        store = snapshots.store.store if snapshots is not None else None
+        return (config.host, call.incarnation, store, None, dict(call.incarnations), call.layout, True, None, call.ended)
+
+    def run(self, name: str, call: calls.Run) -> None:
+        """Begin its long call."""
+        self._job.addresses.update(cast("dict[str, Address]", call.addresses))
+        self._job.run([name])
+
+    def stop(self, names: Collection[str], layout: Layout) -> None:
+        """End newcomers that will not join."""
+        job, crew = self._job, self._job.crew
+        crew.plan = job.plan.laid_out(layout)
+        job.calls.forget(names)  # before they are ended: nobody takes that for a failure
+        crew.stop(names)
+        if job.snapshots is not None:
+            job.snapshots.post(partial(job.snapshots.part, tuple(names), crew.plan, {}))
+
+    # -- the layout ------------------------------------------------------------------------------------
+    def lay_out(self, layout: Layout, gone: Collection[str]) -> None:
+        """This is the job's layout now."""
+        job = self._job
+        job.crew.stop(gone)
+        job.plan = job.crew.plan = job.plan.laid_out(layout)
+        if job.snapshots is not None:
+            job.snapshots.post(partial(job.snapshots.lay_out, job.plan))
