@@ -71,16 +71,14 @@ class RayScaledJob:
 
     def readings(self) -> Sequence[ReplicaReading]:
         """See `ScaledJob`."""
-        asked = [handle.reading.remote() for handle in self._replicas.values()]
+        asked = [handle.readings.remote() for handle in self._replicas.values()]
         ready, _ = ray.wait(asked, num_returns=len(asked), timeout=READ_TIMEOUT_S) if asked else ([], [])
         found = []
         for ref in ready:
             try:
-                reading = ray.get(ref, timeout=READ_TIMEOUT_S)
+                found.extend(ray.get(ref, timeout=READ_TIMEOUT_S))
             except RayError:
-                continue  # the replica has just died: the coordinator decides on recovery
-            if reading is not None:
-                found.append(reading)
+                continue  # the process has just died: the coordinator decides on recovery
         return found
 
     def rescale(self, changes: Mapping[str, int], timeout_s: float, decided_for: Mapping[str, int]) -> Any:

@@ -23,6 +23,7 @@ from rayad.actors.coordinator.told_outcome import ToldOutcome
 from rayad.actors.lead.layouts import RescaleReport
 from rayad.actors.lead.saved_inputs import SavedEpochs
 from rayad.actors.plane.plane import Address
+from rayad.actors.replica.places import Places
 from rayad.actors.replica.recent import News
 from rayad.actors.status.job_status import JobStatus
 from rayad.actors.status.journal import JobEvent
@@ -39,10 +40,10 @@ from rayad.snapshots.manifest import KeeperId
 class Coordinator:
     """Runs one job; see :class:`RunningJob` for the arguments."""
 
-    def __init__(self, plan: Plan, config: RunConfig, job: str, secret: bytes, name: str = "") -> None:
+    def __init__(self, plan: Plan, config: RunConfig, job: str, secret: bytes, name: str = "", places: Places | None = None) -> None:
         self._shown_as = (job,)
         self._name = name or plan.name
-        self._job = running = RunningJob(plan, config, job, secret, name or plan.name)
+        self._job = running = RunningJob(plan, config, job, secret, name or plan.name, places or Places())
         rescaler = Rescaler(running)
         self._supervisor = Supervisor(running, rescaler)
         self._control = Control(running, rescaler)
@@ -110,7 +111,7 @@ class Coordinator:
     def not_stopped(self) -> list[str]:
         return self._control.not_stopped()
 
-    def where(self, name: str, timeout_s: float) -> tuple[Address, int, dict[str, Any]] | None:
+    def where(self, name: str, timeout_s: float) -> tuple[Address, int, dict[str, Any], str] | None:
         return self._control.where(name, timeout_s)
 
     def saved_inputs(self) -> dict[str, int]:

@@ -11,6 +11,7 @@ from rayad.actors.cluster.joining import own_address
 from rayad.actors.host.progress_host import ProgressHost
 from rayad.actors.lead.failure import Failure, failure_of
 from rayad.actors.plane.plane import Address
+from rayad.actors.replica.places import Places
 from rayad.actors.replica.report import Pulse
 from rayad.dataflow.plan import Layout, Plan
 
@@ -18,10 +19,10 @@ from rayad.dataflow.plan import Layout, Plan
 class ProgressActor:
     """The progress core of one job."""
 
-    def __init__(self, plan: Plan, job: str, secret: bytes, seals: bool = True) -> None:
+    def __init__(self, plan: Plan, places: Places, job: str, secret: bytes, seals: bool = True) -> None:
         self._shown_as = (job,)
         self._plan = plan
-        self._identity: dict[str, Any] = {"job": job, "secret": secret, "seals": seals}
+        self._identity: dict[str, Any] = {"job": job, "secret": secret, "seals": seals, "places": places}
         self._host: ProgressHost | None = None
         self._node = ray.util.get_node_ip_address()
 

@@ -3,8 +3,8 @@
 A replica is busy, idle, back-pressured or queued; :meth:`ReplicaCounters.turn_to` moves the clock's time to the activity that ends, so the
 four add up to the time since the start by construction, however often the runtime switches. *Busy* is all work on records: decoding,
 the user's code (also where that waits for a disk or another service: the replica can do nothing else meanwhile), notifications, encoding.
-*Idle* is waiting for input. *Back-pressured* is having input and no credit to send. *Queued* is having input while another replica of the same
-worker runs: it is neither the replica's own work nor a lack of input. This is DS2's useful time (Kalavri et al., OSDI 2018,
+*Idle* is waiting for input. *Back-pressured* is having input and no credit to send. *Queued* is having input while another replica of the
+same worker runs: neither the replica's own work nor a lack of input. This is DS2's useful time (Kalavri et al., OSDI 2018,
 section 3.2), with the waiting time in its kinds, because they mean opposite things.
 
 Readings are cumulative since the replica's start. Whoever reads keeps the one before and takes the difference (`samples`): readers do not
@@ -216,7 +216,8 @@ class ReplicaCounters:
         """The four activities add up to the time; nothing is negative. Raises ProtocolError."""
         total = self.since_s - self.started_s
         if abs(sum(self.seconds) - total) > 1e-6 * max(1.0, total) or min(self.seconds) < 0.0:
-            raise ProtocolError(f"{self.vertex!r}[{self.replica}]: busy, idle, back-pressured and queued {self.seconds} do not add up to {total} s")
+            told = f"busy, idle, back-pressured and queued {self.seconds} do not add up to {total} s"
+            raise ProtocolError(f"{self.vertex!r}[{self.replica}]: {told}")
         counts = (*self.received_items.values(), *self.sent_items.values(), self.read_items, self.written_items)
         if min(counts) < 0:
             raise ProtocolError(f"{self.vertex!r}[{self.replica}] has a negative count: {counts}")

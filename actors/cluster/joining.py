@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import ray
@@ -26,8 +26,8 @@ def ray_encrypts() -> str:
     return asked if asked in ("1", "true", "yes") else ""
 
 
-def ensure_ray(needs: Sequence[Need], what: str, autoscaling: bool | None = None) -> None:
-    """Join the cluster that this process is in, or start one; refuse within seconds what cannot work."""
+def ensure_ray(needs: Callable[[], Sequence[Need]], what: str, autoscaling: bool | None = None) -> None:
+    """Join the cluster that this process is in, or start one; refuse within seconds what cannot work. ``needs``: asked then."""
     if is_ray_client():
         raise ConfigError(
             "this driver is connected through Ray Client (ray://): the driver must run inside the cluster, because it talks to the "
@@ -39,7 +39,7 @@ def ensure_ray(needs: Sequence[Need], what: str, autoscaling: bool | None = None
                 "RAY_ADDRESS names a Ray Client server (ray://): use the cluster's own address (auto or host:6379), or `ray job submit`"
             )
         join_or_start_ray()
-    check_placeable(needs, what, autoscaling)
+    check_placeable(needs(), what, autoscaling)
 
 
 def check_placeable(needs: Sequence[Need], what: str, autoscaling: bool | None) -> None:

@@ -22,12 +22,13 @@ from rayad.actors.coordinator.running_job import RunningJob
 from rayad.actors.job import JobState
 from rayad.actors.lead import calls
 from rayad.actors.lead import change_protocol as change
-from rayad.actors.lead.asking import Answered, Ask, Asked, Broke, Died, Event, JobFailed, Late, Left, Tick
+from rayad.actors.lead.asking import Answered, Ask, Asked, Broke, Died, Event, JobFailed, Late, Tick
 from rayad.actors.lead.change_leader import STOP_TIMEOUT_S, ChangeLeader
 from rayad.actors.lead.configure_leader import Configured, ConfigureLeader, NotConfigured
 from rayad.actors.lead.failure import Failure, failure_of
-from rayad.actors.plane.protocol import COORDINATOR, PROGRESS
+from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, replica_of, stage_of
 from rayad.actors.process.mailbox import NoAnswer
+from rayad.actors.replica.places import is_worker
 
 LOOK_S = 0.05
 """Between two looks at the clock, and whether the job has failed."""
@@ -64,10 +65,6 @@ class ChangeDriver:
                 self._tell(JobFailed())
             self._tell(Tick(self._busy()))
 
-    def on_left(self, name: str, left: Any) -> None:
-        """From any thread: a replica has ended as it was told to."""
-        self._said.put(Left(name, left))
-
     def _busy(self) -> str:
         busy = self._job.crew.busy(LONG_S)
         return f"{self._job.who(busy[0][0])} is in {busy[0][1].activity}" if busy else ""
@@ -78,12 +75,13 @@ class ChangeDriver:
                 case Ask(turn, names, call, within_s):
                     for name in names:
                         self._deliver(turn, name, call, within_s)
-                case change.TakeIn(names):
-                    self._job.admit(list(names))
-                case change.Stop(names, layout):
-                    self._part.stop(names, layout)
-                case change.LayOut(layout, gone):
-                    self._part.lay_out(layout, gone)
+                case change.TakeIn():
+                    if isinstance(self.leader, ChangeLeader):
+                        self._job.admit(list(self.leader.fresh))
+                case change.Stop(names, processes, layout):
+                    self._part.stop(names, processes, layout)
+                case change.LayOut(layout, _, processes):
+                    self._part.lay_out(layout, processes)
                 case change.Fail(why, cause):
                     failure = failure_of("a change of layout", cause if isinstance(cause, Exception) else TimeoutError(why))
                     self.failure = dataclasses.replace(failure, is_lost_peer=True)  # if another failure is found, that is the cause
@@ -98,7 +96,8 @@ class ChangeDriver:
         if isinstance(call, calls.OwnCall):
             self._do(turn, call)
             return
-        actor = self._job.crew.actors.get(name)
+        crew = self._job.crew
+        actor = crew.actors[name] if name in crew.actors else crew.holder(name) if not is_worker(name) else None
         if actor is None:
             self._said.put(Died(turn, name))
         elif isinstance(call, calls.Run):
@@ -112,11 +111,12 @@ class ChangeDriver:
             return actor.listen.remote(*self._part.to_listen(call))
         if name == PROGRESS:
             return actor.call.remote(call.method, *call.arguments, *((within_s,) if is_condition else ()))
+        replica = (stage_of(name), replica_of(name))
         if is_condition:
-            return actor.await_change.remote(call.method, within_s, *call.arguments)
+            return actor.await_change.remote(replica, call.method, within_s, *call.arguments)
         if within_s < math.inf:
-            return actor.change_within.remote(within_s, call.method, *call.arguments)
-        return actor.change.remote(call.method, *call.arguments)
+            return actor.change_within.remote(within_s, replica, call.method, *call.arguments)
+        return actor.change.remote(replica, call.method, *call.arguments)
 
     def _do(self, turn: int, call: calls.OwnCall) -> None:
         """The coordinator's own part, perhaps in its thread; unless the change is over before that comes to it."""

@@ -21,7 +21,7 @@ from rayad.actors.lead.diagnosis import Cause, Facts, Missing, Stamp, diagnose, 
 from rayad.actors.lead.layouts import RescaleReport
 from rayad.actors.lead.saved_inputs import SavedEpochs
 from rayad.actors.plane.plane import Address
-from rayad.actors.plane.protocol import PROGRESS, replica_name
+from rayad.actors.plane.protocol import PROGRESS, replica_name, replica_of, stage_of
 from rayad.actors.replica.recent import News
 from rayad.actors.replica.report import ReplicaReport
 from rayad.actors.status.job_status import JobStatus
@@ -59,13 +59,16 @@ class Control:
         """End the job without results."""
         self._job.cancelled.set()
 
-    def where(self, name: str, timeout_s: float) -> tuple[Address, int, dict[str, Any]] | None:
-        """The address of a replica, its incarnation, and the notes of the snapshot that this one resumed from, once the job runs.
+    def where(self, name: str, timeout_s: float) -> tuple[Address, int, dict[str, Any], str] | None:
+        """The address of a replica, its incarnation, the notes of the snapshot that this one resumed from, and the name of its process,
+        once the job runs.
 
-        The three belong together: an incarnation may be over by the time its addresses are used, and then nobody listens there.
+        The four belong together: an incarnation may be over by the time its addresses are used, and then nobody listens there.
         """
         self._job.await_running(timeout_s)
-        return self._job.found.get(name)
+        process = self._job.places.process_of(stage_of(name), replica_of(name))
+        found = self._job.found.get(process)
+        return (*found, process) if found is not None else None
 
     def saved_inputs(self) -> dict[str, int]:
         """How many frames of each live input are in all the snapshots that a recovery may resume from."""
@@ -102,12 +105,12 @@ class Control:
         return self._rescaler.rescale(wanted, timeout_s, decided_for)
 
     def replicas(self) -> tuple[dict[str, int], dict[str, Any]] | None:
-        """Replicas by vertex, and the handles of the vertex actors by plane name; None while the job does not run."""
+        """Replicas by vertex, and the handles of the processes that hold them; None while the job does not run."""
         job = self._job
         if job.state is not JobState.RUNNING or not job.running.is_set():
             return None
         actors, newcomers = dict(job.crew.actors), self._rescaler.newcomers
-        there = {name: actors[name] for name in job.crew.names() if name in actors and name not in newcomers}
+        there = {name: actors[name] for name in job.crew.processes() if name in actors and name not in newcomers}
         return layouts.asked_of(job.plan), there
 
     def configure(self, changes: dict[str, Any]) -> None:
@@ -174,24 +177,29 @@ class Control:
             findings = diagnose(self._facts(starting, own)) if with_blockers else ()
             return Look(job.state, silent=tuple(own), starting=starting, findings=findings)
         crew = dict(job.crew.actors)
-        there = [name for name in job.crew.names() if name in crew and name not in self._rescaler.newcomers]
+        there = [name for name in job.crew.processes() if name in crew and name not in self._rescaler.newcomers]
         asked = {crew[name].look.remote(with_readings): name for name in there}
         if PROGRESS in crew:
             asked[crew[PROGRESS].call.remote("look", with_blockers)] = PROGRESS
         ready, _ = ray.wait(list(asked), num_returns=len(asked), timeout=patience_s)
         answers: dict[str, Any] = {}
+        answered = set()
         for ref in ready:
             try:
                 answer = ray.get(ref, timeout=patience_s)
             except (RayError, RayadError):
                 continue  # it dies or restarts: its long call tells of that
-            if answer is not None:  # one that is not built yet has nothing to tell
-                answers[asked[ref]] = answer
+            if asked[ref] == PROGRESS:
+                answers[PROGRESS] = answer
+            elif answer:  # one that is not built yet has nothing to tell
+                answers.update(answer)
+                answered.add(asked[ref])
+                self._nodes[asked[ref]] = next(iter(answer.values())).node
         views, active, blockers, stamps = answers.pop(PROGRESS, (*self._seen, [], ()))
         self._seen = (views, active)
-        self._nodes.update({name: report.node for name, report in answers.items()})
-        self._told = {name: report for name, report in {**self._told, **answers}.items() if name in there}
-        mute = [name for name in asked.values() if name != PROGRESS and name not in answers]
+        replicas = {replica_name(*one) for process in there for one in job.places.replicas_at(process, job.plan)}
+        self._told = {name: report for name, report in {**self._told, **answers}.items() if name in replicas}
+        mute = [name for name in there if name not in answered and job.places.replicas_at(name, job.plan)]
         if PROGRESS in crew and PROGRESS not in [asked[ref] for ref in ready]:
             mute.append(PROGRESS)
         silent = [self._silent(name, patience_s) for name in mute]
@@ -202,10 +210,11 @@ class Control:
     def updates(self, sink: str, seen: ReadSoFar) -> dict[str, News | None]:
         """By replica that writes to a sink, by its key: the last records that are not ``seen``; None of one that does not answer."""
         job = self._job
-        crew, plan = dict(job.crew.actors), job.plan
+        crew, plan = job.crew, job.plan
         writing = [stage for stage in plan.stages if any(one.key == sink and one.id in sinks_of(stage.steps) for one in plan.sinks)]
-        names = [name for stage in writing for replica in range(stage.parallelism) if (name := replica_name(stage.id, replica)) in crew]
-        asked = {crew[name].updates.remote(sink, seen.get(name)): name for name in names}
+        names = [replica_name(stage.id, replica) for stage in writing for replica in range(stage.parallelism)]
+        names = [name for name in names if crew.holder(name) is not None]
+        asked = {crew.holder(name).updates.remote(stage_of(name), sink, seen.get(name)): name for name in names}
         if not asked:
             return {}
         ready, _ = ray.wait(list(asked), num_returns=len(asked), timeout=LOOK_PATIENCE_S)
@@ -243,9 +252,9 @@ class Control:
         node = silent.node or self._nodes.get(name, "")
         others = [other for other, at in self._nodes.items() if at == node and other != name and other in self._job.crew.actors]
         alive = sum(other not in mute for other in others) + (bool(node) and node == self._own_node)
-        stage, _, replica = name[1:].partition(".")
-        replica_name = None if name == PROGRESS else (self._job.plan.stage(int(stage)).name, int(replica))
-        return Missing(silent.who, replica_name, node, silent.for_s, len(others), alive)
+        held = self._job.places.replicas_at(name, self._job.plan) if name != PROGRESS else ()
+        replica = (self._job.plan.stage(held[0][0]).name, held[0][1]) if held else None
+        return Missing(silent.who, replica, node, silent.for_s, len(others), alive)
 
     def _starting(self) -> Starting | None:
         """The actors that are waited for, if any are."""
@@ -328,8 +337,7 @@ class Control:
             except RayError:
                 continue  # gone, with what it read
             if not has_stopped:
-                vertex, replica = job.crew.replica(name)
-                out.append(f"{vertex!r}[{replica}]")
+                out.append(job.who(name))
         return out
 
 

@@ -15,9 +15,11 @@ import ray
 from rayad.actors.cluster.joining import check_placeable
 from rayad.actors.coordinator.placement import Node, places
 from rayad.actors.coordinator.running_job import RunningJob
-from rayad.actors.lead import calls, layouts
+from rayad.actors.lead import calls
+from rayad.actors.lead.placing import needs_of, process_needs
 from rayad.actors.plane.address import Address
-from rayad.dataflow.plan import Layout
+from rayad.actors.plane.protocol import PROGRESS
+from rayad.dataflow.plan import Layout, Plan
 from rayad.progress import ConfigError, InternalError
 
 
@@ -37,7 +39,9 @@ class CoordinatorsPart:
             answer(self._start(call))
             return
         if isinstance(call, calls.Expect):
-            job.incarnations.update(dict.fromkeys(call.names, call.incarnation))
+            job.incarnations.update(dict.fromkeys(call.processes, call.incarnation))
+        if isinstance(call, calls.Part):
+            job.left.extend(call.left.items())
         if snapshots is None:
             answer(0 if isinstance(call, calls.LastPublished) else None)
             return
@@ -46,12 +50,13 @@ class CoordinatorsPart:
                 snapshots.hold_back(partial(answer, None))
             case calls.ReleaseSnapshots():
                 snapshots.end_change()
-            case calls.Expect(names, layout, incarnation):
-                self._post(partial(snapshots.admit, names, incarnation, job.plan.laid_out(layout)), answer, broke, is_void)
+            case calls.Expect(_, processes, layout, incarnation):
+                self._post(partial(snapshots.admit, processes, incarnation, job.plan.laid_out(layout)), answer, broke, is_void)
             case calls.LastPublished():
                 self._post(snapshots.base, answer, broke, is_void)
             case calls.Part(layout, left):
-                self._post(partial(snapshots.part, tuple(left), job.plan.laid_out(layout), left), answer, broke, is_void)
+                staged = {name: given.staged for name, given in left.items()}
+                self._post(partial(snapshots.part, tuple(left), job.plan.laid_out(layout), staged), answer, broke, is_void)
             case _:
                 raise InternalError(f"the coordinator cannot do {call}")
 
@@ -80,47 +85,53 @@ class CoordinatorsPart:
             wanted = {
                 stage.name: stage.parallelism for stage in prepared.stages if job.plan.stage(stage.id).parallelism < stage.parallelism
             }
-            check_placeable(prepared.needs(job.config.cpus_per_replica), f"rescale({wanted})", job.config.autoscaling_cluster)
+            needs = needs_of(prepared, job.places, job.config.cpus_per_replica)
+            check_placeable(needs, f"rescale({wanted})", job.config.autoscaling_cluster)
         except ConfigError as error:
             return str(error)
         job.incarnation = call.incarnation
         crew.plan = prepared
-        crew.start(self._places(call.names))
+        crew.start(self._nodes(call.processes, prepared))
         return ""
 
-    def _places(self, newcomers: Sequence[str]) -> dict[str, str]:
+    def _nodes(self, fresh: Sequence[str], prepared: Plan) -> dict[str, str]:
         job = self._job
         nodes = [Node(node["NodeID"], node["NodeManagerAddress"], node["Resources"]) for node in ray.nodes() if node["Alive"]]
-        there = {name: job.addresses[name].host for name in layouts.plane_names(job.plan) if name in job.addresses}
-        needs = {stage.id: need.each for stage, need in zip(job.plan.stages, job.plan.needs(job.config.cpus_per_replica), strict=True)}
-        return places(newcomers, there, nodes, needs)
+        there = {name: address.host for name, address in job.addresses.items() if name in job.crew.actors and name != PROGRESS}
+        return places(fresh, there, nodes, {process: process_needs(process, prepared, job.config.cpus_per_replica) for process in fresh})
 
     # -- newcomers -------------------------------------------------------------------------------------
     def to_listen(self, call: calls.Listen) -> tuple[Any, ...]:
         """The arguments of :meth:`VertexActor.listen`: what the leader says, and what of the run's configuration a newcomer needs."""
         config, snapshots = self._job.config, self._job.snapshots
         store = snapshots.store.store if snapshots is not None else None
-        return (config.host, call.incarnation, store, None, dict(call.incarnations), call.layout, True, None, call.ended)
+        return (config.host, call.incarnation, store, None, dict(call.incarnations), call.layout, True, config, call.ended)
 
     def run(self, name: str, call: calls.Run) -> None:
         """Begin its long call."""
         self._job.addresses.update(cast("dict[str, Address]", call.addresses))
         self._job.run([name])
 
-    def stop(self, names: Collection[str], layout: Layout) -> None:
-        """End newcomers that will not join."""
+    def stop(self, names: Collection[str], processes: Collection[str], layout: Layout) -> None:
+        """End what is new with newcomers that will not join."""
         job, crew = self._job, self._job.crew
         crew.plan = job.plan.laid_out(layout)
-        job.calls.forget(names)  # before they are ended: nobody takes that for a failure
-        crew.stop(names)
+        self._end(processes)
         if job.snapshots is not None:
             job.snapshots.post(partial(job.snapshots.part, tuple(names), crew.plan, {}))
 
     # -- the layout ------------------------------------------------------------------------------------
-    def lay_out(self, layout: Layout, gone: Collection[str]) -> None:
-        """This is the job's layout now."""
+    def _end(self, processes: Collection[str]) -> None:
+        """End processes; nobody takes that for a failure."""
+        self._job.calls.forget(processes)
+        self._job.crew.stop(processes)
+        for process in processes:
+            self._job.addresses.pop(process, None)
+
+    def lay_out(self, layout: Layout, processes: Collection[str]) -> None:
+        """This is the job's layout now; these processes hold nothing any more."""
         job = self._job
-        job.crew.stop(gone)
+        self._end(processes)
         job.plan = job.crew.plan = job.plan.laid_out(layout)
         if job.snapshots is not None:
             job.snapshots.post(partial(job.snapshots.lay_out, job.plan))

@@ -18,9 +18,10 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rayad.actors.coordinator.outcome import plan_for
 from rayad.actors.lead.heartbeats import Heartbeats
-from rayad.actors.plane.protocol import PROGRESS, replica_name, stage_of
+from rayad.actors.plane.protocol import PROGRESS, replica_name, replica_of, stage_of
 from rayad.actors.process.activity import Activity
 from rayad.actors.progress_actor import remote_progress
+from rayad.actors.replica.places import Places, is_worker
 from rayad.actors.replica.report import Pulse
 from rayad.actors.vertex_actor import remote_vertex
 from rayad.dataflow.config import RunConfig
@@ -51,10 +52,11 @@ class Stuck:
 
 
 class Crew:
-    """Actors by plane name."""
+    """Actors by the name of their process on the plane."""
 
-    def __init__(self, plan: Plan, config: RunConfig, job: str, secret: bytes) -> None:
+    def __init__(self, plan: Plan, places: Places, config: RunConfig, job: str, secret: bytes) -> None:
         self.plan = plan
+        self.places = places
         self.actors: dict[str, Any] = {}
         self._cpus = config.cpus_per_replica
         self._identity = (job, secret)
@@ -71,16 +73,22 @@ class Crew:
         where = {name: NodeAffinitySchedulingStrategy(node, soft=True, _spill_on_unavailable=True) for name, node in (places or {}).items()}
         with self._lock:
             if PROGRESS not in self.actors:
-                spec = ray.put(plan_for(self.plan, None))
-                self.actors[PROGRESS] = remote_progress().options(num_cpus=0).remote(spec, *self._identity, bool(self.config.encrypt))
-            for stage in self.plan.stages:
-                spec = None
-                for replica in range(stage.parallelism):
-                    name = replica_name(stage.id, replica)
-                    if name not in self.actors:
-                        spec = spec if spec is not None else ray.put(plan_for(self.plan, stage.id))
-                        options = {"num_cpus": self._cpus, **ray_options(stage.resources), "scheduling_strategy": where.get(name, "SPREAD")}
-                        self.actors[name] = remote_vertex().options(**options).remote(spec, stage.id, replica, self.config, *self._identity)
+                spec = ray.put(plan_for(self.plan, []))
+                arguments = (spec, self.places, *self._identity, bool(self.config.encrypt))
+                self.actors[PROGRESS] = remote_progress().options(num_cpus=0).remote(*arguments)
+            specs: dict[int | None, Any] = {}
+            for process in self.places.processes(self.plan):
+                if process not in self.actors:
+                    self.actors[process] = self._start(process, specs, where.get(process, "SPREAD"))
+
+    def _start(self, process: str, specs: dict[int | None, Any], where: Any) -> Any:
+        """Start one process; ``specs``: the plans that have been put into the object store for others, by stage, None for workers."""
+        stage = None if is_worker(process) else self.plan.stage(stage_of(process))
+        of = stage.id if stage is not None else None
+        if of not in specs:
+            specs[of] = ray.put(plan_for(self.plan, self.places.offsets if stage is None else [stage.id]))
+        options = {"num_cpus": self._cpus, **ray_options(stage.resources if stage is not None else None), "scheduling_strategy": where}
+        return remote_vertex(process, self.places).options(**options).remote(specs[of], process, self.places, self.config, *self._identity)
 
     def stop(self, names: Collection[str]) -> None:
         """End these: they have retired, or will not be needed."""
@@ -96,13 +104,18 @@ class Crew:
         self._pulses.pop(name, None)
         self._beats.forget([name])
 
-    def names(self) -> list[str]:
+    def processes(self) -> list[str]:
+        """Those that hold replicas, stage by stage, and workers that hold none now."""
+        busy = self.places.processes(self.plan)
+        return [*busy, *(name for name in list(self.actors) if is_worker(name) and name not in busy)]
+
+    def replicas(self) -> list[str]:
         """The replicas, stage by stage."""
         return [replica_name(stage.id, replica) for stage in self.plan.stages for replica in range(stage.parallelism)]
 
-    def replica(self, name: str) -> tuple[str, int]:
-        """The vertex of a plane name, and which of its replicas."""
-        return self.plan.stage(stage_of(name)).name, int(name.rsplit(".", 1)[-1])
+    def holder(self, replica: str) -> Any:
+        """The actor of the process that holds a replica; None when it is not there."""
+        return self.actors.get(self.places.process_of(stage_of(replica), replica_of(replica)))
 
     def release(self, names: Collection[str], incarnation: int, stuck: Collection[str] = ()) -> None:
         """Let these end their work in this incarnation. An actor that is dead, stuck or silent is killed and forgotten."""

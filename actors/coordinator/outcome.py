@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from rayad.actors.job import JobState, JobStatistics, Silent
@@ -101,16 +101,16 @@ class Look:
     """Why the job does not move, the first cause first; where it was asked for."""
 
 
-def plan_for(plan: Plan, stage_id: int | None) -> Plan:
-    """The plan with only what one stage needs: other stages' code and data stay away from its process."""
-    stages = tuple(s if s.id == stage_id else dataclasses.replace(s, op=None, parts=(), steps=(), outputs=()) for s in plan.stages)
-    mine = sinks_of(plan.stage(stage_id).steps) if stage_id is not None else set()
+def plan_for(plan: Plan, mine_only: Collection[int]) -> Plan:
+    """The plan with only what some stages need: other stages' code and data stay away from their process."""
+    stages = tuple(s if s.id in mine_only else dataclasses.replace(s, op=None, parts=(), steps=(), outputs=()) for s in plan.stages)
+    mine = {sink for stage in mine_only for sink in sinks_of(plan.stage(stage).steps)}
     return dataclasses.replace(plan, stages=stages, sinks=tuple(s for s in plan.sinks if s.id in mine))
 
 
 def plan_to_show(plan: Plan) -> Plan:
     """The plan as a handle needs it: names, layout and sinks, without what the stages do."""
-    return dataclasses.replace(plan_for(plan, None), sinks=plan.sinks)
+    return dataclasses.replace(plan_for(plan, []), sinks=plan.sinks)
 
 
 def stage_statistics(reports: list[ReplicaReport], began_s: float) -> dict[str, dict[str, int]]:

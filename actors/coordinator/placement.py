@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rayad.actors.plane.protocol import stage_of
+from rayad.actors.replica.places import is_worker
 from rayad.dataflow.resources import holds
 
 
@@ -20,31 +20,37 @@ class Node:
 
 
 def places(
-    newcomers: Sequence[str], there: Mapping[str, str], nodes: Sequence[Node], needs: Mapping[int, Mapping[str, float]]
+    newcomers: Sequence[str], there: Mapping[str, str], nodes: Sequence[Node], needs: Mapping[str, Mapping[str, float]]
 ) -> dict[str, str]:
-    """The node, by its id, for each of these replicas: where the fewest replicas of its vertex are, then the fewest of the job.
+    """The node, by its id, for each of these processes: where the fewest of its kind are, workers or replicas of its vertex, then the
+    fewest of the job.
 
     So a machine that has joined gets what it was started for. Ray's turn of nodes, which is for the beginning of a job, may pass it over.
-    A replica that no node can hold has no place.
+    A process that no node can hold has no place.
 
     Args:
-        newcomers: new replicas, by plane name.
-        there: the address of each replica that runs.
+        newcomers: new processes.
+        there: the address of each process that runs.
         nodes: of the cluster.
-        needs: what a replica of each vertex asks for.
+        needs: what each of the new processes asks for.
     """
-    running: Counter[tuple[int | None, str]] = Counter((stage_of(name), address) for name, address in there.items())
-    running.update((None, address) for address in there.values())
-    placed: Counter[tuple[int | None, str]] = Counter()
+    running: Counter[tuple[str, str]] = Counter((_kind(name), address) for name, address in there.items())
+    running.update(("", address) for address in there.values())
+    placed: Counter[tuple[str, str]] = Counter()
     found = {}
     for name in newcomers:
-        stage = stage_of(name)
-        able = [node for node in nodes if holds(node.resources, needs[stage])]
+        kind = _kind(name)
+        able = [node for node in nodes if holds(node.resources, needs[name])]
         if able:
-            best = min(able, key=lambda node: [running[of, node.address] + placed[of, node.id] for of in (stage, None)])
-            placed.update([(stage, best.id), (None, best.id)])
+            best = min(able, key=lambda node: [running[of, node.address] + placed[of, node.id] for of in (kind, "")])
+            placed.update([(kind, best.id), ("", best.id)])
             found[name] = best.id
     return found
+
+
+def _kind(process: str) -> str:
+    """The vertex of a replica with a process of its own; all workers are of one kind."""
+    return "worker" if is_worker(process) else process.split(".")[0]
 
 
 __all__ = ["Node", "places"]

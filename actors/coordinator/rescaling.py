@@ -87,13 +87,17 @@ class Rescaler:
             wanted,
             timeout_s=timeout_s,
             asked_s=asked_s,
-            members=Members(self._job.incarnation, dict(self._job.incarnations), dict(self._job.addresses), dict(self._job.ended)),
+            members=self._members(),
             turn=self._turn,
             pause_s=config.rescale_pause_s,
             holds_by_time=config.failures.recovery == "upstream",
         )
         self._drive(leader)
         return leader.outcome
+
+    def _members(self) -> Members:
+        job = self._job
+        return Members(job.incarnation, dict(job.incarnations), dict(job.addresses), dict(job.ended), job.places)
 
     def configure(self, changes: Mapping[str, Any]) -> None:
         """See :meth:`rayad.actors.job.Job.configure`."""
@@ -105,7 +109,7 @@ class Rescaler:
             try:
                 if job.state is not JobState.RUNNING:
                     raise ConfigError(f"configure({dict(changes)}): job {job.name!r} is {job.state.value}")
-                leader = ConfigureLeader(job.crew.names(), changes, turn=self._turn)
+                leader = ConfigureLeader(job.crew.replicas(), changes, turn=self._turn)
                 try:
                     self._drive(leader)
                 finally:
@@ -150,7 +154,7 @@ class Rescaler:
         for stage in plan.stages:
             count = self._wanted.get(stage.name, stage.parallelism)
             if count != stage.parallelism:
-                ask = self._job.crew.actors[replica_name(stage.id, 0)].change.remote("may_move")
+                ask = self._job.crew.holder(replica_name(stage.id, 0)).change.remote((stage.id, 0), "may_move")
                 why = ray.get(ask, timeout=self._job.config.start_timeout_s)
                 if why:
                     raise RescaleRefused(f"resume={self._job.config.resume!r} with {count} replicas instead of {stage.parallelism}: {why}")
@@ -169,15 +173,9 @@ class Rescaler:
 
     @property
     def newcomers(self) -> frozenset[str]:
-        """Replicas that have not joined the job yet: if one fails, the change is refused and the job goes on."""
+        """Processes that have not joined the job yet: if one fails, the change is refused and the job goes on."""
         leader = self._leader
         return frozenset(leader.joining) if leader is not None else frozenset()
-
-    @property
-    def leaving(self) -> tuple[str, ...]:
-        """Replicas that retire."""
-        leader = self._leader
-        return leader.gone if leader is not None else ()
 
     @property
     def failure(self) -> Failure | None:
@@ -189,12 +187,6 @@ class Rescaler:
     def _leader(self) -> ChangeLeader | None:
         driver = self._driver
         return driver.leader if driver is not None and isinstance(driver.leader, ChangeLeader) else None
-
-    def on_left(self, name: str, left: Any) -> None:
-        """A replica has ended as it was told to."""
-        driver = self._driver
-        if driver is not None:
-            driver.on_left(name, left)
 
 
 __all__ = ["Rescaler"]

@@ -19,7 +19,9 @@ from rayad.actors.job import JobState
 from rayad.actors.lead import layouts
 from rayad.actors.lead.taking_over import taking_over_s
 from rayad.actors.plane.plane import Address
-from rayad.actors.plane.protocol import PROGRESS, replica_name
+from rayad.actors.plane.protocol import COORDINATOR, PROGRESS
+from rayad.actors.replica.places import Places
+from rayad.actors.replica.report import Left
 from rayad.actors.status.journal import Journal
 from rayad.actors.store.sink_calls import SinkCalls
 from rayad.dataflow.config import RunConfig
@@ -35,18 +37,22 @@ class RunningJob:
         config: of the run.
         job, secret: of the data plane.
         name: of the job, for people.
+        places: which process holds which replica.
     """
 
-    def __init__(self, plan: Plan, config: RunConfig, job: str, secret: bytes, name: str) -> None:
+    def __init__(self, plan: Plan, config: RunConfig, job: str, secret: bytes, name: str, places: Places) -> None:
         self.plan = plan
+        self.places = places
         self.config = config
         self.job = job
         self.secret = secret
         self.name = name
         self.asked = layouts.asked_of(plan)
-        self.crew = Crew(plan, config, job, secret)
+        self.crew = Crew(plan, places, config, job, secret)
         self.snapshots: CoordinatorSnapshots | None = None
         """Of its snapshots, if it keeps any."""
+        self.left: list[tuple[str, Left]] = []
+        """What replicas that have retired left behind, by name."""
         self.sink_calls = SinkCalls(name)
         self.journal = Journal(clock.time)
         self.state = JobState.STARTING
@@ -93,10 +99,7 @@ class RunningJob:
 
     def who(self, name: str) -> str:
         """An actor as people know it."""
-        if name == PROGRESS:
-            return "the progress actor"
-        stage, replica = name[1:].split(".")
-        return self.plan.title(int(stage), int(replica))
+        return self.places.title(name, self.plan)
 
     def await_running(self, timeout_s: float) -> bool:
         """Whether all actors run; waits for that for so long, not counting the time until this coordinator begins. From any thread."""
@@ -107,20 +110,31 @@ class RunningJob:
     def run(self, names: list[str]) -> None:
         """Begin the long calls; keeps for each one's first result its name and second result. Any thread."""
         for name in names:
-            arguments = () if name == PROGRESS else (self.addresses,)
+            arguments = () if name == PROGRESS else (self._addresses_for(name),)
             summary, staged = self.crew.actors[name].run.options(num_returns=2).remote(*arguments)
             self.calls.post(summary, name, staged)
+
+    def _addresses_for(self, process: str) -> dict[str, Address]:
+        """Of all with which a process exchanges frames."""
+        mine = self.places.replicas_at(process, self.crew.plan)
+        siblings = {self.places.process_of(stage, r) for stage, _ in mine for r in range(self.crew.plan.stage(stage).parallelism)}
+        told = {PROGRESS, COORDINATOR, *self.places.partners(process, self.crew.plan), *siblings}
+        return {name: self.addresses[name] for name in told if name in self.addresses}
 
     def admit(self, names: list[str]) -> None:
         """These have come into the running job."""
         notes = self.snapshots.manifest.notes if self.snapshots is not None else {}
         self.found.update({name: (self.addresses[name], self.incarnations[name], notes) for name in names})
 
-    def starts(self) -> list[str]:
-        """The replicas of what stops reading: sources, and live inputs where those are cut."""
+    def starts(self) -> dict[str, list[int]]:
+        """What stops reading, by process: sources, and live inputs where those are cut."""
         kinds = (NodeKind.SOURCE, NodeKind.INPUT) if self.cuts_inputs else (NodeKind.SOURCE,)
-        starts = [stage for stage in self.plan.stages if stage.kind in kinds]
-        return [replica_name(stage.id, replica) for stage in starts for replica in range(stage.parallelism)]
+        starts: dict[str, list[int]] = {}
+        for stage in self.plan.stages:
+            for process in self.places.processes_of((stage.id, replica) for replica in range(stage.parallelism)):
+                if stage.kind in kinds:
+                    starts.setdefault(process, []).append(stage.id)
+        return starts
 
     def stop_reading(self, cut_inputs: bool = False) -> None:
         """Sources read no more, live inputs close if they are cut. Those that begin later are told when they do."""
@@ -128,7 +142,7 @@ class RunningJob:
         self.cuts_inputs = self.cuts_inputs or cut_inputs
         if not self.running.is_set():
             return
-        for name in self.starts():
-            actor = self.crew.actors.get(name)
+        for process, stages in self.starts().items():
+            actor = self.crew.actors.get(process)
             if actor is not None:
-                actor.stop.remote()
+                actor.stop.remote(stages)

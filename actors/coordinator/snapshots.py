@@ -25,6 +25,7 @@ from rayad.actors.plane.plane import Address, Frame, Plane
 from rayad.actors.plane.protocol import COORDINATOR, Kind, replica_name, stage_of, unpack_save
 from rayad.actors.process.mailbox import Mailbox
 from rayad.actors.replica.part_files import write_staged
+from rayad.actors.replica.places import Places
 from rayad.actors.status.journal import Journal
 from rayad.actors.status.snapshots_late import SnapshotsLate
 from rayad.actors.store.job_store import JobStore, describe_snapshot
@@ -60,8 +61,19 @@ class CoordinatorSnapshots:
         calls: the thread that calls the store.
     """
 
-    def __init__(self, plan: Plan, store: JobStore, *, job: str, secret: bytes, journal: Journal, calls: StoreThread) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        store: JobStore,
+        *,
+        job: str,
+        secret: bytes,
+        journal: Journal,
+        calls: StoreThread,
+        places: Places | None = None,
+    ) -> None:
         self.plan = plan
+        self._places = places or Places()
         self._journal = journal
         self._calls = calls
         self.store = store
@@ -75,7 +87,7 @@ class CoordinatorSnapshots:
         """Gives what else each snapshot notes."""
         self._identity: dict[str, Any] = {"job": job, "secret": secret}
         self._plane: Plane | None = None
-        self._names = _names(plan)
+        self._names = _names(plan, self._places)
         self._mailbox = Mailbox()
         self._mailbox.open(self.wakeup)
         self._left = 0
@@ -267,11 +279,11 @@ class CoordinatorSnapshots:
         self.wakeup()
 
     # -- changes of layout, in the coordinator's thread (:meth:`post`) ----------------------------------
-    def admit(self, names: Sequence[str], incarnation: int, plan: Plan) -> None:
+    def admit(self, processes: Sequence[str], incarnation: int, plan: Plan) -> None:
         """These will come into the running job."""
         assert self._plane is not None
-        for name in names:
-            self._plane.expect(name, incarnation)
+        for process in processes:
+            self._plane.expect(process, incarnation)
         self.lay_out(plan)
 
     def base(self) -> int:
@@ -287,13 +299,13 @@ class CoordinatorSnapshots:
             where = (self.store.store, stage, int(name.split(".")[1]), self._incarnation, barrier)
             self.leader.leave_behind(write_staged(*where, staged.values()))
         self.plan = plan
-        self._names = {replica: name for replica, name in self._names.items() if name not in names}
+        self._names = {who: place for who, place in self._names.items() if replica_name(place[1], who[1]) not in names}
         self.leader.lay_out(list(self._names), layouts.starts_of(plan))
 
     def lay_out(self, plan: Plan) -> None:
         """These are the replicas from now on."""
         self.plan = plan
-        self._names = _names(plan)
+        self._names = _names(plan, self._places)
         self._is_connected = False
         self.leader.lay_out(list(self._names), layouts.starts_of(plan))
 
@@ -436,14 +448,14 @@ class CoordinatorSnapshots:
         """Whether all replicas have found each other, after which they connect here."""
         assert self._plane is not None
         if not self._is_connected:
-            self._is_connected = all(self._plane.connected(name) for name in self._names.values())
+            self._is_connected = all(self._plane.connected(process) for process, _ in self._names.values())
         return self._is_connected
 
     def _send(self, replicas: Sequence[ReplicaName], kind: Kind, payload: bytes) -> None:
         for replica in replicas:
-            name = self._names.get(replica)
-            if self._plane is not None and name is not None and self._plane.connected(name):
-                self._plane.send(name, kind, 0, payload)
+            process, stage = self._names.get(replica, ("", 0))
+            if self._plane is not None and process and self._plane.connected(process):
+                self._plane.send(process, kind, stage, payload)
 
     # -- from other threads ------------------------------------------------------------------------
     def savepoint(self, timeout_s: float | None) -> str:
@@ -459,5 +471,6 @@ class CoordinatorSnapshots:
             raise SnapshotError(f"the savepoint was not taken within {timeout_s:g} s: {self.leader.why_late()}") from None
 
 
-def _names(plan: Plan) -> dict[ReplicaName, str]:
-    return {(stage.name, r): replica_name(stage.id, r) for stage in plan.stages for r in range(stage.parallelism)}
+def _names(plan: Plan, places: Places) -> dict[ReplicaName, tuple[str, int]]:
+    """The process of each replica, and its stage."""
+    return {(stage.name, r): (places.process_of(stage.id, r), stage.id) for stage in plan.stages for r in range(stage.parallelism)}

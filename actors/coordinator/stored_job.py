@@ -135,7 +135,8 @@ class StoredJob:
             calls=job.sink_calls,
             claimed=self._await_lease,
         )
-        snapshots = CoordinatorSnapshots(job.plan, store, job=job.job, secret=job.secret, journal=job.journal, calls=self._calls)
+        identity: dict[str, Any] = {"job": job.job, "secret": job.secret}
+        snapshots = CoordinatorSnapshots(job.plan, store, **identity, journal=job.journal, calls=self._calls, places=job.places)
         snapshots.notes = self._notes
         return snapshots
 
@@ -197,7 +198,7 @@ class StoredJob:
         """The layout is that of the snapshot that is resumed."""
         job = self._job
         job.plan = job.crew.plan = layouts.restored(job.plan, snapshots.manifest.notes, job.asked)
-        names = set(job.crew.names())
+        names = set(job.crew.processes())
         job.crew.stop([name for name in job.crew.actors if name != PROGRESS and name not in names])
         snapshots.lay_out(job.plan)
         self._recovery.lay_out(job.plan)

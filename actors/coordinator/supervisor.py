@@ -30,12 +30,14 @@ from rayad.actors.lead import recovery_leader as recovery
 from rayad.actors.lead.crashes import how_it_died, isolated_steps, told_place
 from rayad.actors.lead.failure import Failure, failure_of
 from rayad.actors.lead.job_leader import JobLeader, drive
+from rayad.actors.lead.placing import WORKERS, needs_of
 from rayad.actors.lead.recovery_leader import Failed, Listens, RolledBack
 from rayad.actors.plane.plane import Address
-from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, stage_of
+from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, replica_name, replica_of, stage_of
+from rayad.actors.replica.places import Replica, is_worker
 from rayad.actors.replica.recent import Recent
 from rayad.actors.replica.report import ReplicaReport
-from rayad.actors.replica.source_parts import parts_of
+from rayad.actors.replica.source_parts import Resumable, parts_of
 from rayad.actors.replica.user_errors import restarts_of
 from rayad.actors.store.job_store import NothingWhole
 from rayad.dataflow.resources import told_resources
@@ -60,7 +62,7 @@ class _Ended:
     staged: dict[str, dict[int, Any]] = dataclasses.field(default_factory=dict)
 
     def forget(self, names: Collection[str]) -> None:
-        """These begin anew."""
+        """These replicas begin anew."""
         for name in names:
             self.reports.pop(name, None)
             self.staged.pop(name, None)
@@ -73,7 +75,7 @@ class Supervisor:
         self._job = job
         self._rescaler = rescaler
         restarts = restarts_of(job.config.failures, random.Random(job.job))
-        self._leader = JobLeader(job.plan, job.config, restarts, keeps_snapshots=job.config.keeps_snapshots)
+        self._leader = JobLeader(job.plan, job.config, restarts, keeps_snapshots=job.config.keeps_snapshots, places=job.places)
         self._asked: dict[Any, tuple[str, int, type[Listens | RolledBack]]] = {}  # short calls under way, by reference
         self._asked_s = 0.0
         self._published: deque[Manifest] = deque()  # since the last look
@@ -200,16 +202,13 @@ class Supervisor:
                 answer = dataclasses.replace(answer, working=working, message=told)
             if name not in self._rescaler.newcomers:  # else the change is refused
                 yield Failed(name, incarnation, answer)
-        elif isinstance(answer, ReplicaReport):
-            left = self._get(second, job.who(name))
-            if isinstance(left, Failure):
-                yield Failed(name, incarnation, left)
+        elif name != PROGRESS:
+            staged = self._get(second, job.who(name))
+            if isinstance(staged, Failure):
+                yield Failed(name, incarnation, staged)
                 return
-            self._ended.reports[name] = answer
-            if name in self._rescaler.leaving:
-                self._rescaler.on_left(name, left)
-                left = {} if job.snapshots is not None else left
-            self._ended.staged[name] = left
+            self._ended.reports.update(answer)
+            self._ended.staged.update(staged)
         else:
             self._ended.counts = answer
 
@@ -316,7 +315,7 @@ class Supervisor:
             case lead.TakeLastSnapshot():
                 pass  # each replica has said so when it finished
             case lead.Publish(from_snapshot):
-                self._stored.publish(from_snapshot, list(self._ended.staged.values()))
+                self._stored.publish(from_snapshot, self._all_staged())
             case lead.StopAll(state):
                 self._run_s = clock.time() - self._began_s - self._start_s  # until the results are published, not until actors have ended
                 self._stop_all(state)
@@ -335,7 +334,8 @@ class Supervisor:
         gone = list(job.crew.actors) if names is None else list(names)
         job.calls.forget(gone)
         self._asked = {ref: asked for ref, asked in self._asked.items() if names is not None and asked[0] not in gone}
-        self._ended.forget(gone)
+        held = [replica_name(*replica) for process in gone if process != PROGRESS for replica in job.places.replicas_at(process, job.plan)]
+        self._ended.forget(held)
         job.crew.release(gone, incarnation, stuck)
 
     def _listen(self, effect: recovery.Listen) -> None:
@@ -359,14 +359,20 @@ class Supervisor:
             snapshots.expect(effect.names, effect.incarnation)
         job.ended = effect.ended
         self._tell_isolated(effect.ended)
-        parts = parts_of(snapshots.manifest, job.plan) if snapshots is not None else {}
         store = snapshots.store.store if snapshots is not None else None
         for name in effect.names:
             if name != PROGRESS:
-                ended = effect.ended.get(stage_of(name), 0)
-                resumed = (store, parts.get(crew.replica(name)), job.incarnations, job.plan.layout, False, job.config, ended)
+                ended = effect.ended.get(stage_of(name), 0) if not is_worker(name) else 0
+                resumed = (store, self._parts(name), job.incarnations, job.plan.layout, False, job.config, ended)
                 listening = crew.actors[name].listen.remote(job.config.host, effect.incarnation, *resumed)
                 self._asked[listening] = (name, effect.incarnation, Listens)
+
+    def _parts(self, process: str) -> dict[Replica, Resumable]:
+        """The parts of the snapshot from which the replicas of a process resume."""
+        job, snapshots = self._job, self._job.snapshots
+        parts = parts_of(snapshots.manifest, job.plan) if snapshots is not None else {}
+        mine = {(stage, replica): (job.plan.stage(stage).name, replica) for stage, replica in job.places.replicas_at(process, job.plan)}
+        return {replica: parts[name] for replica, name in mine.items() if name in parts}
 
     def _tell_isolated(self, ended: Mapping[int, int]) -> None:
         """Tell which functions run in a process of their own from now on."""
@@ -381,9 +387,9 @@ class Supervisor:
     def _roll_back(self, effect: recovery.RollBack) -> None:
         job, snapshots = self._job, self._job.snapshots
         assert snapshots is not None
-        parts = parts_of(snapshots.manifest, job.plan)
         for name in effect.names:
-            resumed = (effect.addresses, effect.incarnation, parts.get(job.crew.replica(name)), effect.void)
+            part = next(iter(self._parts(name).values()), None)  # the process holds one replica
+            resumed = (effect.addresses, effect.incarnation, part, effect.void)
             rolling = job.crew.actors[name].roll_back.remote(effect.region.edges, *resumed)
             self._asked[rolling] = (name, effect.incarnation, RolledBack)
 
@@ -411,8 +417,8 @@ class Supervisor:
         )
 
     def _asked_by(self, who: str) -> str:
-        needs = {need.vertex: need for need in self._job.plan.needs(self._job.config.cpus_per_replica)}
-        asked = next((need for name, need in needs.items() if who.startswith(f"{name!r}[")), None)
+        needs = {need.vertex: need for need in needs_of(self._job.plan, self._job.places, self._job.config.cpus_per_replica)}
+        asked = next((need for name, need in needs.items() if who.startswith((f"{name!r}[", "worker " if name == WORKERS else "?"))), None)
         return f"{who} asks for {told_resources(asked.each)}" if asked is not None else "num_cpus, num_gpus, memory, resources"
 
     # -- the end ----------------------------------------------------------------------------
@@ -442,16 +448,23 @@ class Supervisor:
             failure = dataclasses.replace(failure, message=told, details=f"{told}\n{failure.details}")
         return JobOutcome(state, {}, JobStatistics(), failure)
 
+    def _all_staged(self) -> list[dict[int, Any]]:
+        """What all replicas have staged, without snapshots, those that have retired among them."""
+        retired = [left.staged for _, left in self._job.left] if self._job.snapshots is None else []
+        return [*self._ended.staged.values(), *retired]
+
     def _recent(self) -> dict[str, dict[str, tuple[int, Recent]]]:
         """By sink that tells its updates, and replica: its incarnation, and the last records that it wrote."""
         out: dict[str, dict[str, tuple[int, Recent]]] = {}
         for name, report in self._ended.reports.items():
             for sink, recent in report.recent.items():
-                out.setdefault(sink, {})[name] = (self._incarnation_of(name), recent)
+                process = self._job.places.process_of(stage_of(name), replica_of(name))
+                out.setdefault(sink, {})[name] = (self._incarnation_of(process), recent)
         return out
 
     def _statistics(self) -> JobStatistics:
         job = self._job
         taken = tuple(job.snapshots.taken) if job.snapshots is not None else ()
-        stages = stage_statistics(list(self._ended.reports.values()), self._began_s)
-        return JobStatistics(self._start_s, self._run_s, job.plan.replicas + 2, stages, self._ended.counts, taken, job.failures)
+        reports = [*self._ended.reports.values(), *(left.report for _, left in job.left)]
+        stages = stage_statistics(reports, self._began_s)
+        return JobStatistics(self._start_s, self._run_s, len(job.crew.processes()) + 2, stages, self._ended.counts, taken, job.failures)

@@ -17,7 +17,7 @@ from rayad.actors.lead.taking_over import taking_over_s
 from rayad.actors.plane.batch_codec import payload_bytes
 from rayad.actors.plane.credits import SendWindow
 from rayad.actors.plane.plane import Address, ConnectFailed, Plane
-from rayad.actors.plane.protocol import DRIVER, Kind, pack_number, unpack_credit
+from rayad.actors.plane.protocol import Kind, driver_name, pack_number, stage_of, unpack_credit
 from rayad.actors.store.input_log import InputLog
 from rayad.actors.store.keeper_files import Frame, KeeperFiles
 from rayad.dataflow.config import RunConfig
@@ -68,6 +68,7 @@ class InputPlane:
         self._job = job
         self._lock = threading.RLock()
         self._planes: dict[str, Plane] = {}
+        self._processes: dict[str, str] = {}
         self._windows: dict[str, SendWindow] = {}
         self._closed_inputs: set[str] = set()
         self._logs: dict[str, InputLog] = {}
@@ -240,7 +241,7 @@ class InputPlane:
                 plane = self._connect(peer)
                 if self._keeps and self._windows[peer].may_send():
                     self._pump_some(peer)
-                has_sent = not plane.queued_bytes(peer) and not (self._keeps and self._logs[peer].waits)
+                has_sent = not plane.queued_bytes(self._processes[peer]) and not (self._keeps and self._logs[peer].waits)
                 if has_sent and self._windows[peer].may_send():
                     return
                 self._take_credits(plane, peer, min(0.1, max(0.001, self._deadline_s - clock.monotonic())))
@@ -349,11 +350,12 @@ class InputPlane:
             self._take_credits(plane, peer, 0.1)
         if credit:
             window.on_send(payload_bytes(payload))
-        plane.send(peer, kind, 0, payload)
+        plane.send(self._processes[peer], kind, stage_of(peer), payload)
         if kind == Kind.INPUT_CLOSE:
             self._closed_inputs.add(peer)
         self._take_credits(plane, peer, 0.0)
-        while plane.connected(peer) and plane.queued_bytes(peer) and clock.monotonic() < self._deadline_s:
+        process = self._processes[peer]
+        while plane.connected(process) and plane.queued_bytes(process) and clock.monotonic() < self._deadline_s:
             self._take_credits(plane, peer, 0.05)
 
     def _take_credits(self, plane: Plane, peer: str, timeout_s: float) -> None:
@@ -400,26 +402,27 @@ class InputPlane:
         if plane is not None:
             return plane
         config = self._job.config
-        address, incarnation, notes = self._where(peer)
+        address, incarnation, notes, process = self._where(peer)
         job, secret = self._job.identity()
-        plane = Plane(name=DRIVER, job=job, incarnation=incarnation, secret=secret, seals=bool(config.encrypt))
+        plane = Plane(name=driver_name(stage_of(peer)), job=job, incarnation=incarnation, secret=secret, seals=bool(config.encrypt))
         most_s = min(CONNECT_S, config.start_timeout_s) if self._keeps else config.start_timeout_s
         try:
-            plane.connect(peer, address, timeout_s=min(most_s, max(0.01, self._deadline_s - clock.monotonic())))
+            plane.connect(process, address, timeout_s=min(most_s, max(0.01, self._deadline_s - clock.monotonic())))
         except BaseException:
             plane.close(linger_s=0.0)
             raise
-        self._planes[peer] = plane
+        self._planes[peer], self._processes[peer] = plane, process
         self._windows[peer] = SendWindow(config.window_batches, int(config.window_bytes))
         if self._keeps:
             self._logs[peer].rewind(_frames(notes, self._names[peer]))
         return plane
 
-    def _where(self, peer: str) -> tuple[Address, int, dict[str, Any]]:
-        """Where an input's replica is, its incarnation, and the notes of the snapshot from which it resumed, once the job runs."""
+    def _where(self, peer: str) -> tuple[Address, int, dict[str, Any], str]:
+        """Where an input's replica is, its incarnation, the notes of the snapshot from which it resumed, and its process, once the job
+        runs."""
         timeout_s = self._job.config.start_timeout_s
         most_s = timeout_s + ANSWER_S + taking_over_s(self._job.config)
-        found: tuple[Address, int, dict[str, Any]] | None
+        found: tuple[Address, int, dict[str, Any], str] | None
         found = self._ask_again("where", peer, min(timeout_s, max(0.0, self._deadline_s - clock.monotonic())), timeout_s=most_s)
         if found is None:
             if not self._ended():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 import random
 import secrets
 import threading
@@ -32,8 +33,10 @@ from rayad.actors.inputs.epoch_ticks import lengths_of
 from rayad.actors.inputs.job_input import JobInput
 from rayad.actors.job import JobProgress, JobState, JobStatistics, Result, SourcesOfJob
 from rayad.actors.lead.failure import failure_of
+from rayad.actors.lead.placing import placed
 from rayad.actors.plane.protocol import replica_name
 from rayad.actors.process import unwaited
+from rayad.actors.replica.places import Places
 from rayad.actors.replica.user_errors import restarts_of
 from rayad.actors.store.keeper_files import KeeperFiles
 from rayad.autoscale import ScalingProgress
@@ -111,6 +114,13 @@ def owned(name: str, token: str) -> RayJob | None:
     return next((job for job in list(_OWNED) if job.name == name and job.has_token(token)), None)
 
 
+def places_for(plan: Plan, config: RunConfig, scaling: ScalingConfig) -> Places:
+    """Which process of a job holds which replica, in the cluster that this process has joined. Where nodes can be added, there is a
+    processor for each replica."""
+    cpus = math.inf if config.autoscaling_cluster else float(ray.cluster_resources().get("CPU", 0.0))
+    return placed(plan, scaling.placement, cpus, upstream=config.failures.recovery == "upstream")
+
+
 class RayJob(RayJobHandle):
     """The owner's handle of a job on Ray: it starts the coordinator, and another one when that dies.
 
@@ -127,6 +137,7 @@ class RayJob(RayJobHandle):
         self._autoscaler = AutoscalerHandle(name, plan, scaling, config.storage_path) if scaling.is_adaptive else None
         told = self._autoscaler.told if self._autoscaler is not None else None
         super().__init__(name, plan, config, JobProgress(JobState.STARTING, (), 0, scaling=told))
+        self._scaling = scaling
         self.sources = SourcesOfJob(plan)
         self._failed_by: RayadError | None = None
         self._coordinators_lost = 0
@@ -167,7 +178,8 @@ class RayJob(RayJobHandle):
         self.id = f"{self.name}-{secrets.token_hex(4)}"
         self._secret = secrets.token_bytes(32)
         coordinator = remote_class(Coordinator, _THREADS, _GROUPS, num_cpus=0)
-        arguments = (ray_calls.put(self.plan), self._config, self.id, self._secret, self.name)
+        places = places_for(self.plan, self._config, self._scaling)
+        arguments = (ray_calls.put(self.plan), self._config, self.id, self._secret, self.name, places)
         run, earlier = secrets.token_hex(8), tuple(self._runs)
         if self._kept is not None:
             self._kept.on_run(run)

@@ -12,9 +12,10 @@ from rayad.actors.driver.attached_job import AttachedJob, attach
 from rayad.actors.driver.job_handle import RayJobHandle
 from rayad.actors.driver.keeper import Program, start_keeper
 from rayad.actors.driver.packing import pack
-from rayad.actors.driver.ray_job import RayJob
+from rayad.actors.driver.ray_job import RayJob, places_for
 from rayad.actors.driver.termination import OF_THIS_PROCESS
 from rayad.actors.driver.worker_modules import check_can_travel
+from rayad.actors.lead.placing import needs_of
 from rayad.dataflow.config import RunConfig, ScalingConfig
 from rayad.dataflow.items import FedInput
 from rayad.dataflow.streams.flow import Dataflow
@@ -33,7 +34,11 @@ def submit_to_ray(flow: Dataflow, config: RunConfig, scaling: ScalingConfig, *, 
         config = _fit_for_a_keeper(flow, config)
     plan = flow.plan(scaling=scaling, key_groups=config.key_groups, fingerprints=config.keeps_snapshots)
     plan = plan.needing(config.resources)
-    ensure_ray(plan.needs(config.cpus_per_replica), f"{flow.name!r} with {plan.replicas} replicas", config.autoscaling_cluster)
+    ensure_ray(
+        lambda: needs_of(plan, places_for(plan, config, scaling), config.cpus_per_replica),
+        f"{flow.name!r} with {plan.replicas} replicas",
+        config.autoscaling_cluster,
+    )
     asked_s = check_can_travel(plan) or clock.time()  # set if a worker was started for the check; else the first process is next
     program = Program(config.name or flow.name, plan, config, scaling, asked_s)
     return _submit_detached(program) if detached else _submit_here(program)

@@ -84,7 +84,9 @@ class ProgressHost:
         """The replica that a frame is of: its channel says the stage."""
         replica = self.places.replica_at(frame.peer, frame.channel)
         if replica is None:
-            raise ProtocolError(f"the progress actor got a frame of kind {frame.kind} from {frame.peer!r} of stage {frame.channel}, not there")
+            raise ProtocolError(
+                f"the progress actor got a frame of kind {frame.kind} from {frame.peer!r} of stage {frame.channel}: that is not there"
+            )
         return frame.channel, replica
 
     def listen(self, host: str, unix: str = "auto") -> Address:
@@ -96,8 +98,8 @@ class ProgressHost:
         try:
             self._register()
             self._loop()
-            for (process, stage), payload in self._late.items():
-                self.plane.send(process, Kind.VIEW, stage, payload)
+            for (process, node), payload in self._late.items():
+                self.plane.send(process, Kind.VIEW, node, payload)
             for process in self._processes():
                 self.plane.send(process, Kind.DONE, 0, b"")
             return self._counts()
@@ -125,8 +127,8 @@ class ProgressHost:
             self.mailbox.serve()
             self._look_for_lost()
             self._look_for_abandonment()
-        for stage, replica in sorted(self.expected):
-            self.plane.send(self.places.process_of(stage, replica), Kind.GO, stage, b"")
+        for stage, number in sorted(self.expected):
+            self.plane.send(self.places.process_of(stage, number), Kind.GO, stage, b"")
 
     def _ready(self, frame: Frame) -> list[tuple[int, Timestamp, int]]:
         """A replica registers: what it holds."""

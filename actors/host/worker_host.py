@@ -6,7 +6,7 @@ import datetime as dt
 import os
 import threading
 import time as clock
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -166,9 +166,9 @@ class WorkerHost:
         assert host.snapshots is not None
         self.mailbox.ask(partial(upstream.roll_back, host.place, host.snapshots, *arguments), timeout_s=self.config.start_timeout_s)
 
-    def stop(self) -> None:
-        """Read no more input, finish what was read. It does not wait: a source may be busy."""
-        self.worker.is_stopping = True
+    def stop(self, stages: Collection[int]) -> None:
+        """Let these vertices read no more input, and finish what was read. It does not wait: a source may be busy."""
+        self.worker.stopping = tuple(stages)
         self.plane.wakeup()
 
     def acquit(self) -> None:
@@ -179,16 +179,21 @@ class WorkerHost:
     @property
     def has_stopped(self) -> bool:
         """Whether the loop has acted on :meth:`stop`, or has ended."""
-        return self.worker.is_done or all(host.has_stopped for host in list(self.worker.hosts.values()))
+        hosts = self.worker.hosts
+        return self.worker.is_done or all(hosts[stage].has_stopped for stage in self.worker.stopping if stage in hosts)
 
-    def look(self) -> list[ReplicaReport]:
+    def look(self) -> dict[Replica, ReplicaReport]:
         """What has been done and what waits, by replica; it answers even while the loop is busy and does not."""
-        hosts = list(self.worker.hosts.values())
+        hosts = {(stage, host.place.replica): host for stage, host in list(self.worker.hosts.items())}
+
+        def note() -> dict[Replica, ReplicaReport]:
+            return {replica: note_counts(host.place, host.snapshots) for replica, host in hosts.items()}
+
         try:
-            return self.mailbox.ask(lambda: [note_counts(host.place, host.snapshots) for host in hosts], timeout_s=LOOK_S)  # type: ignore[no-any-return]
+            return self.mailbox.ask(note, timeout_s=LOOK_S)  # type: ignore[no-any-return]
         except NoAnswer:
             activity = self.activity()
-            return [counts_from_outside(host.place, activity) for host in hosts]
+            return {replica: counts_from_outside(host.place, activity) for replica, host in hosts.items()}
 
     def readings(self) -> dict[Replica, ReplicaReading]:
         """What each replica has counted so far."""

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 
 from rayad.actors.plane.protocol import PROGRESS, stage_of
+from rayad.actors.replica.places import is_worker
 from rayad.dataflow.operators.bad_records import Tried, function_of
 from rayad.dataflow.plan import ApplyStep, Plan, Stage
 
@@ -51,11 +52,12 @@ class Crashes:
         self._since_s = self._base_s = now_s
 
     def on_ended(self, ended: Mapping[str, str], now_s: float) -> None:
-        """The processes of these have ended, at once, each in a step, "" where that is not known."""
-        for name, step in ended.items():
+        """The processes of these have ended, at once, each in a step, "" where that is not known. A worker tells of no stage."""
+        alone = {name: step for name, step in ended.items() if name != PROGRESS and not is_worker(name)}
+        for name, step in alone.items():
             if step:
                 self._working.setdefault(stage_of(name), []).append(step)
-        for stage in sorted({stage_of(name) for name in ended if name != PROGRESS}):
+        for stage in sorted({stage_of(name) for name in alone}):
             self._in_a_row[stage] = self._in_a_row.get(stage, 0) + 1
             self._behind_s = max(self._behind_s, now_s - self._base_s)
 
@@ -115,7 +117,7 @@ def how_it_died(told: str) -> str:
 
 def told_place(plan: Plan, name: str, working: str) -> str:
     """Where in a replica that has died its end may have come from; "" where only Rayad's code runs in it."""
-    steps = functions_in(plan.stage(stage_of(name))) if name != PROGRESS else []
+    steps = functions_in(plan.stage(stage_of(name))) if name != PROGRESS and not is_worker(name) else []
     if working:
         steps = [step for step in steps if step.name == working]
     known = ", ".join(f"{step.name!r} ({step.where})" for step in steps)

@@ -20,6 +20,7 @@ from typing import TypeAlias
 from rayad.actors.lead import recovery_leader as recovery
 from rayad.actors.lead.failure import Failure
 from rayad.actors.lead.recovery_leader import AllReported, Failed, GaveUp, RecoveryLeader, Running, SnapshotPublished, Tick
+from rayad.actors.replica.places import Places
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan
 from rayad.progress import InternalError
@@ -122,11 +123,13 @@ class JobLeader:
     """The life of one job.
 
     Args:
-        plan, config, restarts, keeps_snapshots: see :class:`RecoveryLeader`.
+        plan, config, restarts, keeps_snapshots, places: see :class:`RecoveryLeader`.
     """
 
-    def __init__(self, plan: Plan, config: RunConfig, restarts: Restarts, *, keeps_snapshots: bool) -> None:
-        self.recovery = RecoveryLeader(plan, config, restarts, keeps_snapshots=keeps_snapshots)
+    def __init__(
+        self, plan: Plan, config: RunConfig, restarts: Restarts, *, keeps_snapshots: bool, places: Places | None = None
+    ) -> None:
+        self.recovery = RecoveryLeader(plan, config, restarts, keeps_snapshots=keeps_snapshots, places=places)
         self.state = JobState.STARTING
         self.is_stopping = False
         self._has_ended = False  # all actors have, in this incarnation

@@ -1,33 +1,45 @@
 """Who shares a process: which vertices have actors of their own, and which live in workers. Pure.
 
-*vertices*: each replica is an actor of its own. *workers*: as many workers as the widest vertex has replicas, with at most one replica of each
-vertex in a worker. Always by itself is what asks for resources of its own, blocks in its source, or runs a function that may end its process.
+*vertices*: each replica is an actor of its own. *workers*: as many workers as the widest vertex has replicas, with at most one replica of
+each vertex in a worker. Always by itself is what asks for resources of its own, or runs a function that may end its process.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rayad.actors.replica.places import Places
+from rayad.actors.plane.protocol import stage_of
+from rayad.actors.replica.places import Places, is_worker
 from rayad.dataflow.config import Placement
 from rayad.dataflow.plan import ApplyStep, Plan, Stage
+from rayad.dataflow.resources import Need, Resources
+from rayad.progress import ConfigError
 
 
-def placed(plan: Plan, placement: Placement, cpus: float | None = None) -> Places:
+def placed(plan: Plan, placement: Placement, cpus: float | None = None, *, upstream: bool = False) -> Places:
     """Where the replicas of a plan live.
 
     Args:
         plan: in the layout that it begins with.
         placement: as the user says, for all vertices or by name.
         cpus: of the cluster; with "auto" each replica has an actor of its own where there is a processor for each. None: not known.
+        upstream: whether failed vertices are to be recovered with what is upstream of them alone: then nobody shares a process.
     """
+    if upstream:
+        asked = placement.values() if isinstance(placement, Mapping) else [placement]
+        if "workers" in asked:
+            raise ConfigError(
+                "ScalingConfig(placement='workers') with FailureConfig(recovery='upstream'): a worker that dies takes a replica of every "
+                "vertex with it, so there is nothing that could live on; take recovery='graph', or placement='vertices'"
+            )
+        return Places()
+    names = {stage.name for stage in plan.stages}
+    if isinstance(placement, Mapping) and (unknown := sorted(set(placement) - names)):
+        raise ConfigError(f"ScalingConfig.placement names {unknown[0]!r}: the vertices of {plan.name!r} are {sorted(names)}")
     by_name: Mapping[str, str] = placement if isinstance(placement, Mapping) else {}
     otherwise = placement if isinstance(placement, str) else "auto"
     shares = cpus is not None and plan.replicas > cpus
-    chosen = {
-        stage.id: _shares(stage, by_name.get(stage.name, otherwise), shares) for stage in plan.stages
-    }
-    stages = [stage for stage in plan.stages if chosen[stage.id]]
+    stages = [stage for stage in plan.stages if _shares(stage, by_name.get(stage.name, otherwise), shares)]
     workers = max((stage.parallelism for stage in stages), default=0)
     offsets: dict[int, int] = {}
     turn = 0
@@ -36,6 +48,23 @@ def placed(plan: Plan, placement: Placement, cpus: float | None = None) -> Place
         offsets[stage.id] = 0 if stage.parallelism == workers else turn % workers
         turn += 0 if stage.parallelism == workers else stage.parallelism
     return Places(workers, offsets)
+
+
+WORKERS = "workers"
+"""How a need of workers is named among those of vertices."""
+
+
+def needs_of(plan: Plan, places: Places, cpus: float) -> list[Need]:
+    """What the processes of a job ask of a cluster; ``cpus`` for each that says nothing of them. A worker runs one replica at a time."""
+    alone = [need for stage, need in zip(plan.stages, plan.needs(cpus), strict=True) if stage.id not in places.offsets]
+    workers = [process for process in places.processes(plan) if is_worker(process)]
+    return [*alone, *([Need(WORKERS, len(workers), Resources().by_name(cpus))] if workers else [])]
+
+
+def process_needs(process: str, plan: Plan, cpus: float) -> Mapping[str, float]:
+    """What one process asks for."""
+    resources = None if is_worker(process) else plan.stage(stage_of(process)).resources
+    return (resources or Resources()).by_name(cpus)
 
 
 def _shares(stage: Stage, asked: str, shares: bool) -> bool:
@@ -51,4 +80,4 @@ def is_alone(stage: Stage) -> bool:
     return stage.resources is not None or may_end
 
 
-__all__ = ["is_alone", "placed"]
+__all__ = ["WORKERS", "is_alone", "needs_of", "placed", "process_needs"]

@@ -1,6 +1,6 @@
 """Who leads the start of a job and its recoveries: what is restarted after a failure, when, and when the job gives up. Pure.
 
-Both runtimes drive it, through :class:`rayad.actors.lead.job_leader.JobLeader`. Replicas have the names of the data plane
+Both runtimes drive it, through :class:`rayad.actors.lead.job_leader.JobLeader`. Processes have the names of the data plane
 (``plane/protocol.py``); each attempt has an *incarnation*, and an answer of another one is void. Sources: Carbone et al.,
 2015, 5 (recovery of the whole graph or of a part of it); docs/design/snapshots.md.
 
@@ -22,7 +22,8 @@ from typing import TypeAlias
 
 from rayad.actors.lead.crashes import Crashes
 from rayad.actors.lead.failure import Failure
-from rayad.actors.plane.protocol import PROGRESS, replica_name, stage_of
+from rayad.actors.plane.protocol import PROGRESS, stage_of
+from rayad.actors.replica.places import Places, is_worker
 from rayad.actors.replica.upstream import Region, region_of
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan
@@ -304,8 +305,11 @@ class RecoveryLeader:
         keeps_snapshots: whether there is something to resume from.
     """
 
-    def __init__(self, plan: Plan, config: RunConfig, restarts: Restarts, *, keeps_snapshots: bool) -> None:
+    def __init__(
+        self, plan: Plan, config: RunConfig, restarts: Restarts, *, keeps_snapshots: bool, places: Places | None = None
+    ) -> None:
         self.plan = plan
+        self._places = places or Places()
         self.config = config
         self.keeps_snapshots = keeps_snapshots
         self.phase = Phase.IDLE
@@ -415,13 +419,13 @@ class RecoveryLeader:
             case Failed():
                 self._on_failed(event, now_s, effects)
             case Lost(names):
-                everybody = {PROGRESS, *self._replicas()}
+                everybody = {PROGRESS, *self._processes()}
                 self._reported = _Reported()
                 effects.append(StopChange())
                 self._recover(everybody if names is None else set(names), set(), 0.0, now_s, effects)
             case SnapshotPublished():
                 if stages := self._crashes.on_snapshot(now_s):
-                    effects.append(Acquit(tuple(name for name in self._replicas() if stage_of(name) in stages)))
+                    effects.append(Acquit(tuple(name for name in self._processes() if not is_worker(name) and stage_of(name) in stages)))
             case AllReported():
                 self._reported.decide_s = min(self._reported.decide_s, now_s) if self.has_failed else self._reported.decide_s
             case Tick():
@@ -505,7 +509,7 @@ class RecoveryLeader:
         self.failures += 1
         effects.append(Survived(failure, decision.number, decision.delay_s))
         is_whole = reported.is_of_nobody or self.phase is not Phase.RUNNING  # a second failure during a recovery
-        everybody = {PROGRESS, *self._replicas()}
+        everybody = {PROGRESS, *self._processes()}
         self._recover(everybody if is_whole else reported.names, reported.stuck, decision.delay_s, now_s, effects)
 
     def _give_up(self, failure: Failure, why: str, effects: list[Effect]) -> None:
@@ -603,7 +607,7 @@ class RecoveryLeader:
             effects.append(Run(names, self.incarnation, dict(self._addresses)))
             self._on_running(names, now_s, effects)
             return
-        living = tuple(name for name in self._replicas() if name not in names)
+        living = tuple(name for name in self._processes() if name not in names)
         self.phase = Phase.ROLLING_BACK
         self._await(living, self.config.start_timeout_s + ROLL_BACK_S, now_s)
         effects.append(RollBack(living, region, self.incarnation, self._void, dict(self._addresses)))
@@ -621,9 +625,9 @@ class RecoveryLeader:
     def _names(self) -> tuple[str, ...]:
         """Who is restarted."""
         if self._region is None:
-            return (PROGRESS, *self._replicas())
-        return tuple(name for name in self._replicas() if stage_of(name) in self._region.stages)
+            return (PROGRESS, *self._processes())
+        return tuple(name for name in self._processes() if stage_of(name) in self._region.stages)
 
-    def _replicas(self) -> tuple[str, ...]:
+    def _processes(self) -> tuple[str, ...]:
         """Stage by stage."""
-        return tuple(replica_name(stage.id, replica) for stage in self.plan.stages for replica in range(stage.parallelism))
+        return self._places.processes(self.plan)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+
 from rayad.actors.lead import snapshot_leader
 from rayad.actors.local.moves import Moves, where
 from rayad.actors.local.network import Network

@@ -1,7 +1,8 @@
 """One replica in its worker: what has come for it, its activations, its snapshots and changes of layout.
 
-Batches of a loop come before new input, so that what is inside a loop stays bounded by what entered it. While a regular channel has no credit
-left for what was already produced, no activation starts: so back-pressure reaches the sources. The worker runs its other replicas meanwhile.
+Batches of a loop come before new input, so that what is inside a loop stays bounded by what entered it. While a regular channel has no
+credit left for what was already produced, no activation starts: so back-pressure reaches the sources. The worker runs its other replicas
+meanwhile.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from rayad.actors.plane.batch_codec import decode_batch
 from rayad.actors.plane.credit_grants import FROM_DRIVER
 from rayad.actors.plane.frames import Frame
-from rayad.actors.plane.batch_codec import decode_batch
 from rayad.actors.plane.protocol import (
     COORDINATOR,
     INPUT_FRAMES,
@@ -288,7 +289,7 @@ class ReplicaHost:
         return True
 
     def _read_source(self) -> bool:
-        if self.place.worker.is_stopping:
+        if self.place.stage.id in self.place.worker.stopping:
             self._is_stopping = True
             self.core.stop_source()
             return True

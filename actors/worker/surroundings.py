@@ -1,4 +1,4 @@
-"""What a worker is given: a plane, a clock, writers of parts. On Ray sockets, the machine's clock and threads; in the simulation none of them."""
+"""What a worker is given: a plane, a clock, writers of parts. On Ray: sockets, the machine's clock, threads."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """A worker: one loop around replicas of several vertices, or around a single one. It has no socket, thread or clock.
 
-Each turn: take the frames that are there, run activations of each replica, downstream first, send one report of everything that changed, and
-only then wait. What a replica sends to another of the same worker is handed over as it is, between two activations. A report is atomic, and so
-is the sum of several: what one replica produced and another consumed within a turn cancels, and the progress actor never hears of it.
+Each turn: take the frames that are there, run activations of each replica, downstream first, send one report of everything that changed,
+and only then wait. What a replica sends to another of the same worker is handed over as it is, between two activations. A report is
+atomic, and so is the sum of several: what one replica produced and another consumed within a turn cancels, and the progress actor never
+hears of it.
 
 Source: Murray et al., SOSP 2013, 3.2 and 3.3; docs/design/worker.md.
 """
@@ -72,8 +73,8 @@ class Worker:
         self.is_done = False
         """The progress actor has said that the job is complete."""
         self.is_rewinding = False
-        self.is_stopping = False
-        """Sources read no more. Any thread may set it."""
+        self.stopping: Collection[int] = ()
+        """These vertices read no more. Any thread may set it."""
         self.is_abandoned = False
         """The job continues in another incarnation. Any thread may set it."""
         self.turn_s = 0.0
@@ -230,9 +231,9 @@ class Worker:
             self._hand_over()
         if self._joining or self._to_connect:
             self._look_for_partners()
-        if self.is_stopping:
-            for host in self.hosts.values():
-                host.stop()
+        for stage in self.stopping:
+            if stage in self.hosts:
+                self.hosts[stage].stop()
         self._work()
         self.flush(holds_back=True)
         for host in self.hosts.values():

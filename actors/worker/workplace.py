@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, Protocol
 
+from rayad.actors.plane.batch_codec import decode_batch, encode_batch, payload_bytes
 from rayad.actors.plane.carrier import SOCKET_BYTES
 from rayad.actors.plane.credit_grants import FROM_DRIVER
 from rayad.actors.plane.credits import Grant
-from rayad.actors.plane.batch_codec import decode_batch, encode_batch, payload_bytes
 from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, Kind, driver_name, pack_credit, replica_name
 from rayad.actors.plane.spilling_queue import SpillFile
 from rayad.actors.replica.channel_ends import ChannelEnds
@@ -44,7 +44,8 @@ class Worksite(Protocol):
     clock: Clock
     config: RunConfig
     is_done: bool
-    is_stopping: bool
+    stopping: Collection[int]
+    """The vertices that read no more."""
     is_rewinding: bool
     """Views that arrive still count work that has been rolled back, and are ignored (``upstream.py``)."""
     lost: dict[str, float]
@@ -70,8 +71,8 @@ class Worksite(Protocol):
 class WorkplaceCarrier:
     """Carries the frames of one replica: to others over the data plane; within the worker as they are.
 
-    What stays in the worker waits until the replica that sends it has done what it is doing: so a barrier never takes effect at the receiver
-    before its sender has captured.
+    What stays in the worker waits until the replica that sends it has done what it is doing: so a barrier never takes effect at the
+    receiver before its sender has captured.
     """
 
     socket_bytes = SOCKET_BYTES

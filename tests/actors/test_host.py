@@ -215,7 +215,7 @@ def test_stop_ends_an_endless_source_and_keeps_what_was_read() -> None:
     hosts = start_hosts(flow, 1)
     while not _TAKEN:
         hosts.look("gate")
-    hosts.process("endless").stop()
+    hosts.process("endless").stop([hosts.stage("endless")])
     hosts.join()
     assert sorted(r for _, r in hosts.result("out")) == sorted(_GIVEN)
 
@@ -271,7 +271,7 @@ def test_a_stop_reaches_a_source_that_blocks_when_it_comes_back() -> None:
     hosts = start_hosts(flow)
     host = hosts.process("ticks")
     assert Blocking.begun.wait(20)
-    host.stop()
+    host.stop([hosts.stage("ticks")])
     assert not host.has_stopped
     Blocking.gate.set()
     assert [n for _, n in hosts.join().result("out")] == [1, 2]

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import rayad as rd
-from rayad.actors.worker import worker as worker_module
 from rayad.actors.plane.batch_codec import encode_batch
 from rayad.actors.plane.plane import Address, Plane
 from rayad.actors.plane.protocol import Kind, driver_name, pack_number
+from rayad.actors.worker import worker as worker_module
 from tests.actors.hosts import SECRET, Hosts, start_hosts
 
 _MET = threading.Event()

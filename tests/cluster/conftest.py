@@ -11,7 +11,7 @@ import ray
 
 from tests.patience import PATIENCE_S
 
-ACTORS = ("VertexActor", "ProgressActor", "Coordinator", "Autoscaler", "Keeper", "JobPage")
+ACTORS = ("VertexActor", "WorkerActor", "ProgressActor", "Coordinator", "Autoscaler", "Keeper", "JobPage")
 
 
 @pytest.fixture(scope="session")
