@@ -206,7 +206,10 @@ class Worker:
             del self._to_connect[process]
         for stage, (awaited, until_s) in list(self._joining.items()):
             missing = sorted(process for process in awaited if not self.link.connected(process))
-            if not missing:
+            if not missing and self._store is not None and COORDINATOR not in awaited:
+                awaited.add(COORDINATOR)  # it begins snapshots when all have come to it, so each comes when it has found the others
+                self.connect(COORDINATOR, self._addresses[COORDINATOR])
+            elif not missing:
                 del self._joining[stage]
                 self._register(self.hosts[stage])
             elif (gone := next((process for process in missing if process in self.lost), None)) is not None:
@@ -219,7 +222,6 @@ class Worker:
     def _register(self, host: ReplicaHost) -> None:
         self.link.send(PROGRESS, Kind.READY, host.place.stage.id, host.register())
         if host.snapshots is not None:
-            self.connect(COORDINATOR, self._addresses[COORDINATOR])
             host.snapshots.resend()
 
     # -- a turn --------------------------------------------------------------------------------------
@@ -249,7 +251,7 @@ class Worker:
         """How long it may wait for frames."""
         if self.handed_over:
             return 0.0
-        timeout_s = 0.005 if self._to_connect else 0.1 if self._joining else 1.0
+        timeout_s = 0.005 if self._to_connect else 0.1 if self._joining else 1.0  # a poll ends when a connection is there
         for host in self.hosts.values():
             timeout_s = min(timeout_s, host.timeout_s())
         return timeout_s

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,19 +64,29 @@ class Hosts:
 
     def look(self, stage: str, replica: int = 0) -> Any:
         """What a replica that runs says of itself."""
-        wanted = (stage, replica)
-        return next(report for report in self.process(stage, replica).look() if (report.name, report.replica) == wanted)
+        return self.process(stage, replica).look()[self.stage(stage), replica]
 
     def report(self, stage: str, replica: int = 0) -> Any:
         """What a replica that has ended did."""
         return self.reports[self.stage(stage), replica]
 
 
-def start_hosts(flow: rd.Dataflow, parallelism: Any = 1, placement: str = "vertices", **config: Any) -> Hosts:
-    """Plan ``flow`` and start every process in a thread of its own."""
+_SHARED: list[Any] = ["vertices"]
+
+
+@contextmanager
+def sharing(placement: Any) -> Iterator[None]:
+    """Within the block hosts are placed like this."""
+    _SHARED.append(placement)
+    yield
+    _SHARED.pop()
+
+
+def start_hosts(flow: rd.Dataflow, parallelism: Any = 1, placement: Any = None, **config: Any) -> Hosts:
+    """Plan ``flow`` and start every process in a thread of its own; who shares one: ``placement``, or as :func:`sharing` says."""
     plan = flow.plan(parallelism)
     run = rd.RunConfig(start_timeout_s=20, **config)
-    places = placed(plan, placement)
+    places = placed(plan, placement or _SHARED[-1])
     identity: dict[str, Any] = {"job": "test", "secret": SECRET, "incarnation": 1}
     hosts: dict[str, Any] = {PROGRESS: ProgressHost(plan, places=places, **identity)}
     addresses = {PROGRESS: hosts[PROGRESS].listen("127.0.0.1")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,11 +11,19 @@ import pytest
 import rayad as rd
 from rayad.actors.lead import layouts
 from rayad.actors.plane.protocol import PROGRESS
-from tests.actors.hosts import start_hosts
+from tests.actors.hosts import sharing, start_hosts
 
 _OPEN = threading.Event()
 _GIVEN: list[int] = []
 _TAKEN: list[int] = []
+
+
+@pytest.fixture(autouse=True, params=["vertices", "workers"])
+def _placement(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Each replica in a process of its own, and one of each vertex in a process."""
+    with sharing(request.param):
+        yield
+
 
 
 class Counting(rd.Source):
@@ -119,7 +128,7 @@ def test_pressure_reaches_the_source() -> None:
     flow = rd.Dataflow("pressure")
     gated = flow.source(Counting(5000), name="fast").rebalance(buffer=8, keep_batches=True).vertex(Gate, name="gate")
     gated.rebalance().vertex(Gate, name="slow").collect("out")
-    hosts = start_hosts(flow, 1, window_batches=8)
+    hosts = start_hosts(flow, 1, {"gate": "vertices", "slow": "vertices", "fast": "workers"}, window_batches=8)  # they block
     waiting = threading.Event()
     while len(_GIVEN) < 9:
         waiting.wait(0.01)
@@ -266,6 +275,8 @@ class BlockingPart(rd.SourcePart):
 
 def test_a_stop_reaches_a_source_that_blocks_when_it_comes_back() -> None:
     """Regression: the control call waited 10 s for the event loop and gave up, and the source read on for ever."""
+    Blocking.begun.clear()
+    Blocking.gate.clear()
     flow = rd.Dataflow("blocked")
     flow.source(Blocking(), name="ticks").collect("out")
     hosts = start_hosts(flow)

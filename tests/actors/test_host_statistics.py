@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time as clock
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pytest
 import rayad as rd
 from rayad.actors.process.size_estimate import estimate_bytes
 from rayad.autoscale import ReplicaReading, sample_between
-from tests.actors.hosts import Hosts, start_hosts
+from tests.actors.hosts import Hosts, sharing, start_hosts
 
 _OPEN = threading.Event()
 _ENTERED = threading.Event()
@@ -36,7 +37,7 @@ def readings(hosts: Hosts, stage: str) -> list[ReplicaReading]:
 
 def check_times(reading: ReplicaReading) -> None:
     total = reading.now_s - reading.started_s
-    assert reading.busy_s + reading.idle_s + reading.backpressured_s == pytest.approx(total, abs=1e-6 + 1e-6 * total)
+    assert reading.busy_s + reading.idle_s + reading.backpressured_s + reading.queued_s == pytest.approx(total, abs=1e-6 + 1e-6 * total)
     assert min(reading.busy_s, reading.idle_s, reading.backpressured_s) >= 0
 
 
@@ -227,3 +228,26 @@ def test_the_estimate_of_a_state() -> None:
 
     assert 100_000 < estimate_bytes(Holder()) < 1_000_000
     assert estimate_bytes(None) < 100
+
+
+def test_waiting_for_the_turn_in_a_worker_is_no_work() -> None:
+    """Both replicas of one thread would count as busy all the time, and each be thought to need another replica."""
+
+    class Slow(rd.Vertex):
+        def on_recv(self, edge: int, batch: Any, time: rd.Timestamp) -> None:
+            deadline_s = clock.perf_counter() + 0.002
+            while clock.perf_counter() < deadline_s:
+                pass
+            self.send_by(0, batch, time)
+
+    flow = rd.Dataflow("turns")
+    first = flow.from_items(list(range(200)), batch_rows=1, name="numbers").rebalance(keep_batches=True).vertex(Slow, name="first")
+    first.rebalance(keep_batches=True).vertex(Slow, name="second").collect("out")
+    with sharing("workers"):
+        hosts = start_hosts(flow).join()
+    found = [one for name in ("first", "second") for one in readings(hosts, name)]
+    for one in found:
+        check_times(one)
+        assert one.busy_s >= 0.4
+        assert one.busy_s < 0.8 * (one.now_s - one.started_s)
+    assert max(one.queued_s for one in found) > 0.05
