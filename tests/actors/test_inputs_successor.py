@@ -17,7 +17,7 @@ from rayad.actors.driver.coordinator_line import NoAnswer
 from rayad.actors.driver.inputs import LAST_ANSWER_S, FedJob, InputPlane
 from rayad.actors.driver.ray_input import RayInput
 from rayad.actors.plane.plane import Frame, Plane
-from rayad.actors.plane.protocol import DRIVER, Kind
+from rayad.actors.plane.protocol import Kind, driver_name, stage_of
 from tests.patience import PATIENCE_S
 
 REPLICA = "v0.0"
@@ -34,7 +34,7 @@ class Run:
 
     def join(self) -> None:
         """Take the driver's connection, and then stand still."""
-        while not self.plane.connected(DRIVER):
+        while not self.plane.connected(driver_name(stage_of(REPLICA))):
             self.plane.poll(0.1)
 
     def take(self) -> Frame:
@@ -98,7 +98,7 @@ def test_a_send_ends_in_time_while_nobody_tells_where_the_replica_is(
         if is_away:
             ticking.pass_by(min(timeout_s, successor_s + 60))
             raise NoAnswer(method)
-        return ("unix:none", 1, {}) if method == "where" else {}
+        return ("unix:none", 1, {}, REPLICA) if method == "where" else {}
 
     feed = InputPlane(fed(tmp_path, [], ask, over, survives=survives))
     live = RayInput("numbers", feed, REPLICA)
@@ -121,7 +121,7 @@ def test_a_send_ends_in_time_while_another_one_waits(tmp_path: Path) -> None:
             is_asked.set()
             assert over.wait(PATIENCE_S)
             raise NoAnswer(method)
-        return ("unix:none", 1, {}) if method == "where" else {}
+        return ("unix:none", 1, {}, REPLICA) if method == "where" else {}
 
     live = RayInput("numbers", InputPlane(fed(tmp_path, [], ask, over)), REPLICA)
     is_away = True
@@ -141,7 +141,7 @@ def test_a_send_ends_in_time_while_the_replica_reads_nothing(tmp_path: Path, sur
     over, run = threading.Event(), Run("first", 1)
 
     def ask(method: str, *_: Any, **__: Any) -> Any:
-        return (run.address, run.incarnation, {}) if method == "where" else {}
+        return (run.address, run.incarnation, {}, REPLICA) if method == "where" else {}
 
     batch = pa.record_batch({"a": [bytes(8 << 20)]})
     feed = InputPlane(fed(tmp_path, [run], ask, over, survives=survives, window_bytes=64 << 20, input_log_bytes=24 << 20))
@@ -169,7 +169,7 @@ def test_a_close_that_fails_may_be_repeated(tmp_path: Path) -> None:
     def ask(method: str, *_: Any, **__: Any) -> Any:
         if is_away[0]:
             raise NoAnswer(method)
-        return ("unix:none", 1, {}) if method == "where" else {}
+        return ("unix:none", 1, {}, REPLICA) if method == "where" else {}
 
     live = RayInput("numbers", InputPlane(fed(tmp_path, [], ask, over, survives=False)), REPLICA)
     is_away[0] = True
@@ -190,7 +190,7 @@ def test_what_was_sent_goes_to_the_next_coordinators_replica_while_the_one_befor
     over = threading.Event()
 
     def ask(method: str, *_: Any, **__: Any) -> Any:
-        return (now[0].address, now[0].incarnation, {}) if method == "where" else {}
+        return (now[0].address, now[0].incarnation, {}, REPLICA) if method == "where" else {}
 
     feed = InputPlane(fed(tmp_path, now, ask, over))
     live = RayInput("numbers", feed, REPLICA)

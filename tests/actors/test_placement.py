@@ -5,7 +5,8 @@ from __future__ import annotations
 from rayad.actors.coordinator.placement import Node, places
 
 A, B, C = (Node(name, f"10.0.0.{i}", {"CPU": 4.0}) for i, name in enumerate("abc", 1))
-NEEDS = {1: {"CPU": 1.0}, 2: {"CPU": 1.0, "GPU": 1.0}, 3: dict[str, float]()}
+OF_VERTICES = {"v1": {"CPU": 1.0}, "v2": {"CPU": 1.0, "GPU": 1.0}, "v3": dict[str, float]()}
+NEEDS = {f"{vertex}.{replica}": needs for vertex, needs in OF_VERTICES.items() for replica in range(4)}
 
 
 def test_a_machine_that_has_joined_gets_replicas() -> None:
@@ -29,3 +30,8 @@ def test_only_nodes_that_have_what_it_asks_for() -> None:
 def test_two_nodes_at_one_address_take_turns() -> None:
     twin = Node("twin", A.address, A.resources)
     assert places(["v1.1", "v1.2"], {"v1.0": A.address}, [A, twin], NEEDS) == {"v1.1": "a", "v1.2": "twin"}
+
+
+def test_workers_are_spread() -> None:
+    needs = {f"w{number}": {"CPU": 1.0} for number in range(4)}
+    assert places(["w2", "w3"], {"w0": A.address, "w1": B.address, "v1.0": A.address}, [A, B, C], needs) == {"w2": "c", "w3": "b"}

@@ -19,6 +19,7 @@ from rayad.actors.coordinator.store_thread import StoreThread
 from rayad.actors.coordinator.supervisor import Supervisor
 from rayad.actors.job import JobState
 from rayad.actors.plane.protocol import PROGRESS
+from rayad.actors.replica.places import Places
 from rayad.actors.replica.report import ReplicaReport
 from rayad.snapshots.manifest import Manifest
 from tests.actors.leading import plan_of
@@ -55,15 +56,20 @@ class Stage:
         self.looks = 0
         self.on_look: Callable[[int], None] = lambda looks: None
 
-    def names(self) -> list[str]:
+    def processes(self) -> list[str]:
         return [f"v{stage.id}.{r}" for stage in self.job.plan.stages for r in range(stage.parallelism)]
 
-    def replica(self, name: str) -> tuple[str, int]:
-        return name, 0
-
     def start(self) -> None:
-        for name in [PROGRESS, *self.names()]:
+        for name in [PROGRESS, *self.processes()]:
             self.actors.setdefault(name, SimpleNamespace(listen=self._method(lambda *_, name=name: f"at {name}"), run=self._run(name)))
+
+    @property
+    def plan(self) -> Any:
+        return self.job.plan
+
+    @plan.setter
+    def plan(self, plan: Any) -> None:
+        pass
 
     def _method(self, call: Callable[..., Any]) -> Any:
         return SimpleNamespace(remote=lambda *arguments: Ref(call(*arguments)))
@@ -74,8 +80,8 @@ class Stage:
             self.log.append(f"run {name} in {incarnation}")
             if self.dies.get(incarnation) == name:
                 return Ref(RayActorError()), Ref(None)
-            done = {} if name == PROGRESS else ReplicaReport(name, 0)
-            return Ref(done, lambda: incarnation not in self.dies), Ref({})
+            done = {} if name == PROGRESS else {name: ReplicaReport(name, 0)}
+            return Ref(done, lambda: incarnation not in self.dies), Ref({} if name == PROGRESS else {name: {}})
 
         return SimpleNamespace(options=lambda num_returns: SimpleNamespace(remote=remote))
 
@@ -166,7 +172,7 @@ def made(
     monkeypatch.setattr(stored_job, "JobStore", lambda *_, **__: None)
     monkeypatch.setattr(Snapshots, "call", None if call is None else staticmethod(call))
     config = rd.RunConfig(storage_path=str(folder), failures=rd.FailureConfig(**{"max_failures": 3, "delay_s": 0.0, **failures}))
-    job = RunningJob(plan_of(), config, "job", b"secret", "job")
+    job = RunningJob(plan_of(), config, "job", b"secret", "job", Places())
     stage: Any = Stage(job, dies)
     job.crew = stage
     Snapshots.log = stage.log
@@ -188,14 +194,14 @@ def test_a_job_runs_and_its_last_snapshot_is_noticed_whenever_it_comes(monkeypat
     """Regression: only snapshots of the first look were reported to the leader, so the job waited for its last one for ever."""
     outcome, stage = supervised(monkeypatch, tmp_path, {})
     assert (outcome.state, outcome.receipts, outcome.failure) == (JobState.COMPLETE, {0: "final"}, None)
-    assert stage.log == [*(f"run {name} in 1" for name in [PROGRESS, *stage.names()]), "end"]
+    assert stage.log == [*(f"run {name} in 1" for name in [PROGRESS, *stage.processes()]), "end"]
 
 
 def test_an_actor_that_dies_is_survived(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     outcome, stage = supervised(monkeypatch, tmp_path, {1: "v0.0", 2: PROGRESS})
     assert outcome.state is JobState.COMPLETE
     assert outcome.statistics.failures == 2
-    everybody = [PROGRESS, *stage.names()]
+    everybody = [PROGRESS, *stage.processes()]
     runs = [[f"run {name} in {incarnation}" for name in everybody] for incarnation in (1, 2, 3)]
     read = "the newest snapshot is looked for"
     assert stage.log == [*runs[0], "release 1", read, *runs[1], "release 2", read, *runs[2], "end"]

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import psutil
 import pytest
 import ray
 
+from rayad.dataflow.config import ScalingConfig
 from tests.patience import PATIENCE_S
 
 ACTORS = ("VertexActor", "WorkerActor", "ProgressActor", "Coordinator", "Autoscaler", "Keeper", "JobPage")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _placed() -> None:
+    """RAYAD_PLACEMENT says who shares a process in jobs that do not say so: the guarantees are the same for all."""
+    asked = os.environ.get("RAYAD_PLACEMENT")
+    if asked:
+        making: Any = ScalingConfig.__init__
+        making.__wrapped__.__kwdefaults__["placement"] = asked
 
 
 @pytest.fixture(scope="session")

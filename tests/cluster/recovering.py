@@ -132,11 +132,13 @@ def wait_for_snapshots(folder: Path, job: str, count: int = 1) -> None:
 
 
 def of_kind(kind: str, processes: Iterable[psutil.Process]) -> list[psutil.Process]:
-    """The processes of a kind of actor, oldest first: "VertexActor", "ProgressActor", "Coordinator"."""
+    """The processes of a kind of actor, oldest first: "VertexActor" (also what holds more than one replica), "WorkerActor" (only that),
+    "ProgressActor", "Coordinator"."""
+    kinds = ("ray::VertexActor", "ray::WorkerActor") if kind == "VertexActor" else (f"ray::{kind}",)
     found = []
     for process in processes:
         try:
-            if f"ray::{kind}" in " ".join(process.cmdline()) and process.status() != psutil.STATUS_ZOMBIE:
+            if any(one in " ".join(process.cmdline()) for one in kinds) and process.status() != psutil.STATUS_ZOMBIE:
                 found.append((process.create_time(), process.pid, process))
         except psutil.NoSuchProcess:
             continue
