@@ -20,14 +20,11 @@ from tests.checkout import PACKAGES, ROOT, Breach, imported_modules, parse, pyth
 LINES_UNEXPLAINED = 500  # files are cut by concept, not by length; a longer one says why (docs/decisions/022-files-are-cut-by-concept.md)
 LINES_MAX = 900
 LONG_FILES = {
-    "actors/coordinator/rescaling.py": "each of the leader's effects is a call of its own",
     "actors/driver/job_handle.py": "every call on the handle must cope with a coordinator that dies and is replaced",
-    "actors/lead/change_leader.py": "half of it is the protocol's vocabulary: each event and effect is a class",
     "actors/lead/recovery_leader.py": "its events and effects, each a class of its own, are the larger half of it",
     "actors/lead/snapshot_leader.py": "its events and effects, each a class of its own, are the larger half of it",
     "actors/local/local_job.py": "it is both a shell of JobLeader and the whole handle that users have",
     "actors/local/network.py": "it is one state: every queue of a job, and the events that follow from them",
-    "actors/local/rescaling.py": "it stands for all actors of a change: replicas, progress actor and coordinator",
     "actors/plane/event_loop.py": "a connection goes through all of these states, and may be lost and replaced in each",
     "actors/replica/core.py": "activations, snapshots and changes of layout all change the same counts",
     "actors/replica/routing.py": "steps, routes and sinks are compiled into one tree of functions, which share outbox and counts",
@@ -38,7 +35,6 @@ LONG_FILES = {
     "dataflow/streams/windowed_stream.py": "types and documentation: windows have a method for each aggregation",
     "integrations/file_output/sink.py": "a commit is one decision, from what is staged to what is deleted",
     "src/rayad/testing.py": "it is all that a user imports for such checks, and each law stands where it is tried",
-    "tests/actors/test_change_leader.py": "one leader decides on all of a change: it is played turn by turn",
     "tests/fuzz/grammar.py": "each operator stands beside what it means",
 }
 """Why these are not cut."""

@@ -11,7 +11,7 @@ from rayad.actors.local.snapshots import LocalSnapshots
 from rayad.actors.replica.part_files import write_staged
 from rayad.actors.replica.report import Left
 from rayad.dataflow.plan import Layout
-from rayad.progress import ProtocolError
+from rayad.progress import InternalError, ProtocolError
 from rayad.snapshots.barrier import Barrier
 
 
@@ -59,7 +59,8 @@ class ProgressPart:
 class CoordinatorPart:
     """What ``CoordinatorsPart`` is on Ray."""
 
-    def __init__(self, network: Network, snapshots: LocalSnapshots | None, moves: Moves) -> None:
+    def __init__(self, network: Network, snapshots: LocalSnapshots | None, moves: Moves, newest: int) -> None:
+        self._newest = newest  # incarnation of the job
         self._network = network
         self._snapshots = snapshots
         self._moves = moves
@@ -83,6 +84,8 @@ class CoordinatorPart:
 
     def start_processes(self, processes: Collection[str], layout: Layout, incarnation: int) -> str:
         """See :class:`rayad.actors.lead.calls.StartProcesses`: there is room for everything here, and nothing to start."""
+        if incarnation <= self._newest:
+            raise InternalError(f"newcomers {names} in incarnation {incarnation}, and {self._newest} has been used")
         return ""
 
     def expect(self, names: Collection[str], processes: Collection[str], layout: Layout, incarnation: int) -> None:

@@ -103,7 +103,7 @@ class LocalRescale:
         self.is_unattended = False
         """Whether nobody waits for it, so that a refusal has to be logged."""
         self._progress = ProgressPart(network, snapshots)
-        self._coordinator = CoordinatorPart(network, snapshots, self.moves)
+        self._coordinator = CoordinatorPart(network, snapshots, self.moves, newest)
         self._now_s = now_s
         self._orders: dict[tuple[str, Where | None], deque[Order]] = {}
         self._answers: dict[tuple[Turn, str], Answered | Late] = dict(before.answers) if before is not None else {}
@@ -187,6 +187,7 @@ class LocalRescale:
         """Something has happened: do what follows, if anything does."""
         effects = self.leader.handle(event, self._now_s())
         self.leader.check_invariants()
+        assert self.holds_job or not self.leader.has_begun, "the job may be over during a change"
         self.network.retired.steps = self.leader.turn
         for effect in effects:
             self._act(effect)

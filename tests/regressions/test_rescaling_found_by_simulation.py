@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import rayad as rd
-from rayad.actors.lead.change_leader import Phase
+from rayad.actors.lead.change_protocol import Phase
 from rayad.actors.lead.layouts import groups_of_next_step
 from rayad.actors.local.local_job import LocalJob
 from rayad.actors.local.network import Marker, Ready

@@ -100,12 +100,21 @@ class Changes:
         asked = change.leader.wanted if report is not None else {}
         if report is not None and any(report.after[name] != count for name, count in asked.items()):
             raise AssertionError(f"asked for {asked}, and it became {report.after}")
+        if report is not None and report.moved_groups != Changes._moved(change):
+            raise AssertionError(f"{Changes._moved(change)} key-groups have another owner, and {report.moved_groups} were counted")
         if isinstance(change.leader.outcome, GiveWay) or (job.snapshots is not None and job.snapshots.leader.is_ending):
             return  # newcomers of a change that gave way to the job's end go with the job; a later one is refused meanwhile
         if set(job.cores) != {(stage.id, replica) for stage in job.plan.stages for replica in range(stage.parallelism)}:
             raise AssertionError(f"replicas {sorted(job.cores)} in the layout {asked_of(job.plan)}")
         if job.snapshots is not None and job.snapshots.leader.may_change:
             raise AssertionError("snapshots still wait for the end of a change")
+
+    @staticmethod
+    def _moved(change: LocalRescale) -> int:
+        """How many key-groups have another owner than before a change."""
+        before, after = change.leader.before, change.leader.plan.layout
+        stages = [before.stage(stage) for stage in change.leader.stages if stage in after.owners]
+        return sum(a != b for stage in stages for a, b in zip(before.owners(stage), after.owners[stage.id], strict=True))
 
     def _count(self, change: LocalRescale) -> None:
         """A change is over: done, or refused for a reason that the run caused."""

@@ -8,14 +8,14 @@ from contextlib import ExitStack
 from typing import Any
 from unittest.mock import patch
 
-from rayad.actors.lead import change_leader as lead
-from rayad.actors.lead import layouts
-from rayad.actors.lead.change_leader import ChangeLeader, Phase
+from rayad.actors.lead import calls, layouts
+from rayad.actors.lead.asking import Answered, Questions
+from rayad.actors.lead.change_leader import ChangeLeader
+from rayad.actors.lead.change_protocol import Finish, Phase, Refuse
 from rayad.actors.lead.snapshot_leader import SnapshotLeader
-from rayad.actors.local import rescaling as local_rescale
 from rayad.actors.local import snapshots as local_snapshots
+from rayad.actors.local.moves import Fence, Moves, MovingReplica
 from rayad.actors.local.network import Marker
-from rayad.actors.local.rescaling import LocalRescale
 from rayad.actors.plane.protocol import COORDINATOR
 from rayad.actors.replica.core import ReplicaCore
 from rayad.actors.replica.migration import Migration, Transfer
@@ -43,12 +43,13 @@ def there_is_no_fence(stack: ExitStack) -> None:
     """Forwarded batches leave before the report that counts them is applied."""
 
     def fence(self: Any, at: Any) -> None:
-        migration = self.migrations.get(at)
+        replica = self.replica(at)
+        migration = replica.migration
         if migration is not None and migration.outgoing:
-            self.on_fence(at, local_rescale.Fence(self._at[at], self.network.cores[at].plan, list(migration.outgoing)))
+            self.on_fence(at, Fence(replica.step, self.network.cores[at].plan, list(migration.outgoing)))
             migration.outgoing.clear()
 
-    stack.enter_context(patch.object(LocalRescale, "fence", fence))
+    stack.enter_context(patch.object(Moves, "fence", fence))
 
 
 @defect
@@ -97,32 +98,34 @@ def a_retiring_replica_keeps_its_notifications(stack: ExitStack) -> None:
 
 @defect
 def the_marker_goes_before_the_last_old_batch(stack: ExitStack) -> None:
-    def relayout(real: Any, self: Any, at: Any, *step: Any) -> None:
+    def lay_out(real: Any, self: Any, *step: Any) -> None:
+        network = self._network
+
         def put(channel: Any, time: Any, batch: Any, size_bytes: int | None = None) -> None:
             put_last(channel, time, batch, size_bytes)
-            waiting = self.network.channels[channel]
+            waiting = network.channels[channel]
             if isinstance(batch, Marker) and len(waiting) > 1:
                 waiting.insert(len(waiting) - 2, waiting.pop())
 
-        put_last = self.network.put
-        with patch.object(self.network, "put", put):
-            real(self, at, *step)
+        put_last = network.put
+        with patch.object(network, "put", put):
+            real(self, *step)
 
-    around(stack, LocalRescale, "_relayout", relayout)
+    around(stack, MovingReplica, "lay_out", lay_out)
 
 
 @defect
 def combiners_flush_by_the_new_layout(stack: ExitStack) -> None:
     """They flush behind the marker, though an old owner may have said that it has forwarded all."""
 
-    def relayout(real: Any, self: Any, at: Any, step: int, after: Any) -> None:
-        if self._at.get(at, self._base) < step:
-            with patch.object(self.network, "move_out", lambda at: None):
-                real(self, at, step, after)
+    def lay_out(real: Any, self: Any, step: int, after: Any) -> None:
+        if self.step < step:
+            with patch.object(self._network, "move_out", lambda at: None):
+                real(self, step, after)
         else:
-            real(self, at, step, after)
+            real(self, step, after)
 
-    around(stack, LocalRescale, "_relayout", relayout)
+    around(stack, MovingReplica, "lay_out", lay_out)
 
 
 @defect
@@ -254,11 +257,10 @@ def a_snapshot_begins_during_a_change(stack: ExitStack) -> None:
 def a_change_begins_during_a_snapshot(stack: ExitStack) -> None:
     """The leader does not wait for the coordinator's answer."""
 
-    def enter(real: Any, self: Any, phase: Phase, names: Any, *args: Any) -> int:
-        turn = real(self, phase, names, *args)
-        if phase is Phase.SNAPSHOTS:
-            early.append(lead.Done(turn, COORDINATOR))
-        return int(turn)
+    def ask(real: Any, self: Any, names: Any, call: Any, *within_s: float) -> None:
+        real(self, names, call, *within_s)
+        if isinstance(call, calls.HoldSnapshots):
+            early.append(Answered(self.turn, COORDINATOR))
 
     def handle(real: Any, self: Any, event: Any, now_s: float) -> Any:
         effects = real(self, event, now_s)
@@ -266,8 +268,8 @@ def a_change_begins_during_a_snapshot(stack: ExitStack) -> None:
             effects += real(self, early.pop(), now_s)
         return effects
 
-    early: list[lead.Done] = []
-    around(stack, ChangeLeader, "_enter", enter)
+    early: list[Answered] = []
+    around(stack, ChangeLeader, "_ask", ask)
     around(stack, ChangeLeader, "handle", handle)
 
 
@@ -299,13 +301,12 @@ def parts_of_the_old_layout_make_a_snapshot(stack: ExitStack) -> None:
 def _one_fewer(stack: ExitStack, phase: Phase) -> None:
     """The leader does not wait for one of the actors that it has asked."""
 
-    def enter(real: Any, self: Any, of: Phase, names: Any, *args: Any) -> Any:
-        turn = real(self, of, names, *args)
-        if of is phase and len(self._missing) > 1:
-            self._missing.discard(max(self._missing))
-        return turn
+    def ask(real: Any, self: Any, names: Any, *asked: Any) -> None:
+        real(self, names, *asked)
+        if self.phase is phase and len(names) > 1:
+            self._questions.close(max(names))
 
-    around(stack, ChangeLeader, "_enter", enter)
+    around(stack, ChangeLeader, "_ask", ask)
 
 
 @defect
@@ -315,13 +316,14 @@ def a_step_does_not_wait_for_one_replica(stack: ExitStack) -> None:
 
 @defect
 def new_replicas_count_before_they_have_started(stack: ExitStack) -> None:
-    def enter(real: Any, self: Any, phase: Phase, names: Any, *args: Any) -> Any:
-        turn = real(self, phase, names, *args)
-        if phase in (Phase.STARTING, Phase.CONNECTING):
-            self._missing.difference_update(self.newcomers)
-        return turn
+    def ask(real: Any, self: Any, names: Any, call: Any, *within_s: float) -> None:
+        real(self, names, call, *within_s)
+        if isinstance(call, calls.Listen | calls.Joined):
+            self._addresses.update({name: (name, self.incarnation) for name in self.newcomers})
+            for name in names:
+                self._questions.close(name)
 
-    around(stack, ChangeLeader, "_enter", enter)
+    around(stack, ChangeLeader, "_ask", ask)
 
 
 @defect
@@ -333,30 +335,37 @@ def the_new_layout_holds_before_all_have_it(stack: ExitStack) -> None:
 @defect
 def answers_of_earlier_turns_count(stack: ExitStack) -> None:
     """An answer to an earlier turn, late or of another change, counts for the current one."""
-    stack.enter_context(patch.object(ChangeLeader, "_is_awaited", lambda self, event: getattr(event, "name", None) in self._missing))
+    stack.enter_context(patch.object(Questions, "call_of", lambda self, answer: self.asked_of(answer.name)))
 
 
 @defect
 def retiring_replicas_are_not_waited_for(stack: ExitStack) -> None:
-    around(stack, ChangeLeader, "_retire", lambda real, self, *args: (real(self, *args), self._missing.clear(), self._part(*args)))
+    """They are told to leave, and count as gone."""
+
+    def ask(real: Any, self: Any, names: Any, call: Any, *within_s: float) -> None:
+        real(self, names, call, *within_s)
+        if isinstance(call, calls.Leave):
+            self._on_left(names[0], {})
+
+    around(stack, ChangeLeader, "_ask", ask)
 
 
 @defect
 def all_commit_before_the_last_step_is_settled(stack: ExitStack) -> None:
-    def step(real: Any, self: Any, now_s: float, effects: Any) -> None:
-        real(self, now_s, effects)
+    def step(real: Any, self: Any) -> None:
+        real(self)
         if self.plan.layout == self._goal:
-            self._missing.clear()
-            self._settled(now_s, effects)
+            self._questions.clear()
+            self._settled()
 
     around(stack, ChangeLeader, "_step", step)
 
 
 @defect
 def the_change_ends_one_step_early(stack: ExitStack) -> None:
-    def settled(real: Any, self: Any, *args: Any) -> None:
-        self._goal = self.plan.layout if len(self._steps) == 1 else self._goal
-        real(self, *args)
+    def settled(real: Any, self: Any) -> None:
+        self._goal = self.plan.layout if len(self._costs._steps) == 1 else self._goal
+        real(self)
 
     around(stack, ChangeLeader, "_settled", settled)
 
@@ -365,17 +374,17 @@ def the_change_ends_one_step_early(stack: ExitStack) -> None:
 def a_change_that_is_refused_is_not_undone(stack: ExitStack) -> None:
     """New replicas stay, and so does the state that is ready to be moved."""
 
-    def refuse(self: Any, why: str, now_s: float, effects: Any, *, lacks_room: bool = False) -> None:
-        self._end(lead.Refuse(why, lacks_room), effects)
+    def refuse(self: Any, why: str, *, lacks_room: bool = False) -> None:
+        self._end(Refuse(why, lacks_room))
 
     stack.enter_context(patch.object(ChangeLeader, "_refuse", refuse))
 
 
 @defect
 def snapshots_are_not_released_after_a_change(stack: ExitStack) -> None:
-    def end(real: Any, self: Any, outcome: Any, effects: Any) -> None:
-        self._holds_snapshots = self._holds_snapshots and not isinstance(outcome, lead.Finish)
-        real(self, outcome, effects)
+    def end(real: Any, self: Any, outcome: Any) -> None:
+        self._holds_snapshots = self._holds_snapshots and not isinstance(outcome, Finish)
+        real(self, outcome)
 
     around(stack, ChangeLeader, "_end", end)
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+
 import pytest
 
+from tests.actors import test_change_leader
 from tests.programs.catalog import PROGRAMS
 from tests.simulation.defects import DEFECTS, first_violation, planted
+from tests.simulation.defects_of_asking import DEFECTS_OF_ASKING
 from tests.simulation.defects_of_changes import DEFECTS_OF_CHANGES
 from tests.simulation.defects_of_channels import DEFECTS_OF_CHANNELS, IN_CHANGES
 from tests.simulation.defects_of_recoveries import DEFECTS_OF_RECOVERIES
@@ -39,6 +44,36 @@ OF_RECOVERIES = {
     "a restarting job counts as ended": 8,
 }
 """Each with a seed that catches it; the others need failures of single stages: see ``test_upstream.py``."""
+OF_ASKING = {
+    "newcomers are looked for where those before them listened": 1,
+    "siblings are not told where the others listen": 1,
+    "only siblings are told of newcomers": 1,
+    "newcomers are admitted in the jobs incarnation": 1,
+    "newcomers register in the jobs incarnation": 1,
+    "newcomers join before the coordinator expects them": 1,
+    "an incarnation is used by two changes": 1,
+    "a newcomer that cannot be built counts as one that listens": 175,
+    "a question that was given up is not asked again": 1,
+    "a question that was given up counts as answered": 9,
+    "a replica that has heard of a step has settled it": 3,
+    "a second question of a phase has the turn of the first": 3,
+    "a call that was withdrawn counts as done": 7,
+    "the job is not released": 2,
+    "the job is not held": 1,
+    "a replica has left when it has heard that it shall": 4,
+    "what a replica has left is lost": 3,
+    "a replica leaves what snapshots have already": 12,
+    "a replica leaves what no snapshot has": 26,
+    "costs of those who leave are lost": 3,
+    "an undoing comes with the turn of an earlier change": 7,
+    "a preparation does not tell its turn": 1,
+}
+"""Each with a seed that catches it."""
+FOUND_BY_THE_LEADERS_TESTS: dict[str, Callable[[], None]] = {
+    "a job that is over counts as held": test_change_leader.test_a_job_that_is_over_is_not_changed,
+    "costs of steps are not asked for": test_change_leader.test_replicas_are_added_from_the_question_to_the_report,
+}
+"""Defects that simulated runs do not show: larger steps give the same results, and a job is seldom asked to wait when it is just over."""
 QUICK_OF_CHANNELS = (
     "a credit is given twice",
     "a grant is lost now and then",
@@ -60,9 +95,11 @@ def test_there_are_enough_defects() -> None:
     assert set(QUICK) <= DEFECTS.keys()
     assert set(QUICK_OF_CHANNELS) <= DEFECTS_OF_CHANNELS.keys()
     assert set(QUICK_OF_CHANGES) <= DEFECTS_OF_CHANGES.keys()
-    for plant in [*DEFECTS.values(), *DEFECTS_OF_CHANGES.values(), *DEFECTS_OF_RECOVERIES.values(), *DEFECTS_OF_CHANNELS.values()]:
-        with planted(plant):  # the code that it changes still exists
-            pass
+    assert OF_ASKING.keys() | FOUND_BY_THE_LEADERS_TESTS.keys() == DEFECTS_OF_ASKING.keys()
+    for defects in (DEFECTS, DEFECTS_OF_CHANGES, DEFECTS_OF_RECOVERIES, DEFECTS_OF_CHANNELS, DEFECTS_OF_ASKING):
+        for plant in defects.values():
+            with planted(plant):  # the code that it changes still exists
+                pass
 
 
 @pytest.mark.parametrize("name", QUICK)
@@ -84,6 +121,25 @@ def test_a_defect_in_changes_of_layout_is_caught(name: str) -> None:
     caught = first_violation(DEFECTS_OF_CHANGES[name], range(RUNS), rescales=True)
     assert caught is not None
     assert not run(caught.seed, rescales=True).violation, "it is not there when the defect is not"
+
+
+@pytest.mark.parametrize("name", OF_ASKING)
+def test_a_defect_in_what_actors_are_asked_is_caught(name: str) -> None:
+    seed = OF_ASKING[name]
+    assert first_violation(DEFECTS_OF_ASKING[name], range(seed, seed + 1), rescales=True) is not None
+    assert not violation_without_defects(seed), "it is not there when the defect is not"
+
+
+@cache
+def violation_without_defects(seed: int) -> str:
+    """Of a run with changes of layout."""
+    return run(seed, rescales=True).violation
+
+
+@pytest.mark.parametrize("name", FOUND_BY_THE_LEADERS_TESTS)
+def test_a_defect_in_what_actors_are_asked_is_found_by_the_leaders_own_tests(name: str) -> None:
+    with planted(DEFECTS_OF_ASKING[name]), pytest.raises(AssertionError):
+        FOUND_BY_THE_LEADERS_TESTS[name]()
 
 
 @pytest.mark.parametrize("name", QUICK_OF_CHANNELS)
