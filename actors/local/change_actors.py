@@ -85,7 +85,7 @@ class CoordinatorPart:
     def start_processes(self, processes: Collection[str], layout: Layout, incarnation: int) -> str:
         """See :class:`rayad.actors.lead.calls.StartProcesses`: there is room for everything here, and nothing to start."""
         if incarnation <= self._newest:
-            raise InternalError(f"newcomers {names} in incarnation {incarnation}, and {self._newest} has been used")
+            raise InternalError(f"newcomers {processes} in incarnation {incarnation}, and {self._newest} has been used")
         return ""
 
     def expect(self, names: Collection[str], processes: Collection[str], layout: Layout, incarnation: int) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from rayad.actors.lead import calls, layouts
-from rayad.actors.lead.asking import Answered, Ask, Asked, Event, Left
+from rayad.actors.lead.asking import Answered, Ask, Asked, Event
 from rayad.actors.lead.calls import Call, Condition
 from rayad.actors.lead.change_leader import ChangeLeader
 from rayad.actors.lead.change_protocol import Effect, Members, Phase
 from rayad.actors.plane.protocol import COORDINATOR, PROGRESS
 from rayad.actors.replica.migration import StepCost
+from rayad.actors.replica.report import Left, ReplicaReport
 from rayad.dataflow.plan import Plan
 from tests.actors.test_layouts import ids, plan
 
@@ -28,7 +29,8 @@ class Led:
         self.sums = ids(self.before)["sums"]
         self.old = layouts.plane_names(self.before)
         there = (COORDINATOR, PROGRESS, *self.old)
-        self.members = Members(5, dict.fromkeys(there, 4), {name: f"at {name}" for name in there}, {self.sums: 3})
+        ours = Members(5, dict.fromkeys(there, 4), {name: f"at {name}" for name in there}, {self.sums: 3})
+        self.members: Members = options.get("members", ours)
         given: dict[str, Any] = {"timeout_s": TIMEOUT_S, "asked_s": 100.0, "turn": 7, "groups": None, "members": self.members, **options}
         self.leader = ChangeLeader(self.before, {"sums": 3} if wanted is None else wanted, **given)
         self.asked: dict[str, tuple[int, Call]] = {}
@@ -54,10 +56,8 @@ class Led:
         return self.tell(Answered(turn, name, good_answer(name, call, cost or StepCost()) if value is ... else value))
 
     def done(self, name: str, cost: StepCost | None = None) -> list[Effect]:
-        """An actor answers once; one that was told to leave does that, too."""
-        call = self.asked[name][1]
-        said = self.answer(name, cost=cost)
-        return said + self.tell(Left(name, {"sink": f"of {name}"})) if isinstance(call, calls.Leave) else said
+        """An actor answers once."""
+        return self.answer(name, cost=cost)
 
     def all_answer(self, cost: StepCost | None = None) -> list[Effect]:
         """All who are missing answer once; gives what all that brings."""
@@ -86,9 +86,16 @@ class Led:
         return f"the layout stays {layouts.asked_of(self.before)}"
 
 
+def left_by(name: str) -> Left:
+    """What a replica gives that has left."""
+    return Left(ReplicaReport(name, 0), {"sink": f"of {name}"})
+
+
 def good_answer(name: str, call: Call, cost: StepCost) -> Any:
     """What an actor answers when all is well."""
     match call:
+        case calls.HasLeft():
+            return left_by(name)
         case Condition() | calls.Hold():
             return True
         case calls.MayMove() | calls.StartProcesses():

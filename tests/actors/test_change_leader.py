@@ -20,7 +20,7 @@ from rayad.actors.lead.layouts import FIRST_STEP_GROUPS, RescaleReport
 from rayad.actors.plane.protocol import COORDINATOR, PROGRESS
 from rayad.actors.replica.migration import StepCost
 from rayad.progress import RescaleRefused
-from tests.actors.changing import BASE, TIMEOUT_S, Led, asks, good_answer, only, released
+from tests.actors.changing import BASE, TIMEOUT_S, Led, asks, good_answer, left_by, only, released
 from tests.actors.test_layouts import KEY_GROUPS, ids, plan
 
 # -- from the beginning to the end ----------------------------------------------------------------------------------------------
@@ -38,10 +38,10 @@ def test_replicas_are_added_from_the_question_to_the_report() -> None:
     assert led.all_answer() == [Ask(10, (COORDINATOR,), calls.StartProcesses((newcomer,), prepared, 6))]
     assert led.all_answer() == [Ask(11, (newcomer,), calls.Listen(6, incarnations, prepared, 3))]
     assert led.all_answer() == [Ask(12, (PROGRESS,), calls.Hold())]
-    assert led.all_answer() == [Ask(13, (COORDINATOR,), calls.Expect((newcomer,), prepared, 6))]
+    assert led.all_answer() == [Ask(13, (COORDINATOR,), calls.Expect((newcomer,), (newcomer,), prepared, 6))]
     assert led.all_answer() == [Ask(14, (PROGRESS,), calls.Join((newcomer,), 6))]
     concerned = {led.replica(number): f"at {led.replica(number)}" for number in range(3)}
-    prepare = calls.Prepare(15, prepared, concerned, {newcomer: 6}, frozenset({led.sums}))
+    prepare = calls.Prepare(15, prepared, ((led.sums, 2),), concerned, {newcomer: 6}, frozenset({led.sums}))
     assert led.all_answer() == [Ask(15, old, prepare, TIMEOUT_S)]
     assert led.all_answer() == [
         Ask(16, (newcomer,), calls.Run({**led.members.addresses, newcomer: f"at {newcomer}"})),
@@ -93,15 +93,16 @@ def test_retiring_replicas_leave_their_staged_output_behind() -> None:
     assert led.said == [Ask(turn, (COORDINATOR,), calls.LastPublished())]
     assert led.all_answer() == [Ask(turn + 1, (gone,), calls.Costs())]
     assert led.all_answer(StepCost(groups=2)) == [Ask(turn + 2, (gone,), calls.Leave(BASE))]
+    assert led.all_answer() == [Ask(turn + 3, (gone,), calls.HasLeft(), HOLD_S)]
     part, *ended = led.all_answer()
     layout = led.leader.plan.layout
-    assert part == Ask(turn + 3, (COORDINATOR,), calls.Part(layout, {gone: {"sink": f"of {gone}"}}))
+    assert part == Ask(turn + 4, (COORDINATOR,), calls.Part(layout, {gone: left_by(gone)}))
     (out,) = (edge.id for edge in led.before.edges if edge.source == led.sums)
     counts = ids(led.before)["counts"]
-    assert ended == [Ask(turn + 4 + n, (f"v{counts}.{n}",), calls.HasEnded(((out, gone),)), HOLD_S) for n in range(2)]
+    assert ended == [Ask(turn + 5 + n, (f"v{counts}.{n}",), calls.HasEnded(((out, 1),)), HOLD_S) for n in range(2)]
     stay = tuple(name for name in led.old if name != gone)
     turn = led.leader.turn + 1
-    assert led.all_answer() == [LayOut(layout, (gone,)), Ask(turn, stay, calls.Commit(turn, layout))]
+    assert led.all_answer() == [LayOut(layout, (gone,), (gone,)), Ask(turn, stay, calls.Commit(turn, layout))]
     assert only(led.all_done(), Finish).report.moved_groups == 2
 
 
@@ -175,7 +176,7 @@ def undone(led: Led, said: list[Effect]) -> list[Effect]:
     newcomer = led.replica(2)
     assert said == [Ask(led.leader.turn, (PROGRESS,), calls.Forget((newcomer,)))]
     out = led.all_answer()
-    assert out[0] == Stop((newcomer,), led.before.layout)
+    assert out[0] == Stop((newcomer,), (newcomer,), led.before.layout)
     return out[1:]
 
 
@@ -272,7 +273,7 @@ def test_undoing_does_not_wait_for_actors_that_do_not_answer(phase: Phase, how: 
             turn = led.turn(name)
             led.tell(Died(turn, name) if how == "died" else Broke(turn, name, "it broke"))
     if phase is Phase.FORGETTING:
-        assert led.said[0] == Stop((led.replica(2),), led.before.layout), "they are ended all the same"
+        assert led.said[0] == Stop((led.replica(2),), (led.replica(2),), led.before.layout), "they are ended all the same"
         led.until(Phase.OVER)
     assert led.leader.outcome == Refuse(f"{led.stays}: why it is refused")
 

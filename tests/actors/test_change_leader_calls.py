@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from rayad.actors.lead import calls, layouts
-from rayad.actors.lead.asking import Answered, Ask, Broke, Died, Late, Left, Tick
+from rayad.actors.lead.asking import Answered, Ask, Broke, Died, Late, Tick
 from rayad.actors.lead.change_costs import ChangeCosts
 from rayad.actors.lead.change_leader import HOLD_MIN_S, HOLD_S
-from rayad.actors.lead.change_protocol import Finish, Phase, Refuse
+from rayad.actors.lead.change_protocol import Finish, LayOut, Members, Phase, Refuse
 from rayad.actors.plane.protocol import COORDINATOR, PROGRESS
 from rayad.actors.replica.migration import StepCost
+from rayad.actors.replica.places import Places
+from rayad.actors.replica.report import Left, ReplicaReport
 from tests.actors.changing import BASE, TIMEOUT_S, Led, asks, only
 from tests.actors.test_layouts import ids, plan
 
@@ -40,10 +42,9 @@ def test_a_newcomer_listens_in_a_new_incarnation_and_is_told_all_others() -> Non
     newcomers = [f"v{sums}.2", f"v{sums}.3", f"v{counts}.2"]
     listen = {ask.names: ask.call for ask in asks(led.all_answer(), calls.Listen)}
     layout, incarnations = led.leader.plan.layout, {**led.members.incarnations, **dict.fromkeys(newcomers, 6)}
-    assert listen == {
-        tuple(newcomers[:2]): calls.Listen(6, incarnations, layout, 3),
-        tuple(newcomers[2:]): calls.Listen(6, incarnations, layout, 0),
-    }, "processes of the first vertex have ended three times in a row"
+    ended = {name: 3 if name in newcomers[:2] else 0 for name in newcomers}
+    told = {(name,): calls.Listen(6, incarnations, layout, times) for name, times in ended.items()}
+    assert listen == told, "processes of the first vertex have ended three times in a row"
     led.until(Phase.CONNECTING)
     run = asks(led.said, calls.Run)
     assert [ask.names for ask in run] == [(name,) for name in newcomers]
@@ -176,7 +177,7 @@ def test_newcomers_join_when_the_coordinator_expects_them() -> None:
     led = Led()
     led.until(Phase.ADMITTING)
     newcomers, layout = led.leader.newcomers, led.leader.plan.layout
-    assert led.said == [Ask(led.leader.turn, (COORDINATOR,), calls.Expect(newcomers, layout, 6))]
+    assert led.said == [Ask(led.leader.turn, (COORDINATOR,), calls.Expect(newcomers, newcomers, layout, 6))]
     assert led.answer(COORDINATOR) == [Ask(led.leader.turn, (PROGRESS,), calls.Join(newcomers, 6))]
     assert asks(led.answer(PROGRESS), calls.Prepare)
 
@@ -203,6 +204,9 @@ def test_the_death_of_the_progress_actor_while_newcomers_register_is_no_refusal(
 # -- those who leave --------------------------------------------------------------------------------------------------------------
 
 
+LEFT = Left(ReplicaReport("sums", 1), {"sink": "rows"})
+
+
 def leaving() -> tuple[Led, str]:
     """One replica retires, and has told what the change cost it."""
     led = Led({"sums": 1})
@@ -216,24 +220,17 @@ def leaving() -> tuple[Led, str]:
 
 def test_a_replica_has_left_when_its_work_has_ended_not_when_it_has_heard_that_it_shall() -> None:
     led, gone = leaving()
-    assert led.answer(gone) == []
+    assert [ask.call for ask in asks(led.answer(gone), calls.HasLeft)] == [calls.HasLeft()]
     assert led.leader.missing == {gone}
-    assert led.tell(Left(led.replica(0), {})) == [], "another one"
-    assert asks(led.tell(Left(gone, {"sink": "rows"})), calls.Part)
-    assert led.tell(Left(gone, {})) == []
-
-
-def test_it_may_have_left_before_its_answer_comes() -> None:
-    led, gone = leaving()
+    assert asks(led.answer(gone, False), calls.HasLeft), "it is asked again"
     turn = led.turn(gone)
-    (part,) = asks(led.tell(Left(gone, {"sink": "rows"})), calls.Part)
-    assert part.call == calls.Part(led.leader.plan.layout, {gone: {"sink": "rows"}})
-    assert led.tell(Answered(turn, gone)) == []
+    (part,) = asks(led.answer(gone, LEFT), calls.Part)
+    assert part.call == calls.Part(led.leader.plan.layout, {gone: LEFT})
+    assert led.tell(Answered(turn, gone, LEFT)) == []
 
 
 def test_what_the_change_cost_those_who_left_is_in_the_report() -> None:
-    led, gone = leaving()
-    led.tell(Left(gone))
+    led, _ = leaving()
     led.until(Phase.OVER)
     assert only(led.said, Finish).report.moved_groups == 7
 
@@ -241,7 +238,7 @@ def test_what_the_change_cost_those_who_left_is_in_the_report() -> None:
 def test_nobody_leaves_before_it_is_asked_to() -> None:
     led = Led({"sums": 1})
     led.until(Phase.LEAVING)
-    assert led.tell(Left(led.replica(1), {})) == []
+    assert led.tell(Answered(led.leader.turn, led.replica(1), LEFT)) == []
     assert led.leader.missing == {COORDINATOR}
 
 
@@ -272,3 +269,49 @@ def test_costs_of_an_undone_change_are_nobodys() -> None:
     led.until(Phase.UNDOING)
     led.all_done(StepCost(groups=3))
     assert led.leader.outcome == Refuse(f"the layout stays {layouts.asked_of(led.before)}: no")
+
+
+# -- workers --------------------------------------------------------------------------------------------------------------------
+
+
+def in_workers(wanted: dict[str, int]) -> Led:
+    """All vertices in two workers."""
+    before = plan(2)
+    places = Places(2, {stage.id: 0 for stage in before.stages})
+    there = (COORDINATOR, PROGRESS, *places.processes(before))
+    members = Members(5, dict.fromkeys(there, 4), {name: f"at {name}" for name in there}, {}, places)
+    return Led(wanted, before=before, members=members)
+
+
+def test_a_newcomer_to_a_worker_that_is_there_is_admitted_and_nothing_is_started() -> None:
+    led = in_workers({"sums": 1})
+    led.until(Phase.OVER)
+    led = Led({"sums": 2}, before=led.leader.plan, members=led.members)
+    led.until(Phase.CONNECTING)
+    newcomer = led.replica(1)
+    assert (led.leader.fresh, led.leader.joining, led.leader.incarnation) == ((), (), 5)
+    (admit,) = asks(led.said, calls.Admit)
+    assert admit.names == (newcomer,)
+    assert not asks(led.said, calls.Run)
+    led.tell(Broke(led.turn(newcomer), newcomer, "it cannot be built"))
+    assert asks(led.said, calls.Forget)
+    assert [ask.names for ask in asks(led.all_done(), calls.Withdraw)] == [(newcomer,)]
+    assert isinstance(led.until(Phase.OVER)[-1], Refuse)
+
+
+def test_a_new_worker_listens_once_for_all_newcomers_that_it_holds() -> None:
+    led = in_workers({"sums": 3, "counts": 3})
+    led.until(Phase.STARTING)
+    assert led.leader.fresh == led.leader.joining == ("w2",)
+    assert asks(led.said, calls.StartProcesses)[0].call.arguments[0] == ("w2",)
+    assert [ask.names for ask in asks(led.all_answer(), calls.Listen)] == [("w2",)]
+    led.until(Phase.CONNECTING)
+    assert [ask.names for ask in asks(led.said, calls.Run)] == [("w2",)]
+    assert not asks(led.said, calls.Admit)
+
+
+def test_a_worker_that_holds_nothing_stays() -> None:
+    led = in_workers({"sums": 1, "counts": 1})
+    led.until(Phase.COMMITTING)
+    assert only(led.said, LayOut).processes == ()
+    assert len(only(led.said, LayOut).gone) == 2

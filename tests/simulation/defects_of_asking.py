@@ -94,7 +94,7 @@ def only_siblings_are_told_of_newcomers(stack: ExitStack) -> None:
 def newcomers_are_admitted_in_the_jobs_incarnation(stack: ExitStack) -> None:
     """They listen in one of their own."""
     stack.enter_context(
-        patch.object(ChangeLeader, "_newcomers_incarnations", property(lambda self: dict.fromkeys(self.newcomers, self.incarnation - 1)))
+        patch.object(ChangeLeader, "_fresh_incarnations", property(lambda self: dict.fromkeys(self.fresh, self.incarnation - 1)))
     )
 
 
