@@ -32,6 +32,7 @@ from rayad.actors.lead.failure import Failure, failure_of
 from rayad.actors.lead.layouts import RescaleReport
 from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, replica_name, stage_of
 from rayad.actors.process.mailbox import NoAnswer
+from rayad.actors.process.threads import OwnedThread
 from rayad.actors.replica.migration import StepCost
 from rayad.dataflow.config import configured
 from rayad.dataflow.plan import Layout
@@ -183,7 +184,7 @@ class Rescaler:
         """The job is back from a failure, perhaps in an older layout: what was asked for is done again."""
         lost = layouts.lost_of(self._job.plan, self._wanted)
         if lost:
-            threading.Thread(target=self._do_again, args=(lost,), name="rayad-rescale", daemon=True).start()
+            OwnedThread("rescale", partial(self._do_again, lost)).start()  # stop() waits for what it changes
 
     def _do_again(self, wanted: dict[str, int]) -> None:
         try:

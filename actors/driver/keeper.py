@@ -18,6 +18,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import ray
@@ -35,6 +36,7 @@ from rayad.actors.driver.ray_input import RayInput
 from rayad.actors.driver.ray_job import Kept, RayJob, is_ending, succession_of
 from rayad.actors.job import JobState, JobStatistics, SavedEpochs
 from rayad.actors.lead.failure import Failure
+from rayad.actors.process.threads import OwnedThread
 from rayad.actors.store.keeper_files import KeeperFiles, KeeperRecord
 from rayad.autoscale import ScalingProgress
 from rayad.dataflow.config import CHANGEABLE, RunConfig, ScalingConfig, configured
@@ -119,7 +121,7 @@ class Keeper:
             with suppress(SnapshotError):  # the store is away: the thread waits for it
                 self._look_back()  # before anybody is told where the job is
         first = self._begin_again if self._is_again else self._await_begin
-        threading.Thread(target=first, name="rayad-keeper", daemon=True).start()
+        OwnedThread("keeper", first).start()  # as the others here, it ends with the process: the keeper's last act is to end that
 
     # -- the beginning -----------------------------------------------------------------------------
     def _await_begin(self) -> None:
@@ -219,10 +221,10 @@ class Keeper:
             raise
         self._job = job
         if record.is_stopping:
-            threading.Thread(target=self._drain, args=(job,), name="rayad-kept-drain", daemon=True).start()
-        threading.Thread(target=self._watch, args=(job,), name="rayad-kept-job", daemon=True).start()
+            OwnedThread("kept-drain", partial(self._drain, job)).start()
+        OwnedThread("kept-job", partial(self._watch, job)).start()
         if failures:
-            threading.Thread(target=self._open_inputs, args=(program.plan,), name="rayad-kept-inputs", daemon=True).start()
+            OwnedThread("kept-inputs", partial(self._open_inputs, program.plan)).start()
         self._ready.set()
 
     def _open_inputs(self, plan: Plan) -> None:

@@ -34,6 +34,7 @@ from rayad.actors.job import JobProgress, JobState, JobStatistics, Result, Sourc
 from rayad.actors.lead.failure import failure_of
 from rayad.actors.plane.protocol import replica_name
 from rayad.actors.process import unwaited
+from rayad.actors.process.threads import Threads
 from rayad.actors.replica.user_errors import restarts_of
 from rayad.actors.store.keeper_files import KeeperFiles
 from rayad.autoscale import ScalingProgress
@@ -55,6 +56,8 @@ _GROUPS = {
 _THREADS = {PULSE: 2, "meets": 1, "looks": 4, "shows": 4, "waits": WAITING, "changes": 8, "ends": 2}
 WATCH_EVERY_S = 0.5
 """Seconds between two checks whether the coordinator has ended or is silent."""
+JOIN_S = 2.0
+"""How long the end of a job waits for its threads in this process; one that asks Ray may take longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +142,7 @@ class RayJob(RayJobHandle):
         self._has_begun = kept is not None and kept.has_begun
         self._tokens = [kept.token] if kept is not None else []  # of the names that are this job's
         self._restarting = threading.Lock()
+        self._threads = Threads()
         self._is_terminated = False
         self._start_coordinator(asked_s)
         self._feed = InputPlane(
@@ -153,13 +157,14 @@ class RayJob(RayJobHandle):
                 is_over=self._is_over,
                 raise_outcome=lambda: self.wait(timeout_s=30),
                 files=kept.files if kept is not None else None,
-            )
+            ),
+            self._threads,
         )
         _OWNED.add(self)
-        self._ticker = EpochTicker(self.name, lengths_of(self.plan), self.input)
+        EpochTicker(self.name, lengths_of(self.plan), self.input, self._threads)
         if kept is None:
             unwaited.OF_THIS_PROCESS.watch(self)
-        threading.Thread(target=self._watch, name="rayad-coordinator", daemon=True).start()
+        self._threads.start("coordinator", self._watch)  # ends when the outcome is known
 
     def _start_coordinator(self, asked_s: float, delay_s: float = 0.0) -> None:
         """Start the first coordinator, or one that takes the place of one that died: that has the job's name at once, and begins after the
@@ -231,9 +236,9 @@ class RayJob(RayJobHandle):
         return outcome
 
     def _on_over(self) -> None:
-        self._ticker.end()
         self._feed.close()
         self._kill_coordinator()
+        self._threads.close(JOIN_S)
 
     def cancel(self) -> None:
         if self._outcome is not None:
@@ -249,6 +254,7 @@ class RayJob(RayJobHandle):
             self.sources.ended()
             self._outcome = self._outcome or ended
             self._feed.close()
+            self._threads.close(JOIN_S)
 
     def fail(self, error: RayadError) -> None:
         if self._outcome is None:

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rayad.actors.process.threads import OwnedThread
 from rayad.integrations.refs import first_line
 from rayad.integrations.spark.fit import NodeRoom, SparkNeeds, explain_misfit, spark_needs
 from rayad.integrations.spark.java import JavaHome, find_java, java_version, open_modules, use_java
@@ -252,8 +253,8 @@ def _start(
     options: dict[str, Any],
 ) -> Any:
     deadline = time.monotonic() + timeout_s
-    watchdog = threading.Timer(timeout_s, _kill_master, [app_name + _MASTER_SUFFIX])
-    watchdog.daemon = True
+    has_tried = threading.Event()
+    watchdog = OwnedThread("spark-start", lambda: has_tried.wait(timeout_s) or _kill_master(app_name + _MASTER_SUFFIX), stop=has_tried.set)
     watchdog.start()
     try:
         session = raydp.init_spark(app_name, needs.executors, cores, memory, configs=settings, **options)
@@ -268,7 +269,7 @@ def _start(
             f"{_logs_directory()!r}{', or give a longer timeout_s' if late else ''}"
         ) from error
     finally:
-        watchdog.cancel()
+        watchdog.stop()  # not waited for: it may be in a call to Ray
     up = _wait_for_executors(session, needs.executors, deadline)
     if up < needs.executors:
         raydp.stop_spark()
