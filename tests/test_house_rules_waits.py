@@ -1,7 +1,8 @@
 """House rules: no call waits without a bound, and every thread has an owner.
 
-A call that may end late or never, because its peer is stopped, gone or busy, has a timeout. Where a wait without a bound is right, the line says what ends it: ``# ends with ...``. A lock that is held for a few lines is no wait.
-Threads are made by ``actors/process/threads.py`` alone, so that whoever starts one can end it, and wait for that within a bound.
+A call that may end late or never, because its peer is stopped, gone or busy, has a timeout. Where a wait without a bound is right, the line
+says what ends it: ``# ends with ...``. A lock that is held for a few lines is no wait. Threads are made by ``actors/process/threads.py``
+alone, so that whoever starts one can end it, and wait for that within a bound.
 """
 
 from __future__ import annotations

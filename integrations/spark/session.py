@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -254,7 +255,7 @@ def _start(
 ) -> Any:
     deadline = time.monotonic() + timeout_s
     has_tried = threading.Event()
-    watchdog = OwnedThread("spark-start", lambda: has_tried.wait(timeout_s) or _kill_master(app_name + _MASTER_SUFFIX), stop=has_tried.set)
+    watchdog = OwnedThread("spark-start", partial(_end_late, has_tried, timeout_s, app_name + _MASTER_SUFFIX), stop=has_tried.set)
     watchdog.start()
     try:
         session = raydp.init_spark(app_name, needs.executors, cores, memory, configs=settings, **options)
@@ -292,10 +293,12 @@ def _wait_for_executors(session: Any, wanted: int, deadline: float) -> int:
         time.sleep(0.1)
 
 
-def _kill_master(name: str) -> None:
-    """The deadline has passed: end RayDP's wait. Runs in the watchdog's thread."""
+def _end_late(has_tried: threading.Event, timeout_s: float, name: str) -> None:
+    """In the watchdog's thread: end RayDP's wait, which has no bound, when the deadline has passed."""
     import ray
 
+    if has_tried.wait(timeout_s):
+        return
     try:
         ray.kill(ray.get_actor(name))
     except Exception:
