@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import ray
@@ -170,6 +170,7 @@ class VertexActor:
         return self._host.statistics.reading() if self._host is not None else None
 
 
+@cache
 def remote_vertex() -> Any:
     """The Ray class of vertex actors."""
     groups = {PULSE: ("ping", "abandon", "stop", "has_stopped", "acquit"), "looks": ("look", "reading", "updates")}

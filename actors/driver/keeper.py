@@ -32,6 +32,7 @@ from rayad.actors.driver.coordinator_line import Gone
 from rayad.actors.driver.keeper_line import KeeperLine
 from rayad.actors.driver.kept_input import InputState
 from rayad.actors.driver.packing import pack
+from rayad.actors.driver.program import Program
 from rayad.actors.driver.ray_input import RayInput
 from rayad.actors.driver.ray_job import Kept, RayJob, is_ending, succession_of
 from rayad.actors.job import JobState, JobStatistics, SavedEpochs
@@ -39,7 +40,7 @@ from rayad.actors.lead.failure import Failure
 from rayad.actors.process.threads import OwnedThread
 from rayad.actors.store.keeper_files import KeeperFiles, KeeperRecord
 from rayad.autoscale import ScalingProgress
-from rayad.dataflow.config import CHANGEABLE, RunConfig, ScalingConfig, configured
+from rayad.dataflow.config import CHANGEABLE, RunConfig, configured
 from rayad.dataflow.plan import Plan
 from rayad.progress import DataflowError, RayadError, SnapshotError, say
 from rayad.snapshots.restarts import End, Restart
@@ -62,17 +63,6 @@ _GROUPS = {
     "waits": ("saved", "wait_saved"),
 }
 _THREADS = {PULSE: 2, "meets": 2, "changes": 4, "inputs": 2 * WAITING, "waits": WAITING}
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """What is submitted."""
-
-    name: str
-    plan: Plan
-    config: RunConfig
-    scaling: ScalingConfig
-    asked_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -479,4 +469,4 @@ def _pickled(error: BaseException) -> bytes:
     return data
 
 
-__all__ = ["Keeper", "KeptOutcome", "Program", "start_keeper"]
+__all__ = ["Keeper", "KeptOutcome", "start_keeper"]

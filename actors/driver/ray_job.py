@@ -12,12 +12,11 @@ import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
 
-from rayad.actors.autoscaler_actor import AutoscalerHandle
 from rayad.actors.cluster import names, ray_calls
 from rayad.actors.cluster.actor_class import PULSE, WAITING, remote_class
 from rayad.actors.coordinator.outcome import Beat, JobOutcome
@@ -37,11 +36,14 @@ from rayad.actors.process import unwaited
 from rayad.actors.process.threads import Threads
 from rayad.actors.replica.user_errors import restarts_of
 from rayad.actors.store.keeper_files import KeeperFiles
-from rayad.autoscale import ScalingProgress
 from rayad.dataflow.config import REPORT_INTERVAL, RunConfig, ScalingConfig, configured
 from rayad.dataflow.plan import Plan
 from rayad.progress import RayadError, mask, say
 from rayad.snapshots.restarts import End, Succession
+
+if TYPE_CHECKING:
+    from rayad.actors.autoscaler_actor import AutoscalerHandle
+    from rayad.autoscale import ScalingProgress
 
 _log = logging.getLogger(__name__)
 _GROUPS = {
@@ -90,6 +92,15 @@ def succession_of(config: RunConfig) -> Succession:
     return Succession(restarts_of(config.failures, random.Random()))
 
 
+def _autoscaler_of(name: str, plan: Plan, config: RunConfig, scaling: ScalingConfig) -> AutoscalerHandle | None:
+    """The autoscaler of a job that has one; other jobs do not load its policies."""
+    if not scaling.is_adaptive:
+        return None
+    from rayad.actors.autoscaler_actor import AutoscalerHandle
+
+    return AutoscalerHandle(name, plan, scaling, config.storage_path)
+
+
 def is_ending(actor: Any) -> bool | None:
     """Whether a coordinator or a keeper is dead, or its job is over: a keeper then gives up the results that it keeps, and its name. None
     for one that does not answer, as that cannot be known."""
@@ -127,7 +138,7 @@ class RayJob(RayJobHandle):
     is_watched = False
 
     def __init__(self, name: str, plan: Plan, config: RunConfig, scaling: ScalingConfig, asked_s: float, kept: Kept | None = None) -> None:
-        self._autoscaler = AutoscalerHandle(name, plan, scaling, config.storage_path) if scaling.is_adaptive else None
+        self._autoscaler = _autoscaler_of(name, plan, config, scaling)
         told = self._autoscaler.told if self._autoscaler is not None else None
         super().__init__(name, plan, config, JobProgress(JobState.STARTING, (), 0, scaling=told))
         self.sources = SourcesOfJob(plan)
