@@ -23,7 +23,6 @@ from rayad.actors.status.snapshots_late import SnapshotsLate as SnapshotsLate
 from rayad.actors.status.table import as_html
 from rayad.actors.status.updates import Update as Update
 from rayad.actors.status.updates import Updates as Updates
-from rayad.autoscale import ScalingProgress
 from rayad.dataflow.compiling.drawing import draw_plan
 from rayad.dataflow.config import RunConfig, check_timeout
 from rayad.dataflow.logical_graph import NodeKind
@@ -34,6 +33,9 @@ from rayad.dataflow.records.wrong_names import Advising, NoSuchMethod, by_instea
 from rayad.dataflow.source import Source
 from rayad.progress import DataflowError, RayadError, Timestamp, arguments, show
 from rayad.snapshots.attempts import SnapshotStatistics
+
+if TYPE_CHECKING:
+    from rayad.autoscale import ScalingProgress
 
 SHOWN_ROWS = 20
 """The records of a result that are shown, at most."""

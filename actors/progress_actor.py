@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import ray
@@ -67,6 +68,7 @@ class ProgressActor:
         return self._host.wait_epoch(node, epoch, hold_s)
 
 
+@cache
 def remote_progress() -> Any:
     """The Ray class of the progress actor."""
     groups = {PULSE: ("ping", "abandon"), "control": ("call",), "waits": ("wait_epoch",)}

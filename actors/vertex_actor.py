@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import ray
@@ -190,7 +190,13 @@ class WorkerActor(VertexActor):
 
 def remote_vertex(process: str, places: Places) -> Any:
     """The Ray class of a process that holds replicas. Each of them may be asked to wait for something, and for one thing more."""
+    return _remote(len(places.offsets) if is_worker(process) else None)
+
+
+@cache
+def _remote(vertices: int | None) -> Any:
+    """Of a worker that holds replicas of so many vertices; None: of a single replica."""
     groups = {PULSE: ("ping", "abandon", "stop", "has_stopped", "acquit"), "looks": ("look", "readings", "updates")}
     groups |= {"control": ("roll_back", "change", "change_within", "await_change")}
-    sizes = {PULSE: 2, "looks": 2, "control": 4 + 2 * len(places.offsets) if is_worker(process) else 4}
-    return remote_class(WorkerActor if is_worker(process) else VertexActor, sizes, groups)
+    sizes = {PULSE: 2, "looks": 2, "control": 4 + 2 * (vertices or 0)}
+    return remote_class(VertexActor if vertices is None else WorkerActor, sizes, groups)

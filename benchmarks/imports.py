@@ -1,57 +1,119 @@
-"""How long ``import rayad`` takes from the wheel, in an environment with what it declares and nothing else. A command of its own:
+"""Processor time of imports, each in a fresh interpreter: Rayad, what it needs, a program that is only run, and the actors of a job.
 
-    python -m benchmarks.imports
-    python -m benchmarks.imports --repetitions 20
-
-Each import runs in a process of its own, and in turn, so that other load affects all alike; the shortest and the median time in
-milliseconds. Beside it the imports that it needs (numpy, pyarrow), and the one that it must not load at once (Ray).
+Processor time, not seconds by the clock: an import waits for nothing, and other load does not lengthen it much. Python keeps the bytecode
+of all modules, as ``pip install`` and ``make`` have it; with ``PYTHONDONTWRITEBYTECODE=1`` and a checkout, ours take about twice as long.
 """
 
 from __future__ import annotations
 
-import statistics
+import json
+import os
 import subprocess
-import tempfile
-from pathlib import Path
+import sys
+from dataclasses import asdict, dataclass
 
-import click
+from benchmarks.machine import python_path
+from benchmarks.measurement import Measurement, Ratio, Series
 
-from benchmarks.installed import build, copy_project, environment_with
+TITLE = "Imports"
+NEEDS_RAY = False
+LIMIT_S = 120.0
+"""How long one interpreter may take."""
 
-WHAT = ("numpy", "pyarrow", "rayad", "rayad.graphs", "rayad.integrations", "ray")
-PROGRAM = """
-import importlib, sys, time
-began = time.perf_counter()
-importlib.import_module(sys.argv[1])
-print((time.perf_counter() - began) * 1e3, len([n for n in sys.modules if n.split('.')[0] == 'rayad']), 'ray' in sys.modules)
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much is measured."""
+
+    repetitions: int = 15
+
+
+FULL = Sizes()
+QUICK = Sizes(repetitions=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """What is measured: ``program`` runs after ``before``, which is not measured."""
+
+    name: str
+    program: str
+    before: str = ""
+
+
+WRITTEN = """
+import rayad as rd
+flow = rd.Dataflow("wordcount")
+flow.from_items(["to be", "or not to be"]).flat_map(str.split).key_by(str).count().collect("counts")
+"""
+NEEDED = "import pyarrow, pyarrow.compute, pyarrow.fs, cloudpickle, xxhash"
+RAYAD, ARROW, RAY, NEEDS = "import rayad", "import pyarrow", "import ray", "what a job needs: Arrow with compute and fs, xxhash, cloudpickle"
+RUN, BESIDE_RAY = "write and run a word count locally", "what an actor needs, beside Ray: the same"
+IMPORTS = (
+    Import("import numpy", "import numpy"),
+    Import(ARROW, "import pyarrow"),
+    Import(RAY, "import ray"),
+    Import(RAYAD, "import rayad"),
+    Import(NEEDS, NEEDED),
+    Import("write a word count", WRITTEN),
+    Import(RUN, f"{WRITTEN}\nflow.run(runtime='local', progress=False)"),
+    Import(BESIDE_RAY, NEEDED, before="import ray"),
+    *(
+        Import(f"{kind} actor, beside Ray", f"import rayad.actors.{kind}_actor", before="import ray")
+        for kind in ("vertex", "progress", "coordinator")
+    ),
+)
+MEASURE = """
+import json, sys, time
+exec(sys.argv[2])
+began = time.process_time()
+exec(sys.argv[1])
+used = time.process_time() - began
+print(json.dumps([used, sum(name.partition(".")[0] == "rayad" for name in sys.modules), "pyarrow" in sys.modules]))
 """
 
 
-def once(python: Path, name: str, folder: Path) -> tuple[float, int, bool]:
-    """Milliseconds, how many modules of ours are loaded afterwards, and whether Ray is."""
-    done = subprocess.run([str(python), "-I", "-c", PROGRAM, name], capture_output=True, text=True, check=True, cwd=folder)
-    milliseconds, ours, has_ray = done.stdout.split()
-    return float(milliseconds), int(ours), has_ray == "True"
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One interpreter: the processor time, how many of our modules it has loaded, and whether Arrow."""
+
+    used_s: float
+    ours: int
+    has_arrow: bool
 
 
-@click.command()
-@click.option("--repetitions", default=7, show_default=True, help="Processes for each import.")
-def main(repetitions: int) -> None:
-    """Milliseconds of imports from the wheel."""
-    with tempfile.TemporaryDirectory(prefix="rayad-imports-") as name:
-        folder = Path(name)
-        project = folder / "project"
-        project.mkdir()
-        python = environment_with(build(copy_project(project), "build_wheel", folder), folder / "environment")
-        for what in WHAT:
-            once(python, what, folder)  # compiles to bytecode
-        runs = [{what: once(python, what, folder) for what in WHAT} for _ in range(repetitions)]
-    click.echo(f"{'import':20}{'least ms':>10}{'middle ms':>11}{'our modules':>13}  with Ray")
-    for what in WHAT:
-        times_ms = [run[what][0] for run in runs]
-        _, ours, has_ray = runs[0][what]
-        click.echo(f"{what:20}{min(times_ms):>10.0f}{statistics.median(times_ms):>11.0f}{ours:>13}  {'yes' if has_ray else 'no'}")
+def once(what: Import) -> Measured:
+    """In an interpreter of its own, which keeps bytecode."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE, what.program, what.before],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=LIMIT_S,
+        env={**kept, "PYTHONPATH": python_path()},
+    )
+    return Measured(*json.loads(done.stdout.splitlines()[-1]))
 
 
-if __name__ == "__main__":
-    main()
+def run(sizes: Sizes) -> Measurement:
+    """All of them in turn, several times, after once for the bytecode and the disk."""
+    out = Measurement("imports", TITLE, asdict(sizes))
+    series: dict[str, Series] = {what.name: out.new_series(what.name, "ms CPU", str(os.nice(0))) for what in IMPORTS}
+    first = {what.name: once(what) for what in IMPORTS}
+    out.check("import rayad loads no Arrow", first[RAYAD].has_arrow, False)
+    for _ in range(sizes.repetitions):
+        for what in IMPORTS:
+            series[what.name].add(1e3 * once(what).used_s)
+    out.ratios = [
+        Ratio(RAYAD, ARROW, "< 0.5"),
+        Ratio(RAYAD, RAY, "< 0.2"),
+        Ratio("write a word count", NEEDS, "< 2"),
+        Ratio(RUN, NEEDS, "< 3"),
+        *(Ratio(f"{kind} actor, beside Ray", BESIDE_RAY, "< 2") for kind in ("vertex", "progress", "coordinator")),
+    ]
+    table = out.new_table("Our modules that are loaded afterwards", "after", "modules")
+    for what in IMPORTS:
+        if first[what.name].ours:
+            table.add(what.name, first[what.name].ours)
+    return out

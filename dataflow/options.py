@@ -7,11 +7,12 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.fs as fs
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.fs as fs
 
 C = TypeVar("C", bound=type)
 

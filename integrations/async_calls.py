@@ -10,14 +10,15 @@ from __future__ import annotations
 import asyncio
 import copy
 import inspect
-import threading
 import time as clock
 import weakref
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
+from rayad.actors.process.threads import OwnedThread
 from rayad.dataflow.operators.map_batches import is_built
 from rayad.dataflow.operators.stateless import Element, Failures, PerRecord
 from rayad.dataflow.records.batches import to_rows
@@ -240,8 +241,8 @@ class _Loop:
     def __init__(self, function: Any) -> None:
         loop = asyncio.new_event_loop()
         self._ended_by: list[BaseException] = []
-        thread = threading.Thread(target=_serve, args=(loop, self._ended_by), name="rayad-map-async", daemon=True)
-        thread.start()
+        stop = partial(loop.call_soon_threadsafe, loop.stop)
+        thread = OwnedThread("map-async", partial(_serve, loop, self._ended_by), stop=stop).start()
         self._loop = loop
         self._thread = thread
         self.function: Any = function
@@ -258,10 +259,10 @@ class _Loop:
             try:
                 result, error = asked.result(LOOK_S)
             except TimeoutError:  # not of the work, whose errors are values
-                if self._thread.is_alive() or asked.done():
+                if self._thread.is_alive or asked.done():
                     continue
                 result = error = None
-            if self._ended_by or not self._thread.is_alive():
+            if self._ended_by or not self._thread.is_alive:
                 why = show(self._ended_by[0], 80) if self._ended_by else "it was stopped"
                 raise DataflowError(
                     f"map_async: the event loop in which the function is called has ended: {why}; a task that the function has begun may "
@@ -297,13 +298,11 @@ async def _made(cls: Any) -> Any:
     return cls()
 
 
-def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread, close: Any) -> None:
+def _end(loop: asyncio.AbstractEventLoop, thread: OwnedThread, close: Any) -> None:
     with suppress(Exception):
         if close is not None and inspect.iscoroutinefunction(close):
             asyncio.run_coroutine_threadsafe(close(), loop).result(CLOSE_S)
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join(CLOSE_S)
-    if not thread.is_alive():
+    if thread.close(CLOSE_S):
         loop.close()
 
 

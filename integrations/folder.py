@@ -18,17 +18,18 @@ from __future__ import annotations
 
 import fnmatch
 import os
-import threading
 import time as clock
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.dataset as pads
 from pyarrow import fs
 
+from rayad.actors.process.threads import OwnedThread
 from rayad.dataflow.source import Source, SourceBatch, SourcePart
 from rayad.integrations.blocks import DEFAULT_BATCH_ROWS, TablePart, check_batch_rows, check_epoch_column, describe, schema_drift
 from rayad.integrations.file_output.committed import open_directory
@@ -379,7 +380,7 @@ class FolderPart(SourcePart):
             if now_s < self._look_s:
                 return False
             self._listing = Future()
-            threading.Thread(target=_look, args=(self._source, self._listing), name="rayad-folder", daemon=True).start()
+            OwnedThread("folder", partial(_look, self._source, self._listing)).start()  # not waited for: the store may hang
         listing = self._listing
         if not listing.done():
             return False

@@ -1,6 +1,8 @@
-"""House rule: no call waits without a bound. A call that may end late or never, because its peer is stopped, gone or busy, has a timeout.
+"""House rules: no call waits without a bound, and every thread has an owner.
 
-Where a wait without a bound is right, the line says what ends it: ``# ends with ...``. A lock that is held for a few lines is no wait.
+A call that may end late or never, because its peer is stopped, gone or busy, has a timeout. Where a wait without a bound is right, the line
+says what ends it: ``# ends with ...``. A lock that is held for a few lines is no wait. Threads are made by ``actors/process/threads.py``
+alone, so that whoever starts one can end it, and wait for that within a bound.
 """
 
 from __future__ import annotations
@@ -80,3 +82,44 @@ def test_the_rule_knows_what_waits(tmp_path: Path, line: str, is_refused: bool) 
     path = tmp_path / "waits.py"
     path.write_text(line + "\n")
     assert bool(breaches_of(path)) is is_refused
+
+
+# -- threads --------------------------------------------------------------------------------------------
+THE_PLACE_FOR_THREADS = "actors/process/threads.py"
+MAKERS = {"threading.Thread", "threading.Timer", "_thread.start_new_thread"}
+"""What makes a thread that nobody need own."""
+
+
+def threads_made(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Where one of MAKERS is named: called, inherited from, or imported by its own name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in MAKERS:
+            yield node.lineno, ast.unparse(node)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((node.lineno, name) for alias in node.names if (name := f"{node.module}.{alias.name}") in MAKERS)
+
+
+def test_every_thread_has_an_owner() -> None:
+    files = python_files("progress", "dataflow", "snapshots", "autoscale", "graphs", "actors", "integrations", "src")
+    refuse(
+        [
+            Breach(path, line, f"{name} makes a thread that has no owner", "let an OwnedThread or Threads of rayad.actors.process.threads")
+            for path in files
+            if not path.as_posix().endswith(THE_PLACE_FOR_THREADS)
+            for line, name in threads_made(parse(path))
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("threading.Thread(target=f).start()", ["threading.Thread"]),
+        ("class Mine(threading.Thread): pass", ["threading.Thread"]),
+        ("from threading import Lock, Timer", ["threading.Timer"]),
+        ("threading.Event()", []),
+        ("OwnedThread('name', f).start()", []),
+    ],
+)
+def test_the_rule_knows_what_makes_a_thread(line: str, names: list[str]) -> None:
+    assert [name for _, name in threads_made(ast.parse(line))] == names

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -19,6 +18,7 @@ from typing import Any, NoReturn
 from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_put
 
 from rayad.actors.process.activity import users_function
+from rayad.actors.process.threads import OwnedThread
 
 _NAMESPACE = b"rayad"
 _KEPT_S = 2.0
@@ -86,9 +86,7 @@ def _soon(call: Callable[[], Any]) -> Any:
         with suppress(Exception):
             given.append(call())
 
-    making = threading.Thread(target=make, name="rayad-last-words", daemon=True)
-    making.start()
-    making.join(_KEPT_S)
+    OwnedThread("last-words", make).start().join(_KEPT_S)  # one that hangs ends with the process, which is about to end
     return given[0] if given else None
 
 

@@ -13,9 +13,11 @@ import threading
 import time as clock
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 from rayad.actors.cluster.start_lines import FIRST_S, StartLines
+from rayad.actors.process.threads import OwnedThread
 from rayad.actors.status.terminal import as_written, console, echo
 from rayad.progress import presentable
 
@@ -35,15 +37,14 @@ def saying(what: str, told: Callable[[], str | None] = lambda: "") -> Iterator[N
         yield
         return
     lines, began_s, over, failed = StartLines(what, FIRST_S), clock.monotonic(), threading.Event(), threading.Event()
-    thread = threading.Thread(target=_say, args=(lines, told, began_s, over, failed), name="rayad-saying", daemon=True)
-    thread.start()
+    thread = OwnedThread("saying", partial(_say, lines, told, began_s, over, failed), stop=over.set).start()
     try:
         yield
     except BaseException:
         failed.set()
         raise
     finally:
-        over.set()
+        thread.stop()
         thread.join(LOOK_S)  # a spinner is gone before others print; one that is asking is not waited for
 
 

@@ -20,6 +20,7 @@ from rayad.actors.job import JobState, JobStatistics
 from rayad.actors.lead.failure import failure_of
 from rayad.actors.lead.taking_over import HEARD_S, look_every_s
 from rayad.actors.process.ending import end_at_once
+from rayad.actors.process.threads import OwnedThread
 from rayad.progress import SnapshotError
 from rayad.snapshots.store import Superseded
 
@@ -54,14 +55,15 @@ class Lease:
         self._every_s = look_every_s(job.config.failures.heartbeat_timeout_s)
         self._seen = 0
         self._over = threading.Event()
+        self._thread = OwnedThread("lease", self._run, stop=self._over.set)
 
     def start(self) -> None:
         """Begin to look, in a thread."""
-        threading.Thread(target=self._run, name="rayad-lease", daemon=True).start()
+        self._thread.start()
 
     def stop(self) -> None:
-        """The job has ended."""
-        self._over.set()
+        """The job has ended. The thread is not waited for: it may hang in the store, or is about to end this process."""
+        self._thread.stop()
 
     def look(self) -> str:
         """Who else has claimed the store; "" while nobody is known to have. Raises SnapshotError, OSError when that cannot be told."""

@@ -9,10 +9,13 @@ from collections.abc import Callable, Iterable
 from ray.util import metrics
 
 from rayad.actors.lead.job_leader import JobState
+from rayad.actors.process.threads import OwnedThread
 from rayad.actors.status.job_status import JobStatus, ReplicaStatus, VertexStatus
 
 _log = logging.getLogger(__name__)
 EVERY_S = 5.0
+STOP_S = 0.5
+"""How long the end of a job waits for a look that is under way."""
 """Seconds between two looks: Ray exports its metrics every ten."""
 
 OF_REPLICAS = {
@@ -121,21 +124,23 @@ class JobMetrics:
 class Watch:
     """Shows the status of a job to all who look on, every few seconds, in a thread, until it is stopped."""
 
-    def __init__(self, status: Callable[[], JobStatus], show: Iterable[Callable[[JobStatus], None]]) -> None:
+    def __init__(self, status: Callable[[], JobStatus], show: Iterable[Callable[[JobStatus], None]], every_s: float = EVERY_S) -> None:
         self._status = status
         self._show = tuple(show)
+        self._every_s = every_s
         self._stopped = threading.Event()
+        self._thread = OwnedThread("watch", self._run, stop=self._stopped.set)
 
     def start(self) -> None:
         """Begin."""
-        threading.Thread(target=self._run, name="rayad-watch", daemon=True).start()
+        self._thread.start()
 
     def stop(self) -> None:
-        """No further look begins."""
-        self._stopped.set()
+        """No further look begins; waits a moment for one that is under way, as the job's outcome waits for this."""
+        self._thread.close(STOP_S)
 
     def _run(self) -> None:
-        while not self._stopped.wait(EVERY_S):
+        while not self._stopped.wait(self._every_s):
             try:
                 status = self._status()
                 for show in self._show:

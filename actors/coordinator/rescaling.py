@@ -25,6 +25,7 @@ from rayad.actors.lead.configure_leader import ConfigureLeader, NotConfigured
 from rayad.actors.lead.failure import Failure
 from rayad.actors.lead.layouts import RescaleReport
 from rayad.actors.plane.protocol import replica_name
+from rayad.actors.process.threads import OwnedThread
 from rayad.dataflow.config import configured
 from rayad.dataflow.resources import told_resources
 from rayad.progress import ConfigError, RayadError, RescaleRefused
@@ -163,7 +164,7 @@ class Rescaler:
         """The job is back from a failure, perhaps in an older layout: what was asked for is done again."""
         lost = layouts.lost_of(self._job.plan, self._wanted)
         if lost:
-            threading.Thread(target=self._do_again, args=(lost,), name="rayad-rescale", daemon=True).start()
+            OwnedThread("rescale", partial(self._do_again, lost)).start()  # stop() waits for what it changes
 
     def _do_again(self, wanted: dict[str, int]) -> None:
         try:

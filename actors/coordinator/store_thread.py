@@ -16,7 +16,10 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
+
+from rayad.actors.process.threads import OwnedThread
 
 Then = Callable[[Future[Any]], None]
 """What follows on a call that has ended: ``answer.result(timeout=0)`` gives what it gave, or raises what it raised."""
@@ -53,14 +56,13 @@ class StoreThread:
         self._unserved = 0
         self._current: _Call | None = None
         self._is_closed = False
-        self._thread: threading.Thread | None = None
+        self._thread: OwnedThread | None = None
 
     # -- the owner's thread ----------------------------------------------------------------------------
     def post(self, what: str, function: Callable[[], Any], then: Then) -> None:
         """Call ``function`` after all that was posted before. ``what``: for people, as in "publishing snapshot 7"."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="rayad-store", daemon=True)
-            self._thread.start()
+            self._thread = OwnedThread("store", self._run, stop=partial(self._calls.put, None)).start()
         self._unserved += 1
         self._calls.put(_Call(what, function, then))
 
@@ -84,10 +86,7 @@ class StoreThread:
     def close(self, timeout_s: float) -> bool:
         """No further call begins; wait for the one under way. False when it did not end in time."""
         self._is_closed = True
-        self._calls.put(None)
-        if self._thread is not None:
-            self._thread.join(timeout_s)
-        return self._thread is None or not self._thread.is_alive()
+        return self._thread is None or self._thread.close(timeout_s)
 
     # -- any thread ------------------------------------------------------------------------------------
     def under_way(self) -> tuple[str, float] | None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 
 from rayad.actors.inputs.epoch_ticks import EpochTicks
 from rayad.actors.inputs.job_input import JobInput
+from rayad.actors.process.threads import Threads
 
 _log = logging.getLogger(__name__)
 
@@ -20,19 +21,16 @@ class EpochTicker:
         job: its name.
         lengths_s: how long the epochs of each input are.
         open_input: gives an input when the job runs; raises what ended it.
+        threads: of the job, which end with it.
     """
 
-    def __init__(self, job: str, lengths_s: Mapping[str, float], open_input: Callable[[str], JobInput]) -> None:
+    def __init__(self, job: str, lengths_s: Mapping[str, float], open_input: Callable[[str], JobInput], threads: Threads) -> None:
         self._job = job
         self._lengths_s = lengths_s
         self._open = open_input
         self._over = threading.Event()
         if lengths_s:
-            threading.Thread(target=self._run, name="rayad-epochs", daemon=True).start()
-
-    def end(self) -> None:
-        """Advance nothing any more. It waits for nothing: a call that is under way raises when the inputs are closed."""
-        self._over.set()
+            threads.start("epochs", self._run, stop=self._over.set)  # a call that is under way raises when the inputs are closed
 
     def _run(self) -> None:
         try:

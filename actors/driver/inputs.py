@@ -18,6 +18,7 @@ from rayad.actors.plane.batch_codec import payload_bytes
 from rayad.actors.plane.credits import SendWindow
 from rayad.actors.plane.plane import Address, ConnectFailed, Plane
 from rayad.actors.plane.protocol import Kind, driver_name, pack_number, stage_of, unpack_credit
+from rayad.actors.process.threads import OwnedThread, Threads
 from rayad.actors.store.input_log import InputLog
 from rayad.actors.store.keeper_files import Frame, KeeperFiles
 from rayad.dataflow.config import RunConfig
@@ -62,9 +63,13 @@ class InputPlane:
 
     In a job that survives failures, what was sent since the last snapshot is kept, up to a bound, and sent again when the job resumes from
     that snapshot. In other jobs nothing is kept. In a keeper it is kept in files, too: the process after it sends it again.
+
+    Args:
+        job: whose inputs these are.
+        threads: of the job, which end with it.
     """
 
-    def __init__(self, job: FedJob) -> None:
+    def __init__(self, job: FedJob, threads: Threads) -> None:
         self._job = job
         self._lock = threading.RLock()
         self._planes: dict[str, Plane] = {}
@@ -82,7 +87,9 @@ class InputPlane:
         self._hastened_s = 0.0
         self._trimmed_s = 0.0
         self._looked_s = 0.0
-        self._watcher: threading.Thread | None = None
+        self._watcher: OwnedThread | None = None
+        self._threads = threads
+        self._over = threading.Event()
 
     @property
     def job(self) -> str:
@@ -175,8 +182,7 @@ class InputPlane:
 
     def _begin_to_watch(self) -> None:
         if self._watcher is None:
-            self._watcher = threading.Thread(target=self._watch, name="rayad-inputs", daemon=True)
-            self._watcher.start()
+            self._watcher = self._threads.start("inputs", self._watch, stop=self._over.set)
 
     def saved(self, name: str) -> SavedEpochs:
         """Which epochs of an input are in snapshots; an epoch of which that is not known counts as not saved."""
@@ -328,8 +334,7 @@ class InputPlane:
                     self._job.files.trim(name, saved.get(name, 0))
 
     def _watch(self) -> None:
-        while not self._closed:
-            clock.sleep(WATCH_EVERY_S)
+        while not self._over.wait(WATCH_EVERY_S):
             with self._lock:
                 if self._closed or self._ended():
                     return
@@ -435,6 +440,7 @@ class InputPlane:
         """Close the planes: the job is over."""
         with self._lock:
             self._closed = True
+            self._over.set()
             for plane in self._planes.values():
                 plane.close(linger_s=0.0)
             self._planes.clear()

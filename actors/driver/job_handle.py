@@ -15,7 +15,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from rayad.actors.cluster import ray_calls
 from rayad.actors.cluster.saying import saying
@@ -45,11 +45,13 @@ from rayad.actors.lead.taking_over import taking_over_s
 from rayad.actors.replica.recent import News
 from rayad.actors.status.progress_shown import showing
 from rayad.actors.status.updates import ReadSoFar, Updates
-from rayad.autoscale import ScalingProgress
 from rayad.dataflow import hooks
 from rayad.dataflow.config import RunConfig, check_timeout, configured
 from rayad.dataflow.plan import Plan
 from rayad.progress import ConfigError, DataflowError, RayadError, RescaleRefused, SnapshotError, arguments
+
+if TYPE_CHECKING:
+    from rayad.autoscale import ScalingProgress
 
 _log = logging.getLogger(__name__)
 CANCEL_S = 10.0

@@ -18,6 +18,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import ray
@@ -31,13 +32,15 @@ from rayad.actors.driver.coordinator_line import Gone
 from rayad.actors.driver.keeper_line import KeeperLine
 from rayad.actors.driver.kept_input import InputState
 from rayad.actors.driver.packing import pack
+from rayad.actors.driver.program import Program
 from rayad.actors.driver.ray_input import RayInput
 from rayad.actors.driver.ray_job import Kept, RayJob, is_ending, succession_of
 from rayad.actors.job import JobState, JobStatistics, SavedEpochs
 from rayad.actors.lead.failure import Failure
+from rayad.actors.process.threads import OwnedThread
 from rayad.actors.store.keeper_files import KeeperFiles, KeeperRecord
 from rayad.autoscale import ScalingProgress
-from rayad.dataflow.config import CHANGEABLE, RunConfig, ScalingConfig, configured
+from rayad.dataflow.config import CHANGEABLE, RunConfig, configured
 from rayad.dataflow.plan import Plan
 from rayad.progress import DataflowError, RayadError, SnapshotError, say
 from rayad.snapshots.restarts import End, Restart
@@ -60,17 +63,6 @@ _GROUPS = {
     "waits": ("saved", "wait_saved"),
 }
 _THREADS = {PULSE: 2, "meets": 2, "changes": 4, "inputs": 2 * WAITING, "waits": WAITING}
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """What is submitted."""
-
-    name: str
-    plan: Plan
-    config: RunConfig
-    scaling: ScalingConfig
-    asked_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +111,7 @@ class Keeper:
             with suppress(SnapshotError):  # the store is away: the thread waits for it
                 self._look_back()  # before anybody is told where the job is
         first = self._begin_again if self._is_again else self._await_begin
-        threading.Thread(target=first, name="rayad-keeper", daemon=True).start()
+        OwnedThread("keeper", first).start()  # as the others here, it ends with the process: the keeper's last act is to end that
 
     # -- the beginning -----------------------------------------------------------------------------
     def _await_begin(self) -> None:
@@ -219,10 +211,10 @@ class Keeper:
             raise
         self._job = job
         if record.is_stopping:
-            threading.Thread(target=self._drain, args=(job,), name="rayad-kept-drain", daemon=True).start()
-        threading.Thread(target=self._watch, args=(job,), name="rayad-kept-job", daemon=True).start()
+            OwnedThread("kept-drain", partial(self._drain, job)).start()
+        OwnedThread("kept-job", partial(self._watch, job)).start()
         if failures:
-            threading.Thread(target=self._open_inputs, args=(program.plan,), name="rayad-kept-inputs", daemon=True).start()
+            OwnedThread("kept-inputs", partial(self._open_inputs, program.plan)).start()
         self._ready.set()
 
     def _open_inputs(self, plan: Plan) -> None:
@@ -477,4 +469,4 @@ def _pickled(error: BaseException) -> bytes:
     return data
 
 
-__all__ = ["Keeper", "KeptOutcome", "Program", "start_keeper"]
+__all__ = ["Keeper", "KeptOutcome", "start_keeper"]

@@ -28,6 +28,7 @@ from rayad.actors.driver.job_handle import RayJobHandle
 from rayad.actors.page.place import check_place, is_loopback, url_of
 from rayad.actors.page.server import GLANCE_EVERY_S, LOOK_EVERY_S, PageServer
 from rayad.actors.page.steps import Answer, Kind, Step
+from rayad.actors.process.threads import OwnedThread
 from rayad.actors.saved_state.looking import first_rows
 from rayad.actors.status.facts import replicas, seconds, size
 from rayad.actors.status.frames import Story
@@ -77,9 +78,10 @@ class JobPage:
         """Answer, if alive."""
 
     def open(self) -> int | str:
-        """Begin to serve until the job has ended; gives the port, or why there is no page."""
+        """Begin to serve until the job has ended; gives the port, or why there is no page. Nobody waits for the thread: its end is the
+        actor's."""
         listens: Future[int | str] = Future()
-        threading.Thread(target=lambda: asyncio.run(serve(self._asked, listens)), name="rayad-page", daemon=True).start()
+        OwnedThread("page", lambda: asyncio.run(serve(self._asked, listens))).start()
         return listens.result(timeout=OPEN_S)
 
 

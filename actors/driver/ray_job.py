@@ -13,12 +13,11 @@ import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
 
-from rayad.actors.autoscaler_actor import AutoscalerHandle
 from rayad.actors.cluster import names, ray_calls
 from rayad.actors.cluster.actor_class import PULSE, WAITING, remote_class
 from rayad.actors.coordinator.outcome import Beat, JobOutcome
@@ -36,14 +35,18 @@ from rayad.actors.lead.failure import failure_of
 from rayad.actors.lead.placing import placed
 from rayad.actors.plane.protocol import replica_name
 from rayad.actors.process import unwaited
+from rayad.actors.process.threads import Threads
 from rayad.actors.replica.places import Places
 from rayad.actors.replica.user_errors import restarts_of
 from rayad.actors.store.keeper_files import KeeperFiles
-from rayad.autoscale import ScalingProgress
 from rayad.dataflow.config import REPORT_INTERVAL, RunConfig, ScalingConfig, configured
 from rayad.dataflow.plan import Plan
 from rayad.progress import RayadError, mask, say
 from rayad.snapshots.restarts import End, Succession
+
+if TYPE_CHECKING:
+    from rayad.actors.autoscaler_actor import AutoscalerHandle
+    from rayad.autoscale import ScalingProgress
 
 _log = logging.getLogger(__name__)
 _GROUPS = {
@@ -58,6 +61,8 @@ _GROUPS = {
 _THREADS = {PULSE: 2, "meets": 1, "looks": 4, "shows": 4, "waits": WAITING, "changes": 8, "ends": 2}
 WATCH_EVERY_S = 0.5
 """Seconds between two checks whether the coordinator has ended or is silent."""
+JOIN_S = 2.0
+"""How long the end of a job waits for its threads in this process; one that asks Ray may take longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +93,15 @@ class Kept:
 def succession_of(config: RunConfig) -> Succession:
     """Whether and when another coordinator, or another process of a keeper, takes the place of one that died."""
     return Succession(restarts_of(config.failures, random.Random()))
+
+
+def _autoscaler_of(name: str, plan: Plan, config: RunConfig, scaling: ScalingConfig) -> AutoscalerHandle | None:
+    """The autoscaler of a job that has one; other jobs do not load its policies."""
+    if not scaling.is_adaptive:
+        return None
+    from rayad.actors.autoscaler_actor import AutoscalerHandle
+
+    return AutoscalerHandle(name, plan, scaling, config.storage_path)
 
 
 def is_ending(actor: Any) -> bool | None:
@@ -134,7 +148,7 @@ class RayJob(RayJobHandle):
     is_watched = False
 
     def __init__(self, name: str, plan: Plan, config: RunConfig, scaling: ScalingConfig, asked_s: float, kept: Kept | None = None) -> None:
-        self._autoscaler = AutoscalerHandle(name, plan, scaling, config.storage_path) if scaling.is_adaptive else None
+        self._autoscaler = _autoscaler_of(name, plan, config, scaling)
         told = self._autoscaler.told if self._autoscaler is not None else None
         super().__init__(name, plan, config, JobProgress(JobState.STARTING, (), 0, scaling=told))
         self._scaling = scaling
@@ -150,6 +164,7 @@ class RayJob(RayJobHandle):
         self._has_begun = kept is not None and kept.has_begun
         self._tokens = [kept.token] if kept is not None else []  # of the names that are this job's
         self._restarting = threading.Lock()
+        self._threads = Threads()
         self._is_terminated = False
         self._start_coordinator(asked_s)
         self._feed = InputPlane(
@@ -164,13 +179,14 @@ class RayJob(RayJobHandle):
                 is_over=self._is_over,
                 raise_outcome=lambda: self.wait(timeout_s=30),
                 files=kept.files if kept is not None else None,
-            )
+            ),
+            self._threads,
         )
         _OWNED.add(self)
-        self._ticker = EpochTicker(self.name, lengths_of(self.plan), self.input)
+        EpochTicker(self.name, lengths_of(self.plan), self.input, self._threads)
         if kept is None:
             unwaited.OF_THIS_PROCESS.watch(self)
-        threading.Thread(target=self._watch, name="rayad-coordinator", daemon=True).start()
+        self._threads.start("coordinator", self._watch)  # ends when the outcome is known
 
     def _start_coordinator(self, asked_s: float, delay_s: float = 0.0) -> None:
         """Start the first coordinator, or one that takes the place of one that died: that has the job's name at once, and begins after the
@@ -243,9 +259,9 @@ class RayJob(RayJobHandle):
         return outcome
 
     def _on_over(self) -> None:
-        self._ticker.end()
         self._feed.close()
         self._kill_coordinator()
+        self._threads.close(JOIN_S)
 
     def cancel(self) -> None:
         if self._outcome is not None:
@@ -261,6 +277,7 @@ class RayJob(RayJobHandle):
             self.sources.ended()
             self._outcome = self._outcome or ended
             self._feed.close()
+            self._threads.close(JOIN_S)
 
     def fail(self, error: RayadError) -> None:
         if self._outcome is None:

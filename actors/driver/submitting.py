@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 import os
 import time as clock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rayad.actors.cluster.joining import ensure_ray, ray_encrypts
-from rayad.actors.driver.attached_job import AttachedJob, attach
 from rayad.actors.driver.job_handle import RayJobHandle
-from rayad.actors.driver.keeper import Program, start_keeper
 from rayad.actors.driver.packing import pack
+from rayad.actors.driver.program import Program
 from rayad.actors.driver.ray_job import RayJob, places_for
 from rayad.actors.driver.termination import OF_THIS_PROCESS
 from rayad.actors.driver.worker_modules import check_can_travel
@@ -20,6 +19,9 @@ from rayad.dataflow.config import RunConfig, ScalingConfig
 from rayad.dataflow.items import FedInput
 from rayad.dataflow.streams.flow import Dataflow
 from rayad.progress import ConfigError, DataflowError
+
+if TYPE_CHECKING:
+    from rayad.actors.driver.attached_job import AttachedJob
 
 PROGRAM_BYTES_MAX = 8 << 20
 """Ray keeps the arguments of an actor that it may restart in its control store, up to 10 MB; larger ones would die with the driver."""
@@ -67,6 +69,10 @@ def _submit_here(program: Program) -> RayJob:
 
 
 def _submit_detached(program: Program) -> AttachedJob:
+    """In a keeper; other jobs do not load it."""
+    from rayad.actors.driver.attached_job import attach
+    from rayad.actors.driver.keeper import start_keeper
+
     start_keeper(program.name, program.config, _packed(program))
     return attach(program.name)
 

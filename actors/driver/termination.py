@@ -13,10 +13,12 @@ import signal
 import threading
 import time as clock
 import weakref
+from functools import partial
 from types import FrameType
 from typing import Any, NoReturn, Protocol
 
 from rayad.actors.process.ending import end_at_once
+from rayad.actors.process.threads import OwnedThread, Threads
 from rayad.actors.status.terminal import echo
 
 STATUS = 128 + signal.SIGTERM
@@ -89,26 +91,26 @@ class Termination:
             self._exit_now(STATUS)
             return
         self._is_saving = True
-        threading.Thread(target=self._save, name="rayad-sigterm").start()
+        OwnedThread("sigterm", self._save, is_daemon=False).start()  # it ends the process
 
     def _save(self) -> None:
         deadline_s = clock.monotonic() + self._timeout_s
-        threads = [threading.Thread(target=self._end, args=(job, deadline_s), daemon=True) for job in list(self._jobs)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(max(0.0, deadline_s - clock.monotonic()))
-        if any(thread.is_alive() for thread in threads):
+        ending = Threads()
+        for job in list(self._jobs):
+            ending.start("ending", partial(self._end, job, deadline_s))
+        if not ending.close(self._timeout_s):
             _say(f"SIGTERM: the jobs did not end within {self._timeout_s:g} s: ending at once")
             self._exit_now(STATUS)
             return
-        timer = threading.Timer(max(END_S, deadline_s - clock.monotonic()), self._exit_now, (STATUS,))
-        timer.daemon = True
-        timer.start()
+        OwnedThread("last-resort", partial(self._exit_late, max(END_S, deadline_s - clock.monotonic()))).start()  # ends with the process
         self._over.set()
         main = threading.main_thread().ident
         if main is not None:
             signal.pthread_kill(main, signal.SIGTERM)
+
+    def _exit_late(self, delay_s: float) -> None:
+        clock.sleep(delay_s)
+        self._exit_now(STATUS)
 
     def _end(self, job: Terminable, deadline_s: float) -> None:
         _say(f"SIGTERM: job {job.name!r}: {job.save_and_end(deadline_s - clock.monotonic())}")

@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from rayad.actors.process.ending import end_at_once
+from rayad.actors.process.threads import OwnedThread
 from rayad.actors.replica.part_files import dumped, write_rest, write_staged, write_state
 from rayad.actors.replica.participant import Capture, Written
 from rayad.dataflow.plan import Stage
@@ -60,7 +61,7 @@ class PartWriter:
         self._where = (store, stage, replica, incarnation)
         self._wake = wake
         self._queue: queue.SimpleQueue[tuple[str, Written, Any] | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._thread: OwnedThread | None = None
         self._open: dict[int, Written] = {}
         self._last_bytes = 0
         self._children: dict[int, int] = {}  # copies that have not been waited for, by attempt
@@ -102,13 +103,12 @@ class PartWriter:
             self._queue.put(None)
             for number in list(self._children):
                 self._kill(number)
-            self._thread.join(5.0)
+            self._thread.close(5.0)
             self._thread = None
 
     def _put(self, what: str, written: Written, source: Any) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="part-writer", daemon=True)
-            self._thread.start()
+            self._thread = OwnedThread("part-writer", self._run).start()
         self._queue.put((what, written, source))
 
     # -- in the writer's thread --------------------------------------------------------------------

@@ -10,16 +10,17 @@ from __future__ import annotations
 import asyncio
 import secrets
 import socket
-import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 from rayad.actors.job import JobEvent, JobState, JobStatus
 from rayad.actors.page.place import check_place, is_loopback, url_of
 from rayad.actors.page.server import GLANCE_EVERY_S, LOOK_EVERY_S, PageServer
+from rayad.actors.process.threads import OwnedThread
 from rayad.actors.saved_state.looking import first_rows
 from rayad.actors.status.frames import Story
 from rayad.actors.status.taking import Seen, StatusTaker
@@ -78,8 +79,7 @@ class LocalPage:
         self._viewers: Callable[[], int] = lambda: 0
         look_at_state = self._look_at_state(name, config) if state else None
         server = PageServer(self._story, token, is_local=is_loopback(host), look_at_state=look_at_state)
-        self._thread = threading.Thread(target=self._run, args=(server, host, port, listens), name="rayad-page", daemon=True)
-        self._thread.start()
+        self._thread = OwnedThread("page", partial(self._run, server, host, port, listens)).start()
         try:
             listening = listens.result(timeout=OPEN_S)
         except (OSError, TimeoutError) as error:
@@ -102,9 +102,9 @@ class LocalPage:
 
     def close(self) -> None:
         """Serve no more; waits a moment for browsers that have not read the last frame."""
-        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+        if self._thread.is_alive and not self._thread.is_current:
             self._loop.call_soon_threadsafe(self._over.set)
-            self._thread.join(timeout=CLOSE_S)
+            self._thread.close(CLOSE_S)
 
     def _tell(self, looked: Looked) -> None:
         self._looked_s = time.monotonic()
@@ -117,7 +117,7 @@ class LocalPage:
         else:
             status = JobStatus(self._name, seen.state, now_s, events=seen.events)
         events = tuple(replace(event, at_s=event.at_s + self._zero_s) for event in looked.events)
-        if self._thread.is_alive():
+        if self._thread.is_alive:
             self._loop.call_soon_threadsafe(self._show, status, events)
 
     def _show(self, status: JobStatus, events: tuple[JobEvent, ...]) -> None:

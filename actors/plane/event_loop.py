@@ -11,12 +11,11 @@ import time
 import pyarrow as pa
 
 from rayad.actors.plane.address import Address, Listeners, open_connection, tune
-from rayad.actors.plane.frames import ACKNOWLEDGED, GOODBYE, HEADER, HEADER_BYTES, PLANE_KIND, TAG_BYTES, Frame, FrameParser
+from rayad.actors.plane.frames import ACKNOWLEDGED, GOODBYE, HEADER, HEADER_BYTES, PLANE_KIND, TAG_BYTES, Frame, FrameParser, Opens
 from rayad.actors.plane.handshake import INSTANCE_BYTES, NONCE_BYTES, Handshake, Phase, Refused, Rejected, check_name
 from rayad.actors.plane.link import Link
 from rayad.actors.plane.peers import ConnectFailed, Peer, check_incarnation
 from rayad.actors.plane.poller import READABLE, WRITABLE, Waker, new_poller
-from rayad.actors.plane.seal import KEY_BYTES, Opener, Sealer
 from rayad.actors.process.doors import first_to_go
 from rayad.progress import ConfigError, ProtocolError
 
@@ -504,8 +503,10 @@ class PlaneLoop:
         self._settle(link)
         link.handshake = None
         link.peer = handshake.peer
-        opener: Opener | None = None
+        opener: Opens | None = None
         if self._is_sealed(link.transport):
+            from rayad.actors.plane.seal import KEY_BYTES, Opener, Sealer  # loads cryptography: only jobs on several nodes seal
+
             mine, theirs = handshake.keys(KEY_BYTES)
             link.sealer, opener = Sealer(mine, allocate), Opener(theirs, link.peer, allocate)
         link.parser = FrameParser(link.peer, allocate=allocate, opener=opener)

@@ -10,11 +10,14 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from rayad.actors.plane.address import Address
 from rayad.actors.plane.frames import Buffer, Frame, FrameParser
 from rayad.actors.plane.handshake import Handshake
-from rayad.actors.plane.seal import Sealer
+
+if TYPE_CHECKING:
+    from rayad.actors.plane.seal import Sealer
 
 _TCP_INFO = struct.Struct("=2x2B20xI28xI")
 """Of Linux's tcp_info: tcpi_retransmits, tcpi_probes, tcpi_unacked, tcpi_last_ack_recv."""

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
+from rayad.actors.process.threads import OwnedThread
 from rayad.actors.status.job_status import JobStatus
 from rayad.actors.status.progress_line import ProgressLine
 from rayad.actors.status.progress_places import Place, place_here
@@ -58,7 +59,7 @@ class Showing:
         self.is_due = False
         self._is_broken = False
         self._over = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread: OwnedThread | None = None
 
     def look(self, look: Look) -> None:
         """Look at the job, and show it."""
@@ -90,8 +91,7 @@ class Showing:
         self._start(partial(self._follow, look))
 
     def _start(self, work: Callable[[], None]) -> None:
-        self._thread = threading.Thread(target=work, name="rayad-progress", daemon=True)
-        self._thread.start()
+        self._thread = OwnedThread("progress", work, stop=self._over.set).start()
 
     def _watch(self) -> None:
         while not self._over.wait(min(LONGEST_S, max(SHORTEST_S, self._due_s - self._now_s()))):
@@ -113,7 +113,7 @@ class Showing:
         self._over.set()
         try:
             if self._thread is not None:
-                self._thread.join(END_S)
+                self._thread.close(END_S)
             at_s = self._now_s() - self._began_s
             self._place.end(self._line.summary(how, at_s, self._records) if how else None, at_s)
         except Exception:

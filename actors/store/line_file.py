@@ -9,11 +9,11 @@ from __future__ import annotations
 import logging
 import os
 import queue
-import threading
 from collections import deque
 
 from pyarrow import fs
 
+from rayad.actors.process.threads import OwnedThread
 from rayad.snapshots.port import make_private_folder, open_private
 
 _log = logging.getLogger(__name__)
@@ -48,8 +48,7 @@ class LineFile:
         self._lines: deque[str] = deque(maxlen=LINES_MOST)
         self._waiting: queue.Queue[str | None] = queue.Queue(QUEUED_MOST)
         self._has_warned = self._is_made = False
-        self._thread = threading.Thread(target=self._run, name="rayad-lines", daemon=True)
-        self._thread.start()
+        self._thread = OwnedThread("lines", self._run).start()
 
     def read(self) -> list[str]:
         """The newest lines that are there; none where there is no such file, or it cannot be read."""
@@ -75,7 +74,7 @@ class LineFile:
         except queue.Full:
             self._warn("ends early: the store does not answer")
             return
-        self._thread.join(timeout_s)
+        self._thread.close(timeout_s)
 
     def _run(self) -> None:
         is_open = True

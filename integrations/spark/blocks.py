@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import re
-import threading
 import time
 import uuid
 import weakref
@@ -25,6 +24,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from rayad.actors.process.threads import OwnedThread
 from rayad.integrations.spark.jvm import java_frame, java_packages, persistent_rdds
 from rayad.integrations.spark.session import actor_exists, session_alive
 from rayad.progress import DataflowError, say
@@ -187,7 +187,7 @@ class _Releases:
 
     def __init__(self) -> None:
         self._asked: SimpleQueue[tuple[Any, int, Future[None]]] = SimpleQueue()
-        threading.Thread(target=self._run, name="rayad-spark-release", daemon=True).start()
+        OwnedThread("spark-release", self._run).start()  # one in a process, with which it ends
 
     def ask(self, spark: Any, rdd: int) -> Future[None]:
         """Have an RDD released; gives what ends when it is."""

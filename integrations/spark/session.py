@@ -12,9 +12,11 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rayad.actors.process.threads import OwnedThread
 from rayad.integrations.refs import first_line
 from rayad.integrations.spark.fit import NodeRoom, SparkNeeds, explain_misfit, spark_needs
 from rayad.integrations.spark.java import JavaHome, find_java, java_version, open_modules, use_java
@@ -252,8 +254,8 @@ def _start(
     options: dict[str, Any],
 ) -> Any:
     deadline = time.monotonic() + timeout_s
-    watchdog = threading.Timer(timeout_s, _kill_master, [app_name + _MASTER_SUFFIX])
-    watchdog.daemon = True
+    has_tried = threading.Event()
+    watchdog = OwnedThread("spark-start", partial(_end_late, has_tried, timeout_s, app_name + _MASTER_SUFFIX), stop=has_tried.set)
     watchdog.start()
     try:
         session = raydp.init_spark(app_name, needs.executors, cores, memory, configs=settings, **options)
@@ -268,7 +270,7 @@ def _start(
             f"{_logs_directory()!r}{', or give a longer timeout_s' if late else ''}"
         ) from error
     finally:
-        watchdog.cancel()
+        watchdog.stop()  # not waited for: it may be in a call to Ray
     up = _wait_for_executors(session, needs.executors, deadline)
     if up < needs.executors:
         raydp.stop_spark()
@@ -291,10 +293,12 @@ def _wait_for_executors(session: Any, wanted: int, deadline: float) -> int:
         time.sleep(0.1)
 
 
-def _kill_master(name: str) -> None:
-    """The deadline has passed: end RayDP's wait. Runs in the watchdog's thread."""
+def _end_late(has_tried: threading.Event, timeout_s: float, name: str) -> None:
+    """In the watchdog's thread: end RayDP's wait, which has no bound, when the deadline has passed."""
     import ray
 
+    if has_tried.wait(timeout_s):
+        return
     try:
         ray.kill(ray.get_actor(name))
     except Exception:

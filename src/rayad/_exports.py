@@ -1,7 +1,7 @@
 """Names that a package gives out, each imported when it is first used.
 
 A process imports what it runs: a replica needs half of our modules, and each actor of a job starts that much sooner (``python -m
-benchmarks.imports``). Type checkers read the imports under ``TYPE_CHECKING`` of the same file; tests/test_house_rules.py compares both.
+benchmarks imports``). Type checkers read the imports under ``TYPE_CHECKING`` of the same file; tests/test_house_rules.py compares both.
 """
 
 from __future__ import annotations

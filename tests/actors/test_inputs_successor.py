@@ -18,6 +18,7 @@ from rayad.actors.driver.inputs import LAST_ANSWER_S, FedJob, InputPlane
 from rayad.actors.driver.ray_input import RayInput
 from rayad.actors.plane.plane import Frame, Plane
 from rayad.actors.plane.protocol import Kind, driver_name, stage_of
+from rayad.actors.process.threads import Threads
 from tests.patience import PATIENCE_S
 
 REPLICA = "v0.0"
@@ -100,7 +101,7 @@ def test_a_send_ends_in_time_while_nobody_tells_where_the_replica_is(
             raise NoAnswer(method)
         return ("unix:none", 1, {}, REPLICA) if method == "where" else {}
 
-    feed = InputPlane(fed(tmp_path, [], ask, over, survives=survives))
+    feed = InputPlane(fed(tmp_path, [], ask, over, survives=survives), Threads())
     live = RayInput("numbers", feed, REPLICA)
     monkeypatch.setattr("rayad.actors.driver.inputs.clock", ticking)
     is_away = True
@@ -123,7 +124,7 @@ def test_a_send_ends_in_time_while_another_one_waits(tmp_path: Path) -> None:
             raise NoAnswer(method)
         return ("unix:none", 1, {}, REPLICA) if method == "where" else {}
 
-    live = RayInput("numbers", InputPlane(fed(tmp_path, [], ask, over)), REPLICA)
+    live = RayInput("numbers", InputPlane(fed(tmp_path, [], ask, over), Threads()), REPLICA)
     is_away = True
     other = threading.Thread(target=try_to_send, args=(live,), daemon=True)
     other.start()
@@ -144,7 +145,7 @@ def test_a_send_ends_in_time_while_the_replica_reads_nothing(tmp_path: Path, sur
         return (run.address, run.incarnation, {}, REPLICA) if method == "where" else {}
 
     batch = pa.record_batch({"a": [bytes(8 << 20)]})
-    feed = InputPlane(fed(tmp_path, [run], ask, over, survives=survives, window_bytes=64 << 20, input_log_bytes=24 << 20))
+    feed = InputPlane(fed(tmp_path, [run], ask, over, survives=survives, window_bytes=64 << 20, input_log_bytes=24 << 20), Threads())
     live = RayInput("numbers", feed, REPLICA)
     joining = threading.Thread(target=run.join, daemon=True)
     joining.start()
@@ -171,7 +172,7 @@ def test_a_close_that_fails_may_be_repeated(tmp_path: Path) -> None:
             raise NoAnswer(method)
         return ("unix:none", 1, {}, REPLICA) if method == "where" else {}
 
-    live = RayInput("numbers", InputPlane(fed(tmp_path, [], ask, over, survives=False)), REPLICA)
+    live = RayInput("numbers", InputPlane(fed(tmp_path, [], ask, over, survives=False), Threads()), REPLICA)
     is_away[0] = True
     for _ in range(2):
         with pytest.raises(NoAnswer):
@@ -192,7 +193,7 @@ def test_what_was_sent_goes_to_the_next_coordinators_replica_while_the_one_befor
     def ask(method: str, *_: Any, **__: Any) -> Any:
         return (now[0].address, now[0].incarnation, {}, REPLICA) if method == "where" else {}
 
-    feed = InputPlane(fed(tmp_path, now, ask, over))
+    feed = InputPlane(fed(tmp_path, now, ask, over), Threads())
     live = RayInput("numbers", feed, REPLICA)
     taken: list[Frame] = []
     for run in runs:

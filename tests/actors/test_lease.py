@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time as clock
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +18,7 @@ from rayad.progress import SnapshotError
 from rayad.snapshots.manifest import Manifest
 from rayad.snapshots.resume_point import begin_run
 from rayad.snapshots.store import SnapshotStore
+from tests.patience import PATIENCE_S
 
 GRAPH: dict[str, Any] = {"vertices": {}, "edges": [], "sinks": {}}
 
@@ -92,3 +95,23 @@ def test_where_it_hangs_the_owner_is_told_by_the_heartbeat_and_then_the_process_
     assert outcome.failure is not None
     told = f"Superseded: another run of job 'j' has claimed {job.store.folder!r} (snapshot 2)"
     assert (outcome.state, outcome.failure.message) == (JobState.FAILED, told)
+
+
+def test_the_end_of_the_job_does_not_wait_for_a_look_into_a_store_that_hangs(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks, released = threading.Event(), threading.Event()
+
+    def hang(store: SnapshotStore) -> list[int]:
+        looks.set()
+        released.wait(PATIENCE_S)
+        return []
+
+    monkeypatch.setattr(SnapshotStore, "numbers", hang)
+    mine = lease(job)
+    mine.start()
+    try:
+        assert looks.wait(PATIENCE_S)
+        began_s = clock.monotonic()
+        mine.stop()
+        assert clock.monotonic() - began_s < PATIENCE_S / 2
+    finally:
+        released.set()

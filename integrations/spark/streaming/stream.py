@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from rayad.actors.inputs.job_input import JobInput
 from rayad.actors.job import Job
+from rayad.actors.process.threads import OwnedThread
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.items import FedInput
 from rayad.integrations.file_output.committed import open_directory
@@ -175,15 +176,15 @@ class QueryBesideJob:
         self._kept = kept
         self._stream = stream
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="rayad-spark-query", daemon=True)
+        self._thread = OwnedThread("spark-query", self._run, stop=self._over.set)
 
     def start(self) -> None:
         """Begin; returns at once."""
         self._thread.start()
 
     def end(self) -> None:
-        """The job is over: have the query stopped; returns at once."""
-        self._over.set()
+        """The job is over: have the query stopped; returns at once, as Spark may take long for that."""
+        self._thread.stop()
 
     def _run(self) -> None:
         feed: BatchFeed | None = None

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import threading
 import uuid
 from collections.abc import Callable
 from typing import Any
 
 from pyarrow import fs
 
+from rayad.actors.process.threads import OwnedThread
 from rayad.checkup.finding import Finding, fail, ok
 from rayad.progress import say
 
@@ -86,9 +86,7 @@ def _try(path: str) -> tuple[str, str] | None:
 def bounded(call: Callable[[], Any]) -> Any:
     """What the call gives, or a text where it takes longer than :data:`STORE_S`: file systems try a store that is away for minutes."""
     out: list[Any] = []
-    thread = threading.Thread(target=lambda: out.append(call()), daemon=True)
-    thread.start()
-    thread.join(STORE_S)
+    OwnedThread("checkup", lambda: out.append(call())).start().join(STORE_S)  # one that hangs ends with the process
     return out[0] if out else f"no answer within {STORE_S:g} s"
 
 

@@ -1,0 +1,87 @@
+"""Nothing is imported that is not used: what a fresh process has loaded after ``import rayad``, after jobs, and in the actors of one.
+
+Each names what must be absent; how long imports take is measured by ``python -m benchmarks imports``, not here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.patience import PATIENCE_S
+
+OTHERS = {"aiohttp", "click", "cryptography", "obstore", "pandas", "polars", "pyspark", "raydp", "rich"}
+"""Dependencies that neither a program of rows nor its replicas need."""
+SERVERS = {"asyncio", "concurrent.futures", "email", "http", "multiprocessing", "ssl", "urllib.request", "xml"}
+"""Parts of Python's library that other libraries bring along."""
+PARTS_OF_ARROW = {f"pyarrow.{name}" for name in ("acero", "csv", "dataset", "feather", "flight", "json", "orc", "parquet", "substrait")}
+PARTS_OF_NUMPY = {f"numpy.{name}" for name in ("fft", "ma", "polynomial", "random", "testing")}
+WORD_COUNT = """
+import rayad as rd
+flow = rd.Dataflow("wordcount")
+flow.from_items(["to be", "or not to be"]).flat_map(str.split).key_by(str).count().collect("counts")
+"""
+RUN_LOCALLY = f"{WORD_COUNT}\nassert len(flow.run(runtime='local')['counts']) == 4"
+
+
+def loaded_after(program: str) -> set[str]:
+    """The modules of a fresh interpreter that has run this program."""
+    told = f"{program}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
+    environment = {**os.environ, "RAYAD_PROGRESS": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", told], capture_output=True, text=True, check=True, timeout=10 * PATIENCE_S, env=environment
+    )
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def among(loaded: set[str], unwanted: set[str]) -> list[str]:
+    """Which of these modules, or of those inside them, are loaded."""
+    return sorted(name for name in loaded if any(name == each or name.startswith(f"{each}.") for each in unwanted))
+
+
+def test_import_rayad_loads_no_other_library_and_no_runtime() -> None:
+    loaded = loaded_after("import rayad")
+    assert among(loaded, OTHERS | SERVERS | {"cloudpickle", "numpy", "packaging", "pyarrow", "ray", "xxhash"}) == []
+    assert among(loaded, {"logging", "socket", "subprocess", "tempfile", "threading"}) == []
+    assert among(loaded, {f"rayad.{name}" for name in ("actors", "autoscale", "commands", "graphs", "integrations", "snapshots")}) == []
+    assert among(loaded, {"rayad.dataflow.compiling", "rayad.dataflow.operators", "rayad.dataflow.streams"}) == []
+
+
+def test_a_program_that_is_written_and_not_run_loads_no_runtime() -> None:
+    loaded = loaded_after(WORD_COUNT)
+    assert among(loaded, OTHERS | SERVERS | PARTS_OF_ARROW | PARTS_OF_NUMPY | {"pyarrow.fs", "ray"}) == []
+    assert among(loaded, {f"rayad.{name}" for name in ("actors", "autoscale", "commands", "graphs", "integrations", "snapshots")}) == []
+
+
+def test_a_local_word_count_loads_neither_ray_nor_what_it_does_not_use() -> None:
+    loaded = loaded_after(RUN_LOCALLY)
+    assert among(loaded, OTHERS | SERVERS - {"ssl"} | PARTS_OF_ARROW | PARTS_OF_NUMPY | {"ray"}) == []  # pyarrow.fs brings ssl
+    unused = {f"rayad.actors.{name}" for name in ("cluster", "coordinator", "host", "page", "saved_state", "scaling", "store.keeper_files")}
+    unused |= {f"rayad.autoscale.{name}" for name in ("autoscaler", "decisions", "ds2", "journal", "limits", "mpr", "policies", "rates")}
+    assert among(loaded, unused | {"rayad.commands", "rayad.graphs", "rayad.integrations"}) == []
+
+
+@pytest.mark.parametrize("actor", ["vertex", "progress", "coordinator"])
+def test_an_actor_loads_what_it_runs(actor: str) -> None:
+    """Ray itself has loaded much of Python's library before, and is not asked about."""
+    loaded = loaded_after(f"import rayad.actors.{actor}_actor")
+    assert among(loaded, OTHERS | PARTS_OF_ARROW | PARTS_OF_NUMPY) == []
+    unused = {"autoscaler_actor", "driver", "local", "page", "saved_state", "scaling"}
+    if actor != "coordinator":
+        unused |= {"coordinator", "job", "lead.change_leader", "lead.job_leader", "store"}
+    if actor == "progress":
+        unused |= {"replica.core", "vertex_actor"}
+    assert among(loaded, {f"rayad.actors.{name}" for name in unused}) == []
+    assert among(loaded, {"rayad.autoscale.decisions", "rayad.commands", "rayad.dataflow.streams", "rayad.graphs", "rayad.integrations"}) == []
+
+
+def test_the_side_of_the_user_loads_no_autoscaler_nor_keeper_before_a_job_has_one() -> None:
+    loaded = loaded_after(f"{WORD_COUNT}\nimport rayad.actors.driver.submitting")
+    unused = {"actors.autoscaler_actor", "actors.driver.attached_job", "actors.driver.keeper", "actors.page", "actors.saved_state"}
+    unused |= {"actors.local", "actors.scaling", "autoscale.decisions", "commands", "graphs", "integrations"}
+    assert among(loaded, {f"rayad.{name}" for name in unused}) == []
+    assert among(loaded, OTHERS | PARTS_OF_ARROW | PARTS_OF_NUMPY) == []
