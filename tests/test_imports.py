@@ -76,7 +76,8 @@ def test_an_actor_loads_what_it_runs(actor: str) -> None:
     if actor == "progress":
         unused |= {"replica.core", "vertex_actor"}
     assert among(loaded, {f"rayad.actors.{name}" for name in unused}) == []
-    assert among(loaded, {"rayad.autoscale.decisions", "rayad.commands", "rayad.dataflow.streams", "rayad.graphs", "rayad.integrations"}) == []
+    of_drivers = {"rayad.autoscale.decisions", "rayad.commands", "rayad.dataflow.streams", "rayad.graphs", "rayad.integrations"}
+    assert among(loaded, of_drivers) == []
 
 
 def test_the_side_of_the_user_loads_no_autoscaler_nor_keeper_before_a_job_has_one() -> None:

@@ -11,6 +11,7 @@ import logging
 import threading
 import time as clock
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import ray
