@@ -15,6 +15,7 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from rayad.actors.replica.places import Replica
+from rayad.actors.replica.report import Left
 from rayad.dataflow.plan import Layout
 
 
@@ -281,4 +282,4 @@ class Part(OwnCall):
 
     method: ClassVar[str] = "part"
     layout: Layout
-    left: Mapping[str, Any]
+    left: Mapping[str, Left]

@@ -42,6 +42,7 @@ from rayad.actors.lead.layouts import RescaleReport
 from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, replica_name, replica_of, stage_of
 from rayad.actors.replica.migration import StepCost
 from rayad.actors.replica.places import Places, Replica, is_worker
+from rayad.actors.replica.report import Left
 from rayad.dataflow.plan import Layout, Plan
 from rayad.progress import RescaleRefused
 
@@ -121,7 +122,7 @@ class ChangeLeader:
         self._addresses: dict[str, object] = dict(self._members.addresses)  # with those of newcomers
         self._base = 0  # the snapshot that was published last
         self._costs_of_leavers: dict[str, StepCost] = {}
-        self._left: dict[str, object] = {}
+        self._left: dict[str, Left] = {}
         self._effects: list[Effect] = []
 
     # -- what others look at -------------------------------------------------------------------------
@@ -238,15 +239,18 @@ class ChangeLeader:
                 self._settle(name)
             case calls.Leave(), _:
                 self._ask([name], calls.HasLeft(), self._hold_s)
-            case calls.HasLeft(), left:
-                self._left[name] = left
-                self._costs.on_replica(self._costs_of_leavers[name])
-                self._settle(name)
+            case calls.HasLeft(), Left() as left:
+                self._on_left(name, left)
             case calls.Commit(), StepCost() as total if self.phase is Phase.COMMITTING:
                 self._costs.on_replica(total)
                 self._settle(name)
             case _:
                 self._settle(name)
+
+    def _on_left(self, name: str, left: Left) -> None:
+        self._left[name] = left
+        self._costs.on_replica(self._costs_of_leavers[name])
+        self._settle(name)
 
     def _enter(self, phase: Phase, deadline_s: float) -> None:
         """The next phase."""

@@ -16,6 +16,7 @@ from rayad.actors.lead.change_leader import ChangeLeader
 from rayad.actors.lead.change_protocol import Phase
 from rayad.actors.lead.failure import Failure
 from rayad.actors.plane.protocol import PROGRESS
+from rayad.actors.replica.report import Left, ReplicaReport
 from tests.simulation.defects import Plant, around
 
 DEFECTS_OF_ASKING: dict[str, Plant] = {}
@@ -207,12 +208,12 @@ def a_job_that_is_over_counts_as_held(stack: ExitStack) -> None:
 
 @defect
 def a_replica_has_left_when_it_has_heard_that_it_shall(stack: ExitStack) -> None:
-    _other_meaning(stack, calls.Leave, lambda leader, name, value, as_it_should: leader._on_left(name, {}))
+    _other_meaning(stack, calls.Leave, lambda leader, name, value, as_it_should: leader._on_left(name, Left(ReplicaReport("", 0), {})))
 
 
 @defect
 def what_a_replica_has_left_is_lost(stack: ExitStack) -> None:
-    around(stack, ChangeLeader, "_on_left", lambda real, self, name, left: real(self, name, {}))
+    around(stack, ChangeLeader, "_on_left", lambda real, self, name, left: real(self, name, dataclasses.replace(left, staged={})))
 
 
 @defect
