@@ -33,8 +33,8 @@ def note_counts(place: Workplace, snapshots: HostSnapshots | None = None) -> Rep
         report.waiting.append(f"{len(core.parked)} batches wait for their time, {core.parked.spilled_batches} so far through the disk")
     report.waiting.extend(place.sender.describe())
     report.held_up_s = place.held_up_s
-    if core.input_epoch is not None:
-        report.waiting.append(f"live input open in epoch {core.input_epoch}")
+    if core.input.epoch is not None:
+        report.waiting.append(f"live input open in epoch {core.input.epoch}")
     report.waiting.extend(f"lost connection: {peer}" for peer in place.lost)
     report.sinks = sinks_written(place.plan, place.stage)
     report.set_aside = core.outputs.bad_records()
@@ -60,7 +60,7 @@ def _waits(place: Workplace, snapshots: HostSnapshots | None) -> Waits:
         notifications=tuple(n.guarantee for n in core.notificator.pending()),
         no_credit=tuple((_named(plan, peer), batches) for peer, batches in place.sender.without_credit().items()),
         lost=tuple((_title(plan, peer), for_s) for peer, for_s in place.plane.broken().items() if peer != DRIVER),
-        input_epoch=core.input_epoch,
+        input_epoch=core.input.epoch,
         input_idle_s=clock.monotonic() - place.input_at_s if place.input_at_s is not None else None,
         aligning=number,
         aligning_s=aligning_s,

@@ -107,7 +107,7 @@ class ReplicaHost:
         if snapshots is not None:
             snapshots.attach()
             snapshots.refill()
-        self._input_next = self.core.input_frames
+        self._input_next = self.core.input.frames
         self._thread = None
         return self.plane.listen(host, unix="auto" if self.place.config.unix_sockets else "off")
 
@@ -367,9 +367,9 @@ class ReplicaHost:
             self._grant_driver(len(frame.payload))
 
     def _take_input(self, number: int, frame: Frame) -> None:
-        if self.core.input_epoch is None:
+        if self.core.input.epoch is None:
             return  # closed by stop(); what was still in flight is dropped
-        self.core.input_frames += 1
+        self.core.input.frames += 1
         self.place.input_at_s = clock.monotonic()
         if frame.kind == Kind.INPUT_BATCH:
             _, batch = decode_batch(frame.payload)
@@ -380,7 +380,7 @@ class ReplicaHost:
         elif frame.kind == Kind.INPUT_ADVANCE:
             self.core.input_advance(int.from_bytes(frame.payload, "little"))
         elif frame.kind == Kind.INPUT_NOTE:
-            self.core.input_note = bytes(frame.payload).decode()
+            self.core.input.note = bytes(frame.payload).decode()
         elif frame.kind == Kind.INPUT_SAVE:  # everything before it has been consumed: a snapshot that begins from now on holds it
             self.plane.send(COORDINATOR, Kind.SAVE_WANTED, 0, pack_save(self.place.stage.name, int.from_bytes(frame.payload, "little")))
         else:

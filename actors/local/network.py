@@ -277,8 +277,8 @@ class Network:
         if core.source is not None:
             self.ready.add(("source", at))
         if core.stage.kind is NodeKind.INPUT:
-            log = self.input_log.setdefault(at, InputLog(core.input_frames))
-            log.rewind(core.input_frames)
+            log = self.input_log.setdefault(at, InputLog(core.input.frames))
+            log.rewind(core.input.frames)
             if log.waits:
                 self.ready.add(("input", at))
 
@@ -517,13 +517,13 @@ class Network:
         if not keeps:
             log.trim(log.taken)
         core = self.cores[at]
-        core.input_frames = log.taken
+        core.input.frames = log.taken
         if kind == "send":
             core.input_send(value)
         elif kind == "advance":
             core.input_advance(value)
         elif kind == "note":
-            core.input_note = value
+            core.input.note = value
         elif kind == "save":
             self.saves_wanted.append((core.stage.name, value))
         else:
@@ -534,7 +534,7 @@ class Network:
     # -- what it tells ---------------------------------------------------------------------------------
     def open_inputs(self) -> list[str]:
         """The live inputs that are not closed."""
-        return [name for name, stage in self.plan.inputs.items() if self.cores[stage, 0].input_epoch is not None]
+        return [name for name, stage in self.plan.inputs.items() if self.cores[stage, 0].input.epoch is not None]
 
     def explain(self) -> str:
         """Why nothing moves."""
@@ -579,7 +579,7 @@ class Network:
                         ((self.cores[self.where[peer]].name, self.where[peer][1]), batches)
                         for peer, batches in ends.sender.without_credit().items()
                     ),
-                    input_epoch=core.input_epoch,
+                    input_epoch=core.input.epoch,
                 ),
             )
         return Facts(reports, stamps_of(self.tracker, self.plan))

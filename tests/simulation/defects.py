@@ -12,8 +12,10 @@ from unittest.mock import patch
 from rayad.actors.local.snapshots import LocalSnapshots
 from rayad.actors.plane.send_windows import SendWindows
 from rayad.actors.replica.core import ReplicaCore
+from rayad.actors.replica.input.live_input import LiveInput
 from rayad.actors.replica.part_files import StateChain, dumped
 from rayad.actors.replica.participant import Participant
+from rayad.actors.replica.progress_changes import ProgressChanges
 from rayad.actors.store.input_log import InputLog
 from rayad.actors.store.job_store import JobStore
 from rayad.dataflow.items import _ItemsPart
@@ -171,7 +173,7 @@ def restored_batches_are_not_counted(stack: ExitStack) -> None:
         if batches < 0:
             real(self, edge, time, batches)
 
-    around(stack, ReplicaCore, "count_waiting", count_waiting)
+    around(stack, ProgressChanges, "count_waiting", count_waiting)
 
 
 @defect
@@ -186,10 +188,10 @@ def the_source_resumes_one_record_late(stack: ExitStack) -> None:
 
 @defect
 def a_live_input_resumes_in_epoch_0(stack: ExitStack) -> None:
-    def resume_input(real: Any, core: Any, rest: Any) -> None:
-        real(core, {**rest, "input_epoch": 0 if rest["input_epoch"] is not None else None})
+    def resume(real: Any, self: Any, rest: Any) -> None:
+        real(self, {**rest, "input_epoch": 0 if rest["input_epoch"] is not None else None})
 
-    around(stack, ReplicaCore, "_resume_input", resume_input)
+    around(stack, LiveInput, "resume", resume)
 
 
 @defect

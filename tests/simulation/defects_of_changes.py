@@ -17,10 +17,10 @@ from rayad.actors.local import snapshots as local_snapshots
 from rayad.actors.local.network import Marker
 from rayad.actors.local.rescaling import LocalRescale
 from rayad.actors.plane.protocol import COORDINATOR
-from rayad.actors.replica.core import ReplicaCore
 from rayad.actors.replica.migration import Migration, Transfer
 from rayad.actors.replica.part_files import dumped
 from rayad.actors.replica.participant import Participant
+from rayad.actors.replica.state_moves import StateMoves
 from rayad.dataflow.plan import Layout
 from rayad.snapshots.attempts import SnapshotAttempts
 from tests.simulation import moving
@@ -66,12 +66,12 @@ def moved_rights_are_not_counted(stack: ExitStack) -> None:
 
 @defect
 def moved_rights_are_not_released(stack: ExitStack) -> None:
-    def take(core: Any, state: Any, rights: Any) -> None:
-        core._rights = tuple(time for _, time in rights)
-        core.vertex.take(state)
-        core._rights = ()
+    def take(real: Any, self: Any, state: Any, rights: Any) -> None:
+        real(self, state, rights)
+        for right in rights:
+            self._changes.add(*right, 1)
 
-    stack.enter_context(patch.object(ReplicaCore, "take", take))
+    around(stack, StateMoves, "take", take)
 
 
 @defect
@@ -81,7 +81,7 @@ def a_split_is_not_counted(stack: ExitStack) -> None:
 
 def _uncounted(stack: ExitStack, name: str) -> None:
     def silent(real: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-        with patch.object(self.core, "change", lambda *_: None):
+        with patch.object(self.core.changes, "add", lambda *_: None):
             return real(self, *args, **kwargs)
 
     around(stack, Migration, name, silent)
@@ -89,7 +89,7 @@ def _uncounted(stack: ExitStack, name: str) -> None:
 
 @defect
 def a_retiring_replica_keeps_its_notifications(stack: ExitStack) -> None:
-    stack.enter_context(patch.object(ReplicaCore, "let_go", lambda self: None))
+    stack.enter_context(patch.object(StateMoves, "let_go", lambda self: None))
 
 
 # -- owners --------------------------------------------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ def a_retiring_replica_drops_batches_of_unkeyed_edges(stack: ExitStack) -> None:
         if edge in self._splits:
             real(self, sibling, edge, time, part)
         else:
-            self.core.change(*self.core.counted(edge, time), -1)
+            self.core.changes.on_edge(edge, time, -1)
 
     around(stack, Migration, "_pass_on", pass_on)
 
