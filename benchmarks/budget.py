@@ -76,7 +76,7 @@ def walk(flow: rd.Dataflow, sizes: Sizes) -> tuple[Counter[str], int]:
         nonlocal sent
         source.outputs.flush()
         laps.lap("flush: combine, route")
-        for outgoing in source.outputs.take():
+        for outgoing in source.outputs.outbox.take():
             data = b"".join(encode_batch(outgoing.time, outgoing.batch))
             laps.lap("encode")
             at, batch = decode_batch(data)

@@ -202,7 +202,7 @@ class HostRescale:
         before, after = place.config, configured(place.config, changes)
         if turn == "senders":
             place.config = after
-            place.core.outputs.batch_rows = after.batch_rows
+            place.core.outputs.outbox.batch_rows = after.batch_rows
         place.ends.configure(before, after, turn)
 
     # -- in the loop ------------------------------------------------------------------------------------

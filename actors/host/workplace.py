@@ -37,7 +37,7 @@ class Workplace:
         stage, replica: which one it is.
         config: of the run.
         job, secret, incarnation: for its plane.
-        isolated: see :class:`rayad.actors.replica.routing.Outputs`.
+        isolated: see :class:`rayad.actors.replica.output.outputs.Outputs`.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Workplace:
         working = self._tell_working if isolated is not None else None
         waits: dict[str, Any] = {"room": self.sender.room, "gated": gated, "parking": parking, "moment": partial(dt.datetime.now, dt.UTC)}
         self.core = ReplicaCore(plan, self.stage, replica, clock=clock.perf_counter, isolated=isolated, working=working, **waits)
-        self.core.outputs.batch_rows = config.batch_rows
+        self.core.outputs.outbox.batch_rows = config.batch_rows
         self.ends.attach(self.core)
         self.sender.held_up = self._on_held_up
         self._held_up_since_s = self.held_up_s = 0.0

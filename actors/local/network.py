@@ -257,7 +257,7 @@ class Network:
         core = self.cores[at] = ReplicaCore(plan or self.plan, stage, replica, room=ends.sender.room, **options)
         ends.attach(core)
         core.outputs.watch_records(self._shared.get(stage.id, {}))
-        core.outputs.batch_rows = self.config.batch_rows
+        core.outputs.outbox.batch_rows = self.config.batch_rows
         self.reports.setdefault(at, deque()).clear()
         self.views.setdefault(at, deque()).clear()
         return core
@@ -308,7 +308,7 @@ class Network:
         before, self.config = self.config, config
         self._is_configured = True
         for core in self.cores.values():
-            core.outputs.batch_rows = config.batch_rows
+            core.outputs.outbox.batch_rows = config.batch_rows
         for turn in ("first", "senders", "last"):
             for ends in self.ends.values():
                 ends.configure(before, config, turn)

@@ -15,7 +15,7 @@ from rayad.actors.plane.on_demand import ANY
 from rayad.actors.plane.protocol import DRIVER, replica_name, replica_of, stage_of
 from rayad.actors.plane.send_windows import SendWindows
 from rayad.actors.replica.core import ReplicaCore
-from rayad.actors.replica.routing import Outgoing
+from rayad.actors.replica.output.outbox import Outgoing
 from rayad.dataflow.config import RunConfig, configured
 from rayad.dataflow.plan import Plan
 from rayad.progress import InternalError
@@ -44,7 +44,7 @@ class ChannelEnds:
         """Connect this replica's core: the sender tells it how to cut on-demand batches, and counts what is joined and sent."""
         self._core = core
         outputs, sender = core.outputs, self.sender
-        outputs.piece_rows, outputs.binds_late = sender.piece_rows, True
+        outputs.routes.piece_rows, outputs.routes.binds_late = sender.piece_rows, True
 
         def sent(edge: int, size_bytes: int) -> None:
             outputs.counters.sent_bytes[edge] += size_bytes
@@ -55,7 +55,7 @@ class ChannelEnds:
     # -- out ---------------------------------------------------------------------------------------
     def send_out(self) -> None:
         """Send what the core has produced, as far as there are credits; the rest waits."""
-        for outgoing in self._core.outputs.take():
+        for outgoing in self._core.outputs.outbox.take():
             self._send_one(outgoing)
 
     def _send_one(self, outgoing: Outgoing) -> None:

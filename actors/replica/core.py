@@ -6,7 +6,7 @@ for other replicas) and ``changes`` (progress, accumulated); the shell sends the
 The core says what happens in which order. What a replica consists of is in parts of its own, each with one concern:
 
 - ``changes``: what it has to report to the progress core (``progress_changes.py``)
-- ``outputs``: what lies behind the vertex (``routing.py``)
+- ``outputs``: what lies behind the vertex (``output/``)
 - ``callbacks``: the running of the user's code (``vertex/callbacks.py``)
 - the vertex's context: what it may do then (``vertex/rights.py``)
 - ``waiting``: batches and notifications that wait for their time (``vertex/waiting_for_time.py``)
@@ -29,9 +29,9 @@ from rayad.actors.plane.on_demand import rows_of
 from rayad.actors.replica.cut import ReplicaCut
 from rayad.actors.replica.input.live_input import LiveInput
 from rayad.actors.replica.input.source_life import SourceLife
+from rayad.actors.replica.output.outputs import Outputs
 from rayad.actors.replica.progress_changes import ProgressChanges
 from rayad.actors.replica.rest import PartRest, ResumedPart
-from rayad.actors.replica.routing import Outputs
 from rayad.actors.replica.source_reader import SourceReader
 from rayad.actors.replica.state_moves import StateMoves
 from rayad.actors.replica.upstream import Gate
@@ -190,12 +190,12 @@ class ReplicaCore:
 
     def stage_sinks(self) -> dict[int, Any]:
         """What every sink writer of this replica has staged, by sink id."""
-        staged: dict[int, Any] = self.callbacks.guard("stage of a sink", self.outputs.stage_sinks)
+        staged: dict[int, Any] = self.callbacks.guard("stage of a sink", self.outputs.sinks.stage)
         return staged
 
     def abort_sinks(self) -> None:
         """Throw away what was written."""
-        self.outputs.abort_sinks()
+        self.outputs.sinks.abort()
 
     # -- changes of layout: see migration.py -----------------------------------
     def lay_out(self, plan: Plan) -> None:
@@ -384,7 +384,7 @@ class ReplicaCore:
     @property
     def batches_out(self) -> int:
         """Batches for other replicas so far."""
-        return self.outputs.batches_out
+        return self.outputs.outbox.batches_out
 
     @property
     def amounts_read(self) -> tuple[float, float]:

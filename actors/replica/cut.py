@@ -13,9 +13,9 @@ from typing import Any
 from rayad.actors.replica.graph_shape import edge_names
 from rayad.actors.replica.input.live_input import LiveInput
 from rayad.actors.replica.input.source_life import SourceLife
+from rayad.actors.replica.output.outputs import Outputs
 from rayad.actors.replica.progress_changes import ProgressChanges
 from rayad.actors.replica.rest import PartRest, ResumedPart, stored_maker, thaw
-from rayad.actors.replica.routing import Outputs
 from rayad.actors.replica.vertex.callbacks import Callbacks
 from rayad.actors.replica.vertex.end_hold import EndHold
 from rayad.actors.replica.vertex.waiting_for_time import WaitingForTime
@@ -72,7 +72,7 @@ class ReplicaCut:
             gated=[(names[edge], data) for edge, data in (gate.waiting.frozen() if gate is not None else ())],
             passed=list(gate.passed) if gate is not None else [],
             parked=[(names[edge], data) for edge, data in waiting.parked.frozen()],
-            counts=(callbacks.batches, callbacks.records, self._outputs.batches_out),
+            counts=(callbacks.batches, callbacks.records, self._outputs.outbox.batches_out),
             vertex=of_class(type(callbacks.vertex)) if callbacks.vertex is not None else None,
             maker=self._maker,
         )
@@ -116,7 +116,7 @@ class ReplicaCut:
 
     def _resume_counts(self, resumed: ResumedPart) -> None:
         """Restore the counts for statistics."""
-        batches, records, self._outputs.batches_out = resumed.rest["counts"]
+        batches, records, self._outputs.outbox.batches_out = resumed.rest["counts"]
         self._callbacks.resume_counts(batches, records)
 
     def roll_back(self, edges: frozenset[int], part: ResumedPart | None) -> None:

@@ -80,7 +80,7 @@ class Participant:
         self._disk: Disk | None = None
         self._make_disk = disk
         if disk is not None:
-            core.outputs.set_aside = self._set_aside
+            core.outputs.sinks.set_aside = self._set_aside
         self._sinks = {sink.id: sink.key for sink in plan.sinks}
         self._names = edge_names(plan)
         self._send_out = send_out

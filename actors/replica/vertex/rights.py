@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from rayad.actors.replica.routing import Outputs
+from rayad.actors.replica.output.outputs import Outputs
 from rayad.actors.replica.vertex.callbacks import Callbacks
 from rayad.actors.replica.vertex.waiting_for_time import WaitingForTime
 from rayad.dataflow.plan import Plan, Stage
