@@ -21,7 +21,8 @@ from rayad.actors.lead.diagnosis import Cause, Facts, Missing, Stamp, diagnose, 
 from rayad.actors.lead.layouts import RescaleReport
 from rayad.actors.lead.saved_inputs import SavedEpochs
 from rayad.actors.plane.plane import Address
-from rayad.actors.plane.protocol import PROGRESS, replica_name
+from rayad.actors.plane.protocol import PROGRESS
+from rayad.actors.plane.replica_id import replicas_of
 from rayad.actors.replica.recent import News
 from rayad.actors.replica.report import ReplicaReport
 from rayad.actors.status.job_status import JobStatus
@@ -204,7 +205,7 @@ class Control:
         job = self._job
         crew, plan = dict(job.crew.actors), job.plan
         writing = [stage for stage in plan.stages if any(one.key == sink and one.id in sinks_of(stage.steps) for one in plan.sinks)]
-        names = [name for stage in writing for replica in range(stage.parallelism) if (name := replica_name(stage.id, replica)) in crew]
+        names = [name for at in replicas_of(writing) if (name := at.plane_name) in crew]
         asked = {crew[name].updates.remote(sink, seen.get(name)): name for name in names}
         if not asked:
             return {}
@@ -243,9 +244,8 @@ class Control:
         node = silent.node or self._nodes.get(name, "")
         others = [other for other, at in self._nodes.items() if at == node and other != name and other in self._job.crew.actors]
         alive = sum(other not in mute for other in others) + (bool(node) and node == self._own_node)
-        stage, _, replica = name[1:].partition(".")
-        replica_name = None if name == PROGRESS else (self._job.plan.stage(int(stage)).name, int(replica))
-        return Missing(silent.who, replica_name, node, silent.for_s, len(others), alive)
+        replica = None if name == PROGRESS else self._job.crew.replica(name)
+        return Missing(silent.who, replica, node, silent.for_s, len(others), alive)
 
     def _starting(self) -> Starting | None:
         """The actors that are waited for, if any are."""

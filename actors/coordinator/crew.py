@@ -18,7 +18,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rayad.actors.coordinator.outcome import plan_for
 from rayad.actors.lead.heartbeats import Heartbeats
-from rayad.actors.plane.protocol import PROGRESS, replica_name, stage_of
+from rayad.actors.plane.protocol import PROGRESS
+from rayad.actors.plane.replica_id import ReplicaId, replicas_of
 from rayad.actors.process.activity import Activity
 from rayad.actors.progress_actor import remote_progress
 from rayad.actors.replica.report import Pulse
@@ -76,7 +77,7 @@ class Crew:
             for stage in self.plan.stages:
                 spec = None
                 for replica in range(stage.parallelism):
-                    name = replica_name(stage.id, replica)
+                    name = ReplicaId(stage.id, replica).plane_name
                     if name not in self.actors:
                         spec = spec if spec is not None else ray.put(plan_for(self.plan, stage.id))
                         options = {"num_cpus": self._cpus, **ray_options(stage.resources), "scheduling_strategy": where.get(name, "SPREAD")}
@@ -98,11 +99,12 @@ class Crew:
 
     def names(self) -> list[str]:
         """The replicas, stage by stage."""
-        return [replica_name(stage.id, replica) for stage in self.plan.stages for replica in range(stage.parallelism)]
+        return [at.plane_name for at in replicas_of(self.plan.stages)]
 
     def replica(self, name: str) -> tuple[str, int]:
         """The vertex of a plane name, and which of its replicas."""
-        return self.plan.stage(stage_of(name)).name, int(name.rsplit(".", 1)[-1])
+        at = ReplicaId.from_plane_name(name)
+        return self.plan.stage(at.stage).name, at.replica
 
     def release(self, names: Collection[str], incarnation: int, stuck: Collection[str] = ()) -> None:
         """Let these end their work in this incarnation. An actor that is dead, stuck or silent is killed and forgotten."""

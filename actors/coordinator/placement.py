@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rayad.actors.plane.protocol import stage_of
+from rayad.actors.plane.replica_id import ReplicaId
 from rayad.dataflow.resources import holds
 
 
@@ -33,12 +33,12 @@ def places(
         nodes: of the cluster.
         needs: what a replica of each vertex asks for.
     """
-    running: Counter[tuple[int | None, str]] = Counter((stage_of(name), address) for name, address in there.items())
+    running: Counter[tuple[int | None, str]] = Counter((ReplicaId.from_plane_name(name).stage, address) for name, address in there.items())
     running.update((None, address) for address in there.values())
     placed: Counter[tuple[int | None, str]] = Counter()
     found = {}
     for name in newcomers:
-        stage = stage_of(name)
+        stage = ReplicaId.from_plane_name(name).stage
         able = [node for node in nodes if holds(node.resources, needs[stage])]
         if able:
             best = min(able, key=lambda node: [running[of, node.address] + placed[of, node.id] for of in (stage, None)])

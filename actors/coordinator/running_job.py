@@ -19,7 +19,8 @@ from rayad.actors.job import JobState
 from rayad.actors.lead import layouts
 from rayad.actors.lead.taking_over import taking_over_s
 from rayad.actors.plane.plane import Address
-from rayad.actors.plane.protocol import PROGRESS, replica_name
+from rayad.actors.plane.protocol import PROGRESS
+from rayad.actors.plane.replica_id import ReplicaId, replicas_of
 from rayad.actors.status.journal import Journal
 from rayad.actors.store.sink_calls import SinkCalls
 from rayad.dataflow.config import RunConfig
@@ -95,8 +96,7 @@ class RunningJob:
         """An actor as people know it."""
         if name == PROGRESS:
             return "the progress actor"
-        stage, replica = name[1:].split(".")
-        return self.plan.title(int(stage), int(replica))
+        return self.plan.title(*ReplicaId.from_plane_name(name))
 
     def await_running(self, timeout_s: float) -> bool:
         """Whether all actors run; waits for that for so long, not counting the time until this coordinator begins. From any thread."""
@@ -119,8 +119,7 @@ class RunningJob:
     def starts(self) -> list[str]:
         """The replicas of what stops reading: sources, and live inputs where those are cut."""
         kinds = (NodeKind.SOURCE, NodeKind.INPUT) if self.cuts_inputs else (NodeKind.SOURCE,)
-        starts = [stage for stage in self.plan.stages if stage.kind in kinds]
-        return [replica_name(stage.id, replica) for stage in starts for replica in range(stage.parallelism)]
+        return [at.plane_name for at in replicas_of(stage for stage in self.plan.stages if stage.kind in kinds)]
 
     def stop_reading(self, cut_inputs: bool = False) -> None:
         """Sources read no more, live inputs close if they are cut. Those that begin later are told when they do."""

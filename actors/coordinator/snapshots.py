@@ -22,7 +22,8 @@ from rayad.actors.lead import layouts
 from rayad.actors.lead import snapshot_leader as lead
 from rayad.actors.lead.saved_inputs import SavedEpochs
 from rayad.actors.plane.plane import Address, Frame, Plane
-from rayad.actors.plane.protocol import COORDINATOR, Kind, replica_name, stage_of, unpack_save
+from rayad.actors.plane.protocol import COORDINATOR, Kind, unpack_save
+from rayad.actors.plane.replica_id import ReplicaId, replicas_of
 from rayad.actors.process.mailbox import Mailbox
 from rayad.actors.replica.part_files import write_staged
 from rayad.actors.status.journal import Journal
@@ -283,8 +284,8 @@ class CoordinatorSnapshots:
         for name, staged in left.items():
             self._left += 1
             barrier = Barrier(-self._left, self.leader.snapshots.published + 1, 0)
-            stage = plan.stage(stage_of(name))
-            where = (self.store.store, stage, int(name.split(".")[1]), self._incarnation, barrier)
+            at = ReplicaId.from_plane_name(name)
+            where = (self.store.store, plan.stage(at.stage), at.replica, self._incarnation, barrier)
             self.leader.leave_behind(write_staged(*where, staged.values()))
         self.plan = plan
         self._names = {replica: name for replica, name in self._names.items() if name not in names}
@@ -460,4 +461,4 @@ class CoordinatorSnapshots:
 
 
 def _names(plan: Plan) -> dict[ReplicaName, str]:
-    return {(stage.name, r): replica_name(stage.id, r) for stage in plan.stages for r in range(stage.parallelism)}
+    return {(plan.stage(at.stage).name, at.replica): at.plane_name for at in replicas_of(plan.stages)}

@@ -32,7 +32,8 @@ from rayad.actors.lead.failure import Failure, failure_of
 from rayad.actors.lead.job_leader import JobLeader, drive
 from rayad.actors.lead.recovery_leader import Failed, Listens, RolledBack
 from rayad.actors.plane.plane import Address
-from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, stage_of
+from rayad.actors.plane.protocol import COORDINATOR, PROGRESS
+from rayad.actors.plane.replica_id import ReplicaId
 from rayad.actors.replica.recent import Recent
 from rayad.actors.replica.report import ReplicaReport
 from rayad.actors.replica.source_parts import parts_of
@@ -363,7 +364,7 @@ class Supervisor:
         store = snapshots.store.store if snapshots is not None else None
         for name in effect.names:
             if name != PROGRESS:
-                ended = effect.ended.get(stage_of(name), 0)
+                ended = effect.ended.get(ReplicaId.from_plane_name(name).stage, 0)
                 resumed = (store, parts.get(crew.replica(name)), job.incarnations, job.plan.layout, False, job.config, ended)
                 listening = crew.actors[name].listen.remote(job.config.host, effect.incarnation, *resumed)
                 self._asked[listening] = (name, effect.incarnation, Listens)

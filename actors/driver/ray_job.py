@@ -32,7 +32,7 @@ from rayad.actors.inputs.epoch_ticks import lengths_of
 from rayad.actors.inputs.job_input import JobInput
 from rayad.actors.job import JobProgress, JobState, JobStatistics, Result, SourcesOfJob
 from rayad.actors.lead.failure import failure_of
-from rayad.actors.plane.protocol import replica_name
+from rayad.actors.plane.replica_id import ReplicaId
 from rayad.actors.process import unwaited
 from rayad.actors.replica.user_errors import restarts_of
 from rayad.actors.store.keeper_files import KeeperFiles
@@ -393,4 +393,4 @@ class RayJob(RayJobHandle):
         return own
 
     def _open_input(self, name: str, stage: int) -> JobInput:
-        return RayInput(name, self._feed, replica_name(stage, 0))
+        return RayInput(name, self._feed, ReplicaId(stage, 0).plane_name)

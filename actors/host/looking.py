@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from rayad.actors.host.snapshots import HostSnapshots
 from rayad.actors.host.workplace import Workplace
-from rayad.actors.plane.protocol import COORDINATOR, DRIVER, PROGRESS, stage_of
+from rayad.actors.plane.protocol import COORDINATOR, DRIVER, PROGRESS
+from rayad.actors.plane.replica_id import ReplicaId
 from rayad.actors.process.activity import Activity
 from rayad.actors.replica.report import ReplicaReport, Waits
 from rayad.dataflow.plan import Plan, Stage, sinks_of
@@ -72,13 +73,14 @@ def _waits(place: Workplace, snapshots: HostSnapshots | None) -> Waits:
 
 
 def _named(plan: Plan, peer: str) -> tuple[str, int]:
-    return plan.stage(stage_of(peer)).name, int(peer.split(".")[1])
+    at = ReplicaId.from_plane_name(peer)
+    return plan.stage(at.stage).name, at.replica
 
 
 def _title(plan: Plan, peer: str) -> str:
     if peer in (PROGRESS, COORDINATOR):
         return "the progress actor" if peer == PROGRESS else "the coordinator"
-    return plan.title(stage_of(peer), int(peer.split(".")[1]))
+    return plan.title(*ReplicaId.from_plane_name(peer))
 
 
 def _free_bytes(directory: str) -> int | None:

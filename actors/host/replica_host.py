@@ -32,11 +32,11 @@ from rayad.actors.plane.protocol import (
     Kind,
     pack_report,
     pack_save,
-    stage_of,
     unpack_credit,
     unpack_number,
     unpack_view,
 )
+from rayad.actors.plane.replica_id import ReplicaId
 from rayad.actors.process.activity import Activity, activity_of
 from rayad.actors.process.mailbox import NoAnswer
 from rayad.actors.replica.recent import News, Recent
@@ -399,14 +399,15 @@ class ReplicaHost:
         for peer, since_s in self.place.lost.items():
             is_over = (self.place.is_done and peer != COORDINATOR) or not self._is_laid_out(peer)
             if clock.monotonic() - since_s > LOST_S and not (is_over or self.plane.connected(peer) or self.plane.has_left(peer)):
-                who = "the coordinator" if peer == COORDINATOR else self.place.plan.title(stage_of(peer), int(peer.split(".")[1]))
+                who = "the coordinator" if peer == COORDINATOR else self.place.plan.title(*ReplicaId.from_plane_name(peer))
                 raise ConnectionError(f"{self._title} lost its connection to {who}: {self.plane.why_lost(peer)}")
 
     def _is_laid_out(self, peer: str) -> bool:
         """Whether a peer belongs to the job by now: a new replica of a change that was refused does not, and its end is no failure."""
         if peer in (PROGRESS, COORDINATOR, DRIVER):
             return True
-        return int(peer.split(".")[1]) < self.place.plan.stage(stage_of(peer)).parallelism
+        at = ReplicaId.from_plane_name(peer)
+        return at.replica < self.place.plan.stage(at.stage).parallelism
 
     @property
     def _title(self) -> str:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from rayad.actors.plane.protocol import PROGRESS, stage_of
+from rayad.actors.plane.protocol import PROGRESS
+from rayad.actors.plane.replica_id import ReplicaId
 from rayad.dataflow.operators.bad_records import Tried, function_of
 from rayad.dataflow.plan import ApplyStep, Plan, Stage
 
@@ -54,8 +55,8 @@ class Crashes:
         """The processes of these have ended, at once, each in a step, "" where that is not known."""
         for name, step in ended.items():
             if step:
-                self._working.setdefault(stage_of(name), []).append(step)
-        for stage in sorted({stage_of(name) for name in ended if name != PROGRESS}):
+                self._working.setdefault(ReplicaId.from_plane_name(name).stage, []).append(step)
+        for stage in sorted({ReplicaId.from_plane_name(name).stage for name in ended if name != PROGRESS}):
             self._in_a_row[stage] = self._in_a_row.get(stage, 0) + 1
             self._behind_s = max(self._behind_s, now_s - self._base_s)
 
@@ -115,7 +116,7 @@ def how_it_died(told: str) -> str:
 
 def told_place(plan: Plan, name: str, working: str) -> str:
     """Where in a replica that has died its end may have come from; "" where only Rayad's code runs in it."""
-    steps = functions_in(plan.stage(stage_of(name))) if name != PROGRESS else []
+    steps = functions_in(plan.stage(ReplicaId.from_plane_name(name).stage)) if name != PROGRESS else []
     if working:
         steps = [step for step in steps if step.name == working]
     known = ", ".join(f"{step.name!r} ({step.where})" for step in steps)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rayad.actors.plane.protocol import replica_name
+from rayad.actors.plane.replica_id import replicas_of
 from rayad.actors.replica.graph_shape import edge_names
 from rayad.actors.replica.migration import may_move
 from rayad.dataflow.group_owners import owners_for, step_towards
@@ -206,7 +206,7 @@ def lost_of(plan: Plan, wanted: Mapping[str, int]) -> dict[str, int]:
 
 def plane_names(plan: Plan) -> tuple[str, ...]:
     """All replicas by their names on the plane, stage by stage."""
-    return tuple(replica_name(stage.id, replica) for stage in plan.stages for replica in range(stage.parallelism))
+    return tuple(at.plane_name for at in replicas_of(plan.stages))
 
 
 def names_of(plan: Plan) -> list[tuple[str, int]]:

@@ -22,7 +22,8 @@ from typing import TypeAlias
 
 from rayad.actors.lead.crashes import Crashes
 from rayad.actors.lead.failure import Failure
-from rayad.actors.plane.protocol import PROGRESS, replica_name, stage_of
+from rayad.actors.plane.protocol import PROGRESS
+from rayad.actors.plane.replica_id import ReplicaId, replicas_of
 from rayad.actors.replica.upstream import Region, region_of
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan
@@ -421,7 +422,7 @@ class RecoveryLeader:
                 self._recover(everybody if names is None else set(names), set(), 0.0, now_s, effects)
             case SnapshotPublished():
                 if stages := self._crashes.on_snapshot(now_s):
-                    effects.append(Acquit(tuple(name for name in self._replicas() if stage_of(name) in stages)))
+                    effects.append(Acquit(self._replicas(stages)))
             case AllReported():
                 self._reported.decide_s = min(self._reported.decide_s, now_s) if self.has_failed else self._reported.decide_s
             case Tick():
@@ -530,7 +531,7 @@ class RecoveryLeader:
         """What has to be restarted; a string says why everything has to be, and is empty where that was to be expected."""
         if self.config.failures.recovery != "upstream" or PROGRESS in failed or not failed:
             return ""
-        return region_of(self.plan, {stage_of(name) for name in failed})
+        return region_of(self.plan, {ReplicaId.from_plane_name(name).stage for name in failed})
 
     def _spread(self, name: str, effects: list[Effect]) -> None:
         """One more has failed before anything was restarted."""
@@ -622,8 +623,8 @@ class RecoveryLeader:
         """Who is restarted."""
         if self._region is None:
             return (PROGRESS, *self._replicas())
-        return tuple(name for name in self._replicas() if stage_of(name) in self._region.stages)
+        return self._replicas(self._region.stages)
 
-    def _replicas(self) -> tuple[str, ...]:
-        """Stage by stage."""
-        return tuple(replica_name(stage.id, replica) for stage in self.plan.stages for replica in range(stage.parallelism))
+    def _replicas(self, stages: Collection[int] | None = None) -> tuple[str, ...]:
+        """Of these stages, by default of all, stage by stage."""
+        return tuple(at.plane_name for at in replicas_of(self.plan.stages) if stages is None or at.stage in stages)

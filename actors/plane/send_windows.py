@@ -19,7 +19,8 @@ from typing import Any
 from rayad.actors.plane.carrier import Carrier
 from rayad.actors.plane.credits import SendWindow
 from rayad.actors.plane.on_demand import DemandPool
-from rayad.actors.plane.protocol import Kind, replica_name
+from rayad.actors.plane.protocol import Kind
+from rayad.actors.plane.replica_id import ReplicaId
 from rayad.actors.plane.spilling_queue import SpillingQueue
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan, PlanEdge
@@ -71,7 +72,7 @@ class SendWindows:
         self._replicas = {edge.id: plan.stage(edge.target).parallelism for edge in self._edges.values()}
         for edge in self._edges.values():
             for replica in range(self._replicas[edge.id]):
-                peer = self._peers[edge.id, replica] = replica_name(edge.target, replica)
+                peer = self._peers[edge.id, replica] = ReplicaId(edge.target, replica).plane_name
                 if not edge.is_feedback:
                     self.windows[edge.id, peer] = SendWindow(window_of(edge, config), int(config.window_bytes))
             if edge.is_on_demand:
@@ -83,7 +84,7 @@ class SendWindows:
         """Open the channels to a replica that has been admitted."""
         for edge in self._edges.values():
             for replica in range(plan.stage(edge.target).parallelism):
-                if replica_name(edge.target, replica) == peer:
+                if ReplicaId(edge.target, replica).plane_name == peer:
                     self._peers[edge.id, replica] = peer
                     self._rows.pop((edge.id, peer), None)
                     if not edge.is_feedback:

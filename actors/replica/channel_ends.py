@@ -12,7 +12,8 @@ from rayad.actors.plane.carrier import Carrier
 from rayad.actors.plane.credit_grants import CreditGrants
 from rayad.actors.plane.feedback_queue import FeedbackQueue
 from rayad.actors.plane.on_demand import ANY
-from rayad.actors.plane.protocol import DRIVER, replica_name, replica_of, stage_of
+from rayad.actors.plane.protocol import DRIVER
+from rayad.actors.plane.replica_id import ReplicaId
 from rayad.actors.plane.send_windows import SendWindows
 from rayad.actors.replica.core import ReplicaCore
 from rayad.actors.replica.output.outbox import Outgoing
@@ -31,7 +32,7 @@ class ChannelEnds:
     """
 
     def __init__(self, carrier: Carrier, plan: Plan, stage: int, replica: int, config: RunConfig) -> None:
-        self.name = replica_name(stage, replica)
+        self.name = ReplicaId(stage, replica).plane_name
         self.sender = SendWindows(carrier, plan, stage, config)
         self.grants = CreditGrants(carrier, plan.edge_by_id, config)
         self.feedback = FeedbackQueue(int(config.spill_memory_bytes), config.spill_directory)
@@ -102,8 +103,8 @@ class ChannelEnds:
     def close_all_but(self, plan: Plan) -> None:
         """Close the channels of replicas that are not in this plan: nothing is in flight to them, and nothing they sent is granted."""
         self.sender.close_all_but(plan)
-        senders = {peer for _, peer in self.grants.windows if peer != DRIVER}
-        self.forget_senders({peer for peer in senders if replica_of(peer) >= plan.stage(stage_of(peer)).parallelism})
+        senders = {peer: ReplicaId.from_plane_name(peer) for _, peer in self.grants.windows if peer != DRIVER}
+        self.forget_senders({peer for peer, at in senders.items() if at.replica >= plan.stage(at.stage).parallelism})
 
     def forget_senders(self, peers: Collection[str]) -> None:
         """Forget these senders, with everything in flight from them: they are gone, and others take their places."""
