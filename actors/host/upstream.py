@@ -29,7 +29,7 @@ def roll_back(
     sent before that still count work that has been rolled back, and are ignored.
     """
     assert snapshots.participant is not None
-    snapshots.participant.give_up(attempt)
+    snapshots.carry_out(snapshots.participant.give_up(attempt))
     snapshots.release()
     for queue in (place.arrived.regular, place.arrived.held):
         kept = [entry for entry in queue if entry[1] not in peers]

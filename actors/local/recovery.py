@@ -162,7 +162,7 @@ class LocalRecovery:
             if at in parts:
                 network.cores[at].roll_back(region.edges, parts[at])
             if effect.void:
-                snapshots.participant(at).give_up(effect.void)
+                snapshots.carry_out(at, snapshots.participant(at).give_up(effect.void))
                 network.unblock(at)
         self.answer(RolledBack(name, effect.incarnation) for name in effect.names)
 
