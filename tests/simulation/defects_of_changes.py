@@ -53,8 +53,9 @@ def there_is_no_fence(stack: ExitStack) -> None:
 
 @defect
 def rights_are_not_moved_with_state(stack: ExitStack) -> None:
-    def send_state(self: Any, target: int, groups: Any, state: Any) -> None:
-        self.outgoing.append((target, Transfer("state", state=b"".join(dumped(state)))))
+    def send_state(self: Any, target: int, state: Any) -> None:
+        data = None if state is None else b"".join(dumped(state))
+        self.outgoing.append((target, Transfer("state", state=data)))
 
     stack.enter_context(patch.object(Migration, "_send_state", send_state))
 
