@@ -109,8 +109,17 @@ class ReplicaCore:
         self._source = source = SourceLife(stage, replica, changes, callbacks)
         self._rights = VertexRights(plan, stage, replica, callbacks=callbacks, outputs=outputs, waiting=waiting, moment=moment)
         self.moves = StateMoves(stage, changes, callbacks, self._rights, waiting, end_hold)
-        inside: dict[str, Any] = {"source": source, "live_input": live_input, "waiting": waiting, "end_hold": end_hold}
-        self._cut = ReplicaCut(plan, stage, changes=changes, callbacks=callbacks, outputs=outputs, **inside)
+        self._cut = ReplicaCut(
+            plan,
+            stage,
+            changes=changes,
+            callbacks=callbacks,
+            outputs=outputs,
+            source=source,
+            live_input=live_input,
+            waiting=waiting,
+            end_hold=end_hold,
+        )
         self._edges = plan.edge_by_id
 
     # -- life --------------------------------------------------------------------
