@@ -17,9 +17,9 @@ from rayad.actors.host.isolated import isolated
 from rayad.actors.host.worker_host import WorkerHost
 from rayad.actors.lead.failure import Failure, failure_of
 from rayad.actors.plane.plane import Address
-from rayad.actors.plane.protocol import replica_name
+from rayad.actors.plane.replica_id import ReplicaId
 from rayad.actors.process.allocator import keep_freed_memory
-from rayad.actors.replica.places import Places, Replica, is_worker
+from rayad.actors.replica.places import Places, is_worker
 from rayad.actors.replica.recent import News
 from rayad.actors.replica.report import Left, Pulse, ReplicaReport
 from rayad.actors.replica.source_parts import Resumable
@@ -57,7 +57,7 @@ class VertexActor:
         host: str | None,
         incarnation: int,
         store: SnapshotStore | None = None,
-        parts: Mapping[Replica, Resumable] | None = None,
+        parts: Mapping[ReplicaId, Resumable] | None = None,
         incarnations: dict[str, int] | None = None,
         layout: Layout | None = None,
         is_newcomer: bool = False,
@@ -98,7 +98,7 @@ class VertexActor:
         assert self._host is not None
         self._has_run = True
         try:
-            ended = {replica_name(*replica): left for replica, left in self._host.run(addresses).items()}
+            ended = {replica.plane_name: left for replica, left in self._host.run(addresses).items()}
         except Exception as error:
             return failure_of(self._who, error), {}
         except SystemExit as error:  # a function of the user's ends the process
@@ -129,7 +129,7 @@ class VertexActor:
         assert self._host is not None
         self._host.roll_back(*arguments)
 
-    def change(self, replica: Replica, method: str, *args: Any) -> Any:
+    def change(self, replica: ReplicaId, method: str, *args: Any) -> Any:
         """One of HostRescale's methods, in the loop: however long that is in user code. The coordinator bounds how long it waits; a
         question that it does not wait for any longer stays, before those that it asks later."""
         host = self._host
@@ -140,13 +140,13 @@ class VertexActor:
             return host.withdraw(replica[0])
         return host.ask(lambda: getattr(host.host(replica[0]).rescale, method)(*args))
 
-    def change_within(self, timeout_s: float, replica: Replica, method: str, *args: Any) -> Any:
+    def change_within(self, timeout_s: float, replica: ReplicaId, method: str, *args: Any) -> Any:
         """Like :meth:`change`, but withdrawn if the loop does not reach it within ``timeout_s``. Raises NoAnswer."""
         host = self._host
         assert host is not None
         return host.ask(lambda: getattr(host.host(replica[0]).rescale, method)(*args), timeout_s)
 
-    def await_change(self, replica: Replica, method: str, timeout_s: float, *args: Any) -> bool | Left:
+    def await_change(self, replica: ReplicaId, method: str, timeout_s: float, *args: Any) -> bool | Left:
         """Wait until one of HostRescale's methods gives True."""
         host = self._host
         assert host is not None
@@ -170,7 +170,7 @@ class VertexActor:
             return {}
         reports, readings = host.look(), host.readings() if with_readings else {}
         return {
-            replica_name(*replica): dataclasses.replace(report, node=self._node, reading=readings.get(replica))
+            replica.plane_name: dataclasses.replace(report, node=self._node, reading=readings.get(replica))
             for replica, report in reports.items()
         }
 

@@ -76,7 +76,7 @@ def walk(flow: rd.Dataflow, sizes: Sizes) -> tuple[Counter[str], int]:
         nonlocal sent
         source.outputs.flush()
         laps.lap("flush: combine, route")
-        for outgoing in source.outputs.take():
+        for outgoing in source.outputs.outbox.take():
             data = b"".join(encode_batch(outgoing.time, outgoing.batch))
             laps.lap("encode")
             at, batch = decode_batch(data)
@@ -89,7 +89,7 @@ def walk(flow: rd.Dataflow, sizes: Sizes) -> tuple[Counter[str], int]:
     assert reader is not None
     while (read := reader.next()) is not None:
         laps.lap("read")
-        source._emit_from_source(rd.Timestamp.of(read[0], ()), read[1])
+        source.emit_input(rd.Timestamp.of(read[0], ()), read[1])
         laps.lap("fused steps")
         batches += 1
         if batches % sizes.hold_batches == 0:

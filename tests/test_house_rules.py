@@ -26,8 +26,6 @@ LONG_FILES = {
     "actors/local/local_job.py": "it is both a shell of JobLeader and the whole handle that users have",
     "actors/local/network.py": "it is one state: every queue of a job, and the events that follow from them",
     "actors/plane/event_loop.py": "a connection goes through all of these states, and may be lost and replaced in each",
-    "actors/replica/core.py": "activations, snapshots and changes of layout all change the same counts",
-    "actors/replica/routing.py": "steps, routes and sinks are compiled into one tree of functions, which share outbox and counts",
     "dataflow/operators/aggregates/aggregators.py": "the contract and the aggregations that it was made for are read side by side",
     "dataflow/streams/flow.py": "documentation: a dataflow has a method for each source, and tells how a job is started and run",
     "dataflow/streams/keyed_stream.py": "the operators' documentation: a keyed stream has a method for each",

@@ -26,7 +26,8 @@ from rayad.actors.lead.asking import Answered, Ask, Asked, Broke, Died, Event, J
 from rayad.actors.lead.change_leader import STOP_TIMEOUT_S, ChangeLeader
 from rayad.actors.lead.configure_leader import Configured, ConfigureLeader, NotConfigured
 from rayad.actors.lead.failure import Failure, failure_of
-from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, replica_of, stage_of
+from rayad.actors.plane.protocol import COORDINATOR, PROGRESS
+from rayad.actors.plane.replica_id import ReplicaId
 from rayad.actors.process.mailbox import NoAnswer
 from rayad.actors.replica.places import is_worker
 
@@ -111,7 +112,7 @@ class ChangeDriver:
             return actor.listen.remote(*self._part.to_listen(call))
         if name == PROGRESS:
             return actor.call.remote(call.method, *call.arguments, *((within_s,) if is_condition else ()))
-        replica = (stage_of(name), replica_of(name))
+        replica = ReplicaId.from_plane_name(name)
         if is_condition:
             return actor.await_change.remote(replica, call.method, within_s, *call.arguments)
         if within_s < math.inf:

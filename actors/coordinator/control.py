@@ -21,7 +21,8 @@ from rayad.actors.lead.diagnosis import Cause, Facts, Missing, Stamp, diagnose, 
 from rayad.actors.lead.layouts import RescaleReport
 from rayad.actors.lead.saved_inputs import SavedEpochs
 from rayad.actors.plane.plane import Address
-from rayad.actors.plane.protocol import PROGRESS, replica_name, replica_of, stage_of
+from rayad.actors.plane.protocol import PROGRESS, stage_of
+from rayad.actors.plane.replica_id import ReplicaId, replicas_of
 from rayad.actors.replica.recent import News
 from rayad.actors.replica.report import ReplicaReport
 from rayad.actors.status.job_status import JobStatus
@@ -66,7 +67,7 @@ class Control:
         The four belong together: an incarnation may be over by the time its addresses are used, and then nobody listens there.
         """
         self._job.await_running(timeout_s)
-        process = self._job.places.process_of(stage_of(name), replica_of(name))
+        process = self._job.places.process_of(*ReplicaId.from_plane_name(name))
         found = self._job.found.get(process)
         return (*found, process) if found is not None else None
 
@@ -197,7 +198,7 @@ class Control:
                 self._nodes[asked[ref]] = next(iter(answer.values())).node
         views, active, blockers, stamps = answers.pop(PROGRESS, (*self._seen, [], ()))
         self._seen = (views, active)
-        replicas = {replica_name(*one) for process in there for one in job.places.replicas_at(process, job.plan)}
+        replicas = {one.plane_name for process in there for one in job.places.replicas_at(process, job.plan)}
         self._told = {name: report for name, report in {**self._told, **answers}.items() if name in replicas}
         mute = [name for name in there if name not in answered and job.places.replicas_at(name, job.plan)]
         if PROGRESS in crew and PROGRESS not in [asked[ref] for ref in ready]:
@@ -212,7 +213,7 @@ class Control:
         job = self._job
         crew, plan = job.crew, job.plan
         writing = [stage for stage in plan.stages if any(one.key == sink and one.id in sinks_of(stage.steps) for one in plan.sinks)]
-        names = [replica_name(stage.id, replica) for stage in writing for replica in range(stage.parallelism)]
+        names = [at.plane_name for at in replicas_of(writing)]
         names = [name for name in names if crew.holder(name) is not None]
         asked = {crew.holder(name).updates.remote(stage_of(name), sink, seen.get(name)): name for name in names}
         if not asked:

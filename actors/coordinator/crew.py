@@ -18,7 +18,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rayad.actors.coordinator.outcome import plan_for
 from rayad.actors.lead.heartbeats import Heartbeats
-from rayad.actors.plane.protocol import PROGRESS, replica_name, replica_of, stage_of
+from rayad.actors.plane.protocol import PROGRESS, stage_of
+from rayad.actors.plane.replica_id import ReplicaId, replicas_of
 from rayad.actors.process.activity import Activity
 from rayad.actors.progress_actor import remote_progress
 from rayad.actors.replica.places import Places, is_worker
@@ -111,11 +112,11 @@ class Crew:
 
     def replicas(self) -> list[str]:
         """The replicas, stage by stage."""
-        return [replica_name(stage.id, replica) for stage in self.plan.stages for replica in range(stage.parallelism)]
+        return [at.plane_name for at in replicas_of(self.plan.stages)]
 
     def holder(self, replica: str) -> Any:
         """The actor of the process that holds a replica; None when it is not there."""
-        return self.actors.get(self.places.process_of(stage_of(replica), replica_of(replica)))
+        return self.actors.get(self.places.process_of(*ReplicaId.from_plane_name(replica)))
 
     def release(self, names: Collection[str], incarnation: int, stuck: Collection[str] = ()) -> None:
         """Let these end their work in this incarnation. An actor that is dead, stuck or silent is killed and forgotten."""

@@ -20,6 +20,7 @@ from rayad.actors.lead import layouts
 from rayad.actors.lead.taking_over import taking_over_s
 from rayad.actors.plane.plane import Address
 from rayad.actors.plane.protocol import COORDINATOR, PROGRESS
+from rayad.actors.plane.replica_id import replicas_of
 from rayad.actors.replica.places import Places
 from rayad.actors.replica.report import Left
 from rayad.actors.status.journal import Journal
@@ -131,7 +132,7 @@ class RunningJob:
         kinds = (NodeKind.SOURCE, NodeKind.INPUT) if self.cuts_inputs else (NodeKind.SOURCE,)
         starts: dict[str, list[int]] = {}
         for stage in self.plan.stages:
-            for process in self.places.processes_of((stage.id, replica) for replica in range(stage.parallelism)):
+            for process in self.places.processes_of(replicas_of([stage])):
                 if stage.kind in kinds:
                     starts.setdefault(process, []).append(stage.id)
         return starts

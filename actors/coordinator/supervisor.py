@@ -33,8 +33,9 @@ from rayad.actors.lead.job_leader import JobLeader, drive
 from rayad.actors.lead.placing import WORKERS, needs_of
 from rayad.actors.lead.recovery_leader import Failed, Listens, RolledBack
 from rayad.actors.plane.plane import Address
-from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, replica_name, replica_of, stage_of
-from rayad.actors.replica.places import Replica, is_worker
+from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, stage_of
+from rayad.actors.plane.replica_id import ReplicaId
+from rayad.actors.replica.places import is_worker
 from rayad.actors.replica.recent import Recent
 from rayad.actors.replica.report import ReplicaReport
 from rayad.actors.replica.source_parts import Resumable, parts_of
@@ -334,7 +335,7 @@ class Supervisor:
         gone = list(job.crew.actors) if names is None else list(names)
         job.calls.forget(gone)
         self._asked = {ref: asked for ref, asked in self._asked.items() if names is not None and asked[0] not in gone}
-        held = [replica_name(*replica) for process in gone if process != PROGRESS for replica in job.places.replicas_at(process, job.plan)]
+        held = [at.plane_name for process in gone if process != PROGRESS for at in job.places.replicas_at(process, job.plan)]
         self._ended.forget(held)
         job.crew.release(gone, incarnation, stuck)
 
@@ -367,11 +368,11 @@ class Supervisor:
                 listening = crew.actors[name].listen.remote(job.config.host, effect.incarnation, *resumed)
                 self._asked[listening] = (name, effect.incarnation, Listens)
 
-    def _parts(self, process: str) -> dict[Replica, Resumable]:
+    def _parts(self, process: str) -> dict[ReplicaId, Resumable]:
         """The parts of the snapshot from which the replicas of a process resume."""
         job, snapshots = self._job, self._job.snapshots
         parts = parts_of(snapshots.manifest, job.plan) if snapshots is not None else {}
-        mine = {(stage, replica): (job.plan.stage(stage).name, replica) for stage, replica in job.places.replicas_at(process, job.plan)}
+        mine = {at: (job.plan.stage(at.stage).name, at.replica) for at in job.places.replicas_at(process, job.plan)}
         return {replica: parts[name] for replica, name in mine.items() if name in parts}
 
     def _tell_isolated(self, ended: Mapping[int, int]) -> None:
@@ -458,7 +459,7 @@ class Supervisor:
         out: dict[str, dict[str, tuple[int, Recent]]] = {}
         for name, report in self._ended.reports.items():
             for sink, recent in report.recent.items():
-                process = self._job.places.process_of(stage_of(name), replica_of(name))
+                process = self._job.places.process_of(*ReplicaId.from_plane_name(name))
                 out.setdefault(sink, {})[name] = (self._incarnation_of(process), recent)
         return out
 

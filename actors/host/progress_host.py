@@ -10,9 +10,10 @@ from typing import Any
 
 from rayad.actors.lead.diagnosis import Stamp, stamps_of
 from rayad.actors.plane.plane import Address, Frame, Plane
-from rayad.actors.plane.protocol import PROGRESS, SPIN_S, Kind, pack_view, replica_of, stage_of, unpack_report
+from rayad.actors.plane.protocol import PROGRESS, SPIN_S, Kind, pack_view, unpack_report
+from rayad.actors.plane.replica_id import ReplicaId, replicas_of
 from rayad.actors.process.mailbox import Mailbox
-from rayad.actors.replica.places import Places, Replica
+from rayad.actors.replica.places import Places
 from rayad.actors.replica.upstream import Region, zeroing
 from rayad.dataflow.plan import Plan
 from rayad.progress import JobTracker, ProtocolError, Timestamp
@@ -21,18 +22,13 @@ from rayad.progress import JobTracker, ProtocolError, Timestamp
 @dataclass(slots=True)
 class _Switch:
     region: Region
-    missing: set[Replica]
-    rewinding: set[Replica]
+    missing: set[ReplicaId]
+    rewinding: set[ReplicaId]
     changes: list[tuple[int, Timestamp, int]] = field(default_factory=list)
-    newcomers: list[Replica] = field(default_factory=list)
+    newcomers: list[ReplicaId] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.newcomers = sorted(self.missing)
-
-
-def _replica_of(name: str) -> Replica:
-    """A replica by its name on the plane."""
-    return stage_of(name), replica_of(name)
 
 
 class ProgressHost:
@@ -61,7 +57,7 @@ class ProgressHost:
         self.mailbox = Mailbox()
         self.plane = Plane(name=PROGRESS, job=job, incarnation=incarnation, secret=secret, spin_s=SPIN_S, seals=seals)
         self.mailbox.open(self.plane.wakeup)
-        self.expected = {(stage.id, replica) for stage in plan.stages for replica in range(stage.parallelism)}
+        self.expected = set(replicas_of(plan.stages))
         self.names = {
             stage.id: [self.places.process_of(stage.id, replica) for replica in range(stage.parallelism)]
             for stage in plan.stages
@@ -73,21 +69,21 @@ class ProgressHost:
         self._abandoned = False
         self._survives = survives
         self._switch: _Switch | None = None
-        self._joining: set[Replica] = set()
-        self._forgotten: set[Replica] = set()
+        self._joining: set[ReplicaId] = set()
+        self._forgotten: set[ReplicaId] = set()
         self._late: dict[tuple[str, int], bytes] = {}
         """The newest view of each replica whose socket has no room for it, by process and stage."""
         self._holds = 0
         self._is_over = False
 
-    def _replica(self, frame: Frame) -> Replica:
+    def _replica(self, frame: Frame) -> ReplicaId:
         """The replica that a frame is of: its channel says the stage."""
         replica = self.places.replica_at(frame.peer, frame.channel)
         if replica is None:
             raise ProtocolError(
                 f"the progress actor got a frame of kind {frame.kind} from {frame.peer!r} of stage {frame.channel}: that is not there"
             )
-        return frame.channel, replica
+        return ReplicaId(frame.channel, replica)
 
     def listen(self, host: str, unix: str = "auto") -> Address:
         """Open the plane; gives the address for the replicas."""
@@ -218,7 +214,7 @@ class ProgressHost:
     def join(self, names: list[str], incarnation: int) -> None:
         """Control call: these replicas will register while the job runs, and may run once they have. ``incarnation``: of the processes
         that are new with them."""
-        replicas = [_replica_of(name) for name in names]
+        replicas = [ReplicaId.from_plane_name(name) for name in names]
 
         def begin() -> None:
             for process in self.places.processes_of(replicas):
@@ -235,12 +231,12 @@ class ProgressHost:
 
     def joined(self, names: list[str], timeout_s: float) -> bool:
         """Control call: wait until these replicas have registered."""
-        replicas = [_replica_of(name) for name in names]
+        replicas = [ReplicaId.from_plane_name(name) for name in names]
         return self.mailbox.watch(lambda: self.expected.issuperset(replicas), timeout_s)
 
     def forget(self, names: list[str]) -> None:
         """Control call: these replicas will not register, or not stay."""
-        replicas = [_replica_of(name) for name in names]
+        replicas = [ReplicaId.from_plane_name(name) for name in names]
 
         def forget() -> None:
             self._joining.difference_update(replicas)
@@ -259,7 +255,7 @@ class ProgressHost:
         self.plane.send(name, Kind.VIEW, node, pack_view(self.tracker.view(node)))
         self.plane.send(name, Kind.GO, node, b"")
 
-    def _on_leave(self, replica: Replica) -> None:
+    def _on_leave(self, replica: ReplicaId) -> None:
         node, name = replica[0], self.places.process_of(*replica)
         self.expected.discard(replica)
         self._late.pop((name, node), None)
@@ -274,7 +270,7 @@ class ProgressHost:
         When all have, the old counts of the region are removed and the new ones added in one step: no frontier is published in between.
         """
 
-        replicas = {_replica_of(name) for name in names}
+        replicas = {ReplicaId.from_plane_name(name) for name in names}
 
         def begin() -> None:
             for process in self.places.processes_of(replicas):

@@ -13,9 +13,10 @@ from typing import Any
 from rayad.actors.host.part_writer import PartWriter
 from rayad.actors.plane.plane import Address, Plane
 from rayad.actors.plane.protocol import SPIN_S
+from rayad.actors.plane.replica_id import ReplicaId
 from rayad.actors.process.activity import Activity, activity_of
 from rayad.actors.process.mailbox import Mailbox, NoAnswer
-from rayad.actors.replica.places import Places, Replica
+from rayad.actors.replica.places import Places
 from rayad.actors.replica.recent import News
 from rayad.actors.replica.report import Left, ReplicaReport
 from rayad.actors.worker import upstream
@@ -84,7 +85,7 @@ class WorkerHost:
         self._thread: int | None = None
 
     # -- start and end ------------------------------------------------------------------
-    def listen(self, host: str, replicas: Mapping[Replica, Mapping[str, Any]]) -> Address:
+    def listen(self, host: str, replicas: Mapping[ReplicaId, Mapping[str, Any]]) -> Address:
         """Build the replicas, and open the plane; gives the address for the other processes. ``replicas``: see :meth:`Worker.hold`."""
         self._thread = threading.get_ident()
         try:
@@ -94,7 +95,7 @@ class WorkerHost:
             self._thread = None
         return self.plane.listen(host, unix="auto" if self.config.unix_sockets else "off")
 
-    def run(self, addresses: Mapping[str, Address]) -> dict[Replica, Left]:
+    def run(self, addresses: Mapping[str, Address]) -> dict[ReplicaId, Left]:
         """Connect, register, and run until the job is complete; gives what each replica did, and what its sink writers have staged."""
         self._thread = threading.get_ident()
         worker, has_ended = self.worker, False
@@ -182,11 +183,11 @@ class WorkerHost:
         hosts = self.worker.hosts
         return self.worker.is_done or all(hosts[stage].has_stopped for stage in self.worker.stopping if stage in hosts)
 
-    def look(self) -> dict[Replica, ReplicaReport]:
+    def look(self) -> dict[ReplicaId, ReplicaReport]:
         """What has been done and what waits, by replica; it answers even while the loop is busy and does not."""
-        hosts = {(stage, host.place.replica): host for stage, host in list(self.worker.hosts.items())}
+        hosts = {host.place.at: host for stage, host in list(self.worker.hosts.items())}
 
-        def note() -> dict[Replica, ReplicaReport]:
+        def note() -> dict[ReplicaId, ReplicaReport]:
             return {replica: note_counts(host.place, host.snapshots) for replica, host in hosts.items()}
 
         try:
@@ -195,7 +196,7 @@ class WorkerHost:
             activity = self.activity()
             return {replica: counts_from_outside(host.place, activity) for replica, host in hosts.items()}
 
-    def readings(self) -> dict[Replica, ReplicaReading]:
+    def readings(self) -> dict[ReplicaId, ReplicaReading]:
         """What each replica has counted so far."""
         hosts = list(self.worker.hosts.values())
         backlogs: list[int | None] = [None] * len(hosts)
@@ -206,7 +207,7 @@ class WorkerHost:
                 pass  # the last known ones
         pairs = zip(hosts, backlogs, strict=True)
         return {
-            (host.place.stage.id, host.place.replica): host.statistics.reading(backlog if host.statistics.has_backlog else None)
+            host.place.at: host.statistics.reading(backlog if host.statistics.has_backlog else None)
             for host, backlog in pairs
         }
 

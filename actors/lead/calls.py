@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-from rayad.actors.replica.places import Replica
+from rayad.actors.plane.replica_id import ReplicaId
 from rayad.actors.replica.report import Left
 from rayad.dataflow.plan import Layout
 
@@ -78,7 +78,7 @@ class Prepare(Call):
     method: ClassVar[str] = "prepare"
     turn: int
     layout: Layout
-    newcomers: tuple[Replica, ...]
+    newcomers: tuple[ReplicaId, ...]
     addresses: Mapping[str, object]
     incarnations: Mapping[str, int]
     moving: frozenset[int]

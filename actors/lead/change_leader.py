@@ -39,9 +39,10 @@ from rayad.actors.lead.change_protocol import (
 )
 from rayad.actors.lead.failure import Failure
 from rayad.actors.lead.layouts import RescaleReport
-from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, replica_name, replica_of, stage_of
+from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, replica_name, stage_of
+from rayad.actors.plane.replica_id import ReplicaId
 from rayad.actors.replica.migration import StepCost
-from rayad.actors.replica.places import Places, Replica, is_worker
+from rayad.actors.replica.places import Places, is_worker
 from rayad.actors.replica.report import Left
 from rayad.dataflow.plan import Layout, Plan
 from rayad.progress import RescaleRefused
@@ -329,7 +330,7 @@ class ChangeLeader:
         self._goal = layouts.target(plan, self.stages)
         self._all = layouts.plane_names(plan)
         self.newcomers = tuple(name for name in self._all if name not in set(layouts.plane_names(before)))
-        processes = self._places.processes_of(map(_replica, self.newcomers))
+        processes = self._places.processes_of(map(ReplicaId.from_plane_name, self.newcomers))
         self.fresh = tuple(process for process in processes if process not in self._members.addresses)
         if self.fresh:
             self.joining = self.fresh
@@ -355,9 +356,9 @@ class ChangeLeader:
         """Everybody expects them, and those who will give state to each other connect."""
         self._was_told = True
         self._enter(Phase.TELLING, self._limit_s + GRACE_S)
-        concerned = self._places.processes_of(_replica(name) for name in self._all if stage_of(name) in self.stages)
+        concerned = self._places.processes_of(ReplicaId.from_plane_name(name) for name in self._all if stage_of(name) in self.stages)
         addresses = {process: self._addresses[process] for process in concerned if process in self._addresses}
-        turn, layout, newcomers = self._questions.next_turn, self.plan.layout, tuple(map(_replica, self.newcomers))
+        turn, layout, newcomers = self._questions.next_turn, self.plan.layout, tuple(map(ReplicaId.from_plane_name, self.newcomers))
         call = calls.Prepare(turn, layout, newcomers, addresses, self._fresh_incarnations, frozenset(self.stages))
         self._ask(layouts.plane_names(self.before), call, self._left_s)
 
@@ -372,7 +373,7 @@ class ChangeLeader:
     @property
     def _housed(self) -> list[str]:
         """The newcomers that come to processes which are there."""
-        return [name for name in self.newcomers if self._places.process_of(*_replica(name)) not in self.fresh]
+        return [name for name in self.newcomers if self._places.process_of(*ReplicaId.from_plane_name(name)) not in self.fresh]
 
     def _connect(self) -> None:
         """All expect the newcomers: these may come."""
@@ -424,9 +425,8 @@ class ChangeLeader:
     def _commit(self) -> None:
         self._enter(Phase.COMMITTING, self._now_s + self._step_timeout_s)
         there = self._places.processes(self.plan)
-        ended = tuple(
-            process for process in self._places.processes_of(map(_replica, self.gone)) if process not in there and not is_worker(process)
-        )
+        held = self._places.processes_of(map(ReplicaId.from_plane_name, self.gone))
+        ended = tuple(process for process in held if process not in there and not is_worker(process))
         self._effects.append(LayOut(self.plan.layout, self.gone, ended))
         self._ask(layouts.plane_names(self.plan), calls.Commit(self._questions.next_turn, self.plan.layout))
 
@@ -519,7 +519,3 @@ class ChangeLeader:
         if name in (COORDINATOR, PROGRESS):
             return "the coordinator" if name == COORDINATOR else "the progress actor"
         return self._places.title(name, self.before)
-
-
-def _replica(name: str) -> Replica:
-    return stage_of(name), replica_of(name)

@@ -54,9 +54,9 @@ class LocalInput(JobInput):
         self._job = job
         self._at = at
         core = job.network.cores[at]
-        self.closed = core.input_epoch is None
-        self.epoch, self.sent = core.input_epoch or 0, core.input_sends
-        self.note = core.input_note
+        self.closed = core.input.epoch is None
+        self.epoch, self.sent = core.input.epoch or 0, core.input.sends
+        self.note = core.input.note
 
     def _job_name(self) -> str:
         return self._job.name

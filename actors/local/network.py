@@ -256,7 +256,7 @@ class Network:
         core = self.cores[at] = ReplicaCore(plan or self.plan, stage, replica, room=ends.sender.room, **options)
         ends.attach(core)
         core.outputs.watch_records(self._shared.get(stage.id, {}))
-        core.outputs.batch_rows = self.config.batch_rows
+        core.outputs.outbox.batch_rows = self.config.batch_rows
         self.reports.setdefault(at, deque()).clear()
         self.views.setdefault(at, deque()).clear()
         return core
@@ -276,8 +276,8 @@ class Network:
         if core.source is not None:
             self.ready.add(("source", at))
         if core.stage.kind is NodeKind.INPUT:
-            log = self.input_log.setdefault(at, InputLog(core.input_frames))
-            log.rewind(core.input_frames)
+            log = self.input_log.setdefault(at, InputLog(core.input.frames))
+            log.rewind(core.input.frames)
             if log.waits:
                 self.ready.add(("input", at))
 
@@ -307,7 +307,7 @@ class Network:
         before, self.config = self.config, config
         self._is_configured = True
         for core in self.cores.values():
-            core.outputs.batch_rows = config.batch_rows
+            core.outputs.outbox.batch_rows = config.batch_rows
         for turn in ("first", "senders", "last"):
             for ends in self.ends.values():
                 ends.configure(before, config, turn)
@@ -514,13 +514,13 @@ class Network:
         if not keeps:
             log.trim(log.taken)
         core = self.cores[at]
-        core.input_frames = log.taken
+        core.input.frames = log.taken
         if kind == "send":
             core.input_send(value)
         elif kind == "advance":
             core.input_advance(value)
         elif kind == "note":
-            core.input_note = value
+            core.input.note = value
         elif kind == "save":
             self.saves_wanted.append((core.stage.name, value))
         else:
@@ -531,7 +531,7 @@ class Network:
     # -- what it tells ---------------------------------------------------------------------------------
     def open_inputs(self) -> list[str]:
         """The live inputs that are not closed."""
-        return [name for name, stage in self.plan.inputs.items() if self.cores[stage, 0].input_epoch is not None]
+        return [name for name, stage in self.plan.inputs.items() if self.cores[stage, 0].input.epoch is not None]
 
     def explain(self) -> str:
         """Why nothing moves."""
@@ -576,7 +576,7 @@ class Network:
                         ((self.plan.stage(stage).name, replica), batches)
                         for (stage, replica), batches in ends.sender.without_credit().items()
                     ),
-                    input_epoch=core.input_epoch,
+                    input_epoch=core.input.epoch,
                 ),
             )
         return Facts(reports, stamps_of(self.tracker, self.plan))

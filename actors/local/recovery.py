@@ -16,7 +16,8 @@ from typing import Any
 from rayad.actors.lead.recovery_leader import Event, Listen, Listens, RollBack, RolledBack, Run
 from rayad.actors.local.network import Network, Where
 from rayad.actors.local.snapshots import LocalSnapshots
-from rayad.actors.plane.protocol import PROGRESS, replica_name, stage_of
+from rayad.actors.plane.protocol import PROGRESS, replica_name
+from rayad.actors.plane.replica_id import ReplicaId
 from rayad.actors.replica.part_files import read_part
 from rayad.actors.replica.rest import ResumedPart
 from rayad.actors.replica.source_parts import parts_of
@@ -38,7 +39,7 @@ class Build:
 
 def where(name: str) -> Where:
     """A replica by its name on a data plane."""
-    return stage_of(name), int(name.rsplit(".", 1)[-1])
+    return ReplicaId.from_plane_name(name)
 
 
 def names_of_stages(plan: Plan, stages: Collection[int]) -> frozenset[str]:
@@ -161,7 +162,7 @@ class LocalRecovery:
             if at in parts:
                 network.cores[at].roll_back(region.edges, parts[at])
             if effect.void:
-                snapshots.participant(at).give_up(effect.void)
+                snapshots.carry_out(at, snapshots.participant(at).give_up(effect.void))
                 network.unblock(at)
         self.answer(RolledBack(name, effect.incarnation) for name in effect.names)
 

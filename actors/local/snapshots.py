@@ -7,10 +7,10 @@ two of them. :class:`SnapshotLeader` decides; here its effects become events.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, assert_never
 
 from rayad.actors.lead import snapshot_leader as lead
 from rayad.actors.lead.layouts import layout_notes, names_of, starts_of
@@ -18,7 +18,7 @@ from rayad.actors.local.network import Network, Where
 from rayad.actors.plane.spilling_queue import SpillFile
 from rayad.actors.replica.graph_shape import Channel, edge_names
 from rayad.actors.replica.part_files import dumped, write_rest, write_staged, write_state
-from rayad.actors.replica.participant import Capture, Participant
+from rayad.actors.replica.participant import Capture, Captured, Completed, Effect, GivenUp, Participant, SendBarrier, SendOut
 from rayad.actors.replica.rest import freeze, least_epoch
 from rayad.actors.replica.upstream import Region
 from rayad.actors.status.journal import Journal
@@ -97,26 +97,26 @@ class LocalSnapshots:
         """The one of a replica; made when the first barrier comes."""
         found = self.participants.get(at)
         if found is None:
-            network = self.network
-
-            def send_out() -> None:
-                network.move_out(at)
-
-            def send_barrier(edge: int, replica: int, barrier: Barrier) -> None:
-                network.send_mark(at, edge, replica, barrier, overtake=barrier.unaligned)
-
-            found = self.participants[at] = Participant(
-                network.plan,
-                network.plan.stage(at[0]),
-                network.cores[at],
-                send_out=send_out,
-                send_barrier=send_barrier,
-                captured=lambda capture: self._captured(at, capture),
-                completed=lambda capture: self._completed(at, capture),
-                given_up=lambda number: self._given_up(at, number),
-                disk=partial(SpillFile, network.config.spill_directory),
-            )
+            plan, disk = self.network.plan, partial(SpillFile, self.network.config.spill_directory)
+            found = self.participants[at] = Participant(plan, plan.stage(at[0]), self.network.cores[at], disk=disk)
         return found
+
+    def carry_out(self, at: Where, effects: Iterable[Effect]) -> None:
+        """Do what the participant of a replica asks for."""
+        for effect in effects:
+            match effect:
+                case SendOut():
+                    self.network.move_out(at)
+                case SendBarrier(edge, replica, barrier):
+                    self.network.send_mark(at, edge, replica, barrier, overtake=barrier.unaligned)
+                case Captured(capture):
+                    self._captured(at, capture)
+                case Completed():
+                    self.network.ready.add(("write", at))
+                case GivenUp(number):
+                    self._given_up(at, number)
+                case _:
+                    assert_never(effect)
 
     # -- the coordinator's part --------------------------------------------------------------------
     @property
@@ -192,19 +192,17 @@ class LocalSnapshots:
             barrier = self._beginning.pop(at, None)
             if barrier is None:
                 return  # of an attempt that a failure has ended
-            if barrier.final:
-                self.participant(at).finish(barrier)
-            else:
-                self.participant(at).begin(barrier)
+            participant = self.participant(at)
+            self.carry_out(at, participant.finish(barrier) if barrier.final else participant.begin(barrier))
         elif kind == "overtake":
             self._overtake(at)
         elif kind == "impatient":
             ready.discard((kind, at))
-            self.participant(at).turn_unaligned()
+            self.carry_out(at, self.participant(at).turn_unaligned())
             self.network.unblock(at)
         elif kind == "forget":
             ready.discard((kind, at))
-            self.participant(at).give_up(self.forgetting.pop(at))
+            self.carry_out(at, self.participant(at).give_up(self.forgetting.pop(at)))
             self.network.unblock(at)
         elif kind == "write":
             self._write(at)
@@ -255,7 +253,7 @@ class LocalSnapshots:
     def on_barrier(self, at: Where, channel: Channel, barrier: Barrier) -> None:
         """A barrier is next on a channel."""
         participant = self.participant(at)
-        participant.on_barrier(channel, barrier)
+        self.carry_out(at, participant.on_barrier(channel, barrier))
         self._after_barrier(at, participant)
 
     def _after_barrier(self, at: Where, participant: Participant) -> None:
@@ -278,7 +276,8 @@ class LocalSnapshots:
         barrier = waiting[place][1]
         del waiting[place]
         participant = self.participant(at)
-        participant.on_barrier((channel[0], channel[1]), barrier, [freeze(time, batch) for time, batch, _ in ahead if time is not None])
+        overtaken = [freeze(time, batch) for time, batch, _ in ahead if time is not None]
+        self.carry_out(at, participant.on_barrier((channel[0], channel[1]), barrier, overtaken))
         self._after_barrier(at, participant)
         if not waiting:
             network.ready.discard(("batch", channel))
@@ -289,9 +288,6 @@ class LocalSnapshots:
             capture.rest.outbox = [(self._edge_names[edge], replica, data) for edge, replica, data in waiting]
         state = None if capture.state is None else dumped(capture.state())
         self.writing.setdefault(at, deque()).append((capture, state))
-
-    def _completed(self, at: Where, capture: Capture) -> None:
-        self.network.ready.add(("write", at))
 
     def _given_up(self, at: Where, number: int) -> None:
         waiting = self.writing.get(at)

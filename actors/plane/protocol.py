@@ -12,6 +12,7 @@ import struct
 from collections.abc import Iterable
 from typing import Any
 
+from rayad.actors.plane.replica_id import ReplicaId
 from rayad.progress import Timestamp, View
 
 PROGRESS = "progress"
@@ -99,7 +100,7 @@ def is_driver(peer: str) -> bool:
 
 def replica_name(stage: int, replica: int) -> str:
     """A replica's name on the plane."""
-    return f"v{stage}.{replica}"
+    return ReplicaId(stage, replica).plane_name
 
 
 def stage_of(name: str) -> int:
@@ -108,7 +109,7 @@ def stage_of(name: str) -> int:
     >>> stage_of(replica_name(7, 1))
     7
     """
-    return int(name[1:].split(".")[0])
+    return ReplicaId.from_plane_name(name).stage
 
 
 def replica_of(name: str) -> int:
@@ -117,7 +118,7 @@ def replica_of(name: str) -> int:
     >>> replica_of(replica_name(7, 1))
     1
     """
-    return int(name.split(".")[1])
+    return ReplicaId.from_plane_name(name).replica
 
 
 def pack_report(changes: Iterable[tuple[int, Timestamp, int]]) -> bytes:

@@ -12,10 +12,10 @@ from rayad.actors.plane.carrier import Carrier
 from rayad.actors.plane.credit_grants import FROM_DRIVER, CreditGrants
 from rayad.actors.plane.feedback_queue import FeedbackQueue
 from rayad.actors.plane.on_demand import ANY
-from rayad.actors.plane.protocol import replica_name
+from rayad.actors.plane.replica_id import ReplicaId
 from rayad.actors.plane.send_windows import SendWindows
 from rayad.actors.replica.core import ReplicaCore
-from rayad.actors.replica.routing import Outgoing
+from rayad.actors.replica.output.outbox import Outgoing
 from rayad.dataflow.config import RunConfig, configured
 from rayad.dataflow.plan import Plan
 from rayad.progress import InternalError
@@ -31,7 +31,7 @@ class ChannelEnds:
     """
 
     def __init__(self, carrier: Carrier, plan: Plan, stage: int, replica: int, config: RunConfig) -> None:
-        self.name = replica_name(stage, replica)
+        self.name = ReplicaId(stage, replica).plane_name
         self.sender = SendWindows(carrier, plan, stage, config)
         self.grants = CreditGrants(carrier, plan.edge_by_id, config)
         self.feedback = FeedbackQueue(int(config.spill_memory_bytes), config.spill_directory)
@@ -45,7 +45,7 @@ class ChannelEnds:
         """Connect this replica's core: the sender tells it how to cut on-demand batches, and counts what is joined and sent."""
         self._core = core
         outputs, sender = core.outputs, self.sender
-        outputs.piece_rows, outputs.binds_late = sender.piece_rows, True
+        outputs.routes.piece_rows, outputs.routes.binds_late = sender.piece_rows, True
 
         def sent(edge: int, size_bytes: int) -> None:
             outputs.counters.sent_bytes[edge] += size_bytes
@@ -56,7 +56,7 @@ class ChannelEnds:
     # -- out ---------------------------------------------------------------------------------------
     def send_out(self) -> None:
         """Send what the core has produced, as far as there are credits; the rest waits."""
-        for outgoing in self._core.outputs.take():
+        for outgoing in self._core.outputs.outbox.take():
             self._send_one(outgoing)
 
     def _send_one(self, outgoing: Outgoing) -> None:

@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from rayad.actors.replica.core import ReplicaCore, Right
+from rayad.actors.replica.core import ReplicaCore
 from rayad.actors.replica.graph_shape import Channel, channels_in
 from rayad.actors.replica.key_split import KeySplit
 from rayad.actors.replica.part_files import dumped, loaded
+from rayad.actors.replica.progress_changes import Right
 from rayad.dataflow.group_owners import moves
 from rayad.dataflow.logical_graph import NodeKind, PartitionKind
 from rayad.dataflow.plan import Plan, Stage
@@ -113,7 +114,7 @@ class Migration:
             self.arriving.update({old: frozenset() for old in retiring if old not in self.arriving})
         self._awaited = {old for old, groups in self.arriving.items() if groups}
         if self._awaited:
-            core.has_groups = True
+            core.moves.has_groups = True
         self._held: dict[int, deque[tuple[int, Timestamp, Any, Any]]] = {source: deque() for source in self.arriving}
         self._held_count = 0
         self._missing: set[Channel] = set()
@@ -152,8 +153,8 @@ class Migration:
         """Give what leaves: state, rights, and what waits for its turn."""
         core = self.core
         for target, groups in self.leaving.items():
-            state = core.give(groups)
-            if state is not None or (groups and core.hold is not None):
+            state = core.moves.give(groups)
+            if state is not None or (groups and core.end_hold.time is not None):
                 self._send_state(target, state)
             self.cost.groups += len(groups)
         if self.leaving or self.is_retiring:
@@ -165,9 +166,9 @@ class Migration:
         rights: tuple[Right, ...] = ()
         data: bytes | None = None
         if state is not None:
-            rights, data = self.core.rights_along(), b"".join(dumped(state))
+            rights, data = self.core.moves.rights_along(), b"".join(dumped(state))
             self.cost.state_bytes += len(data)
-        hold, latest = self.core.hold_along()
+        hold, latest = self.core.moves.hold_along()
         self.outgoing.append((target, Transfer("state", state=data, rights=rights, hold=hold, latest=latest)))
 
     def _pass_on_parked(self) -> None:
@@ -212,7 +213,7 @@ class Migration:
                 self._copy(edge, time, batch)
                 if not self.is_retiring:
                     return [batch]
-                core.change(*core.counted(edge, time), -1)  # nothing of it stays here, and nothing waits for its turn
+                core.changes.on_edge(edge, time, -1)  # nothing of it stays here, and nothing waits for its turn
                 self._give_back(token)
                 return []
             if not self.is_retiring:
@@ -238,7 +239,7 @@ class Migration:
             else:
                 held.append((sibling, part))
         if pieces > 1:
-            core.change(*core.counted(edge, time), pieces - 1)
+            core.changes.on_edge(edge, time, pieces - 1)
         if held and (ready is None or self._held_count >= HELD_BATCHES_MAX):
             holds, self._token = token, None
         else:
@@ -258,7 +259,7 @@ class Migration:
         """Pass on a broadcast batch of the old layout: new replicas did not get it, but have state to which it applies."""
         targets = [target for target, groups in self.leaving.items() if groups] if self._missing else []
         if targets:
-            self.core.change(*self.core.counted(edge, time), len(targets))
+            self.core.changes.on_edge(edge, time, len(targets))
         for target in targets:
             self._pass_on(target, edge, time, batch)
 
@@ -277,9 +278,9 @@ class Migration:
         self._awaited.discard(source)  # there may be no state, but if there is, it comes first
         if transfer.kind == "state":
             if transfer.hold is not None:
-                core.take_hold(transfer.hold, transfer.latest)
+                core.moves.take_hold(transfer.hold, transfer.latest)
             if transfer.state is not None:
-                core.take(loaded(transfer.state), transfer.rights)
+                core.moves.take(loaded(transfer.state), transfer.rights)
         elif transfer.kind == "batch":
             assert transfer.time is not None
             self.released.append((transfer.edge, transfer.time, transfer.batch, None))

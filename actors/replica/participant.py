@@ -1,7 +1,7 @@
 """One replica's side of snapshots: alignment of its barriers, the capture, the growing log. Both runtimes drive it.
 
-The shell hands in barriers and batches in turn, sends the barriers that it is given, and writes the captures. Source: Carbone et al.,
-2015, 4.2 and 4.3; docs/design/snapshots.md.
+The shell hands in barriers and batches in turn, and carries out the effects that it gets back, in order and at once.
+Source: Carbone et al., 2015, 4.2 and 4.3; docs/design/snapshots.md.
 """
 
 from __future__ import annotations
@@ -55,15 +55,49 @@ class Written:
     why_failed: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class SendOut:
+    """Send what the replica has produced, so that it goes before the barrier."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendBarrier:
+    """Put a barrier behind what was sent to a replica on an edge, or before it if it is unaligned."""
+
+    edge: int
+    replica: int
+    barrier: Barrier
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """Add to the capture what only the shell knows, and take its state: the vertex continues after that."""
+
+    capture: Capture
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """The log of the capture is complete: it can be written to the end."""
+
+    capture: Capture
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """An unfinished attempt will not be completed."""
+
+    number: int
+
+
+Effect = SendOut | SendBarrier | Captured | Completed | GivenUp
+
+
 class Participant:
     """The snapshots of one replica.
 
     Args:
-        send_out: makes the replica send what it keeps back, so that it goes before the barrier.
-        send_barrier: (edge, target replica, barrier) puts a barrier behind what was sent on a channel, or before it if it is unaligned.
-        captured: called at once with each capture; the shell adds what only it knows and starts writing the state.
-        completed: called with a capture when its log is complete.
-        given_up: called when an unfinished attempt is superseded.
+        plan, stage, core: the replica.
         disk: makes the place for what sink writers stage before a snapshot asks for it, because it is much; None: it stays in memory.
     """
 
@@ -73,11 +107,6 @@ class Participant:
         stage: Stage,
         core: ReplicaCore,
         *,
-        send_out: Callable[[], None],
-        send_barrier: Callable[[int, int, Barrier], None],
-        captured: Callable[[Capture], None],
-        completed: Callable[[Capture], None],
-        given_up: Callable[[int], None],
         disk: Callable[[], Disk] | None = None,
     ) -> None:
         regular, feedback = channels_in(plan, stage, core.replica)
@@ -93,14 +122,9 @@ class Participant:
         self._disk: Disk | None = None
         self._make_disk = disk
         if disk is not None:
-            core.outputs.set_aside = self._set_aside
+            core.outputs.sinks.set_aside = self._set_aside
         self._sinks = {sink.id: sink.key for sink in plan.sinks}
         self._names = edge_names(plan)
-        self._send_out = send_out
-        self._send_barrier = send_barrier
-        self._captured = captured
-        self._completed = completed
-        self._given_up = given_up
 
     def lay_out(self, plan: Plan) -> None:
         """The channels in and out are those of another layout from now on; no snapshot is pending here."""
@@ -133,15 +157,15 @@ class Participant:
         """Whether batches and barriers must be checked: a snapshot is under way here."""
         return self.alignment.is_pending
 
-    def begin(self, barrier: Barrier) -> None:
+    def begin(self, barrier: Barrier) -> list[Effect]:
         """The coordinator begins a snapshot at a replica without regular inputs."""
-        self._act(self.alignment.begin(barrier.number, unaligned=barrier.unaligned), barrier)
+        return self._act(self.alignment.begin(barrier.number, unaligned=barrier.unaligned), barrier)
 
-    def on_barrier(self, channel: Channel, barrier: Barrier, ahead: Iterable[bytes] = ()) -> None:
+    def on_barrier(self, channel: Channel, barrier: Barrier, ahead: Iterable[bytes] = ()) -> list[Effect]:
         """A barrier is next on its channel; or an unaligned one has arrived while the batches ``ahead`` of it were not yet consumed."""
         is_old = self.alignment.is_old(barrier.number)
         verdict = self.alignment.on_barrier(channel, barrier.number, unaligned=barrier.unaligned)
-        self._act(verdict, barrier, channel, () if is_old else ahead)
+        return self._act(verdict, barrier, channel, () if is_old else ahead)
 
     def blocks(self, channel: Channel) -> bool:
         """Whether what comes on a channel must wait for the capture."""
@@ -160,41 +184,36 @@ class Participant:
         """Put a batch into the log, before a vertex can change it."""
         self.log(channel, freeze(time, batch))
 
-    def turn_unaligned(self) -> None:
+    def turn_unaligned(self) -> list[Effect]:
         """Alignment takes too long: capture now, log the channels that have not yet brought the barrier."""
         barrier = self.barrier
-        if barrier is not None:
-            self._act(self.alignment.turn_unaligned(), barrier.turned_unaligned())
+        return self._act(self.alignment.turn_unaligned(), barrier.turned_unaligned()) if barrier is not None else []
 
-    def give_up(self, number: int = 0) -> None:
+    def give_up(self, number: int = 0) -> list[Effect]:
         """The coordinator has given an attempt up, by default the one that is pending here; a newer one continues."""
-        dropped = self.alignment.give_up(number)
-        if dropped is not None:
-            self._drop(dropped)
+        return self._drop(self.alignment.give_up(number))
 
-    def finish(self, barrier: Barrier) -> None:
+    def finish(self, barrier: Barrier) -> list[Effect]:
         """The job is complete: nothing is on any channel. Gives the last part, at once."""
-        self.give_up()
-        self._take(barrier)
-        self._complete()
+        return [*self.give_up(), self._take(barrier), self._complete()]
 
-    def _act(self, verdict: Verdict, barrier: Barrier, channel: Channel | None = None, ahead: Iterable[bytes] = ()) -> None:
-        if verdict.dropped is not None:
-            self._drop(verdict.dropped)
+    def _act(self, verdict: Verdict, barrier: Barrier, channel: Channel | None = None, ahead: Iterable[bytes] = ()) -> list[Effect]:
+        effects = self._drop(verdict.dropped)
         if barrier.number == self.alignment.number:  # not one of an attempt that was given up
             self.barrier = barrier
         if verdict.capture:
-            self._send_out()
-            for edge, replica in self.channels_out:
-                self._send_barrier(edge, replica, barrier)
-            self._take(barrier)
+            self._core.outputs.flush()  # what combiners keep back belongs before the barrier
+            effects.append(SendOut())
+            effects += [SendBarrier(edge, replica, barrier) for edge, replica in self.channels_out]
+            effects.append(self._take(barrier))
         if channel is not None:
             for data in ahead:
                 self.log(channel, data)
         if verdict.complete:
-            self._complete()
+            effects.append(self._complete())
+        return effects
 
-    def _take(self, barrier: Barrier) -> None:
+    def _take(self, barrier: Barrier) -> Captured:
         core = self._core
         rest = core.cut()
         state, is_increment = None, False
@@ -208,15 +227,17 @@ class Participant:
         self._staged = [entry for entry in self._staged if entry[0] > barrier.base]
         self._staged.extend((barrier.number, key, value) for key, value in self._stage())
         self.capture = Capture(barrier, rest, state, is_increment, [(key, value) for _, key, value in self._staged])
-        self._captured(self.capture)
+        return Captured(self.capture)
 
-    def _complete(self) -> None:
+    def _complete(self) -> Completed:
         capture = self.capture
         assert capture is not None
         capture.is_complete = True
         self.capture = None
-        self._completed(capture)
+        return Completed(capture)
 
-    def _drop(self, number: int) -> None:
+    def _drop(self, number: int | None) -> list[Effect]:
+        if number is None:
+            return []
         self.capture = None
-        self._given_up(number)
+        return [GivenUp(number)]

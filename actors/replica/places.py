@@ -10,10 +10,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, is_driver, replica_name, stage_of
+from rayad.actors.plane.replica_id import ReplicaId, replicas_of
 from rayad.dataflow.plan import Plan
-
-Replica = tuple[int, int]
-"""A stage, and the number of a replica of it."""
 
 
 def is_worker(process: str) -> bool:
@@ -57,20 +55,20 @@ class Places:
             return (worker - offset) % self.workers if worker < self.workers else worker
         return int(process.split(".")[1]) if offset is None and process[:1] == "v" and stage_of(process) == stage else None
 
-    def replicas_at(self, process: str, plan: Plan) -> tuple[Replica, ...]:
+    def replicas_at(self, process: str, plan: Plan) -> tuple[ReplicaId, ...]:
         """The replicas that a process holds in a layout, in the order of the plan."""
         found = ((stage, self.replica_at(process, stage.id)) for stage in plan.stages)
-        return tuple((stage.id, replica) for stage, replica in found if replica is not None and replica < stage.parallelism)
+        return tuple(ReplicaId(stage.id, replica) for stage, replica in found if replica is not None and replica < stage.parallelism)
 
     def processes(self, plan: Plan) -> tuple[str, ...]:
         """All processes of a layout, in the order of the plan."""
-        return tuple(dict.fromkeys(self.process_of(stage.id, replica) for stage in plan.stages for replica in range(stage.parallelism)))
+        return self.processes_of(replicas_of(plan.stages))
 
-    def processes_of(self, replicas: Iterable[Replica]) -> tuple[str, ...]:
+    def processes_of(self, replicas: Iterable[ReplicaId]) -> tuple[str, ...]:
         """The processes of these replicas."""
         return tuple(dict.fromkeys(self.process_of(*replica) for replica in replicas))
 
-    def partners(self, process: str, plan: Plan, own: Collection[Replica] | None = None) -> set[str]:
+    def partners(self, process: str, plan: Plan, own: Collection[ReplicaId] | None = None) -> set[str]:
         """The processes with which the replicas of a process exchange batches."""
         mine = {stage for stage, _ in (self.replicas_at(process, plan) if own is None else own)}
         others = {edge.target for edge in plan.edges if edge.source in mine} | {edge.source for edge in plan.edges if edge.target in mine}
@@ -91,4 +89,4 @@ class Places:
         return plan.title(stage_of(process), int(process.split(".")[1]))
 
 
-__all__ = ["Places", "Replica", "is_worker"]
+__all__ = ["Places", "is_worker"]

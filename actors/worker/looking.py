@@ -32,8 +32,8 @@ def note_counts(place: Workplace, snapshots: HostSnapshots | None = None) -> Rep
         report.waiting.append(f"{len(core.parked)} batches wait for their time, {core.parked.spilled_batches} so far through the disk")
     report.waiting.extend(place.sender.describe())
     report.held_up_s = place.held_up_s
-    if core.input_epoch is not None:
-        report.waiting.append(f"live input open in epoch {core.input_epoch}")
+    if core.input.epoch is not None:
+        report.waiting.append(f"live input open in epoch {core.input.epoch}")
     report.waiting.extend(f"lost connection: {peer}" for peer in place.worker.lost)
     report.sinks = sinks_written(place.plan, place.stage)
     report.set_aside = core.outputs.bad_records()
@@ -61,7 +61,7 @@ def _waits(place: Workplace, snapshots: HostSnapshots | None) -> Waits:
             ((plan.stage(stage).name, replica), batches) for (stage, replica), batches in place.sender.without_credit().items()
         ),
         lost=tuple((place.places.title(peer, plan), for_s) for peer, for_s in place.link.broken().items() if not is_driver(peer)),
-        input_epoch=core.input_epoch,
+        input_epoch=core.input.epoch,
         input_idle_s=place.clock.monotonic() - place.input_at_s if place.input_at_s is not None else None,
         aligning=number,
         aligning_s=aligning_s,

@@ -56,7 +56,7 @@ class ReplicaHost:
         around: the worker's surroundings.
         store: of snapshots; None: there are none.
         part: what it resumes from.
-        isolated: see :class:`rayad.actors.replica.routing.Outputs`.
+        isolated: see :class:`rayad.actors.replica.output.outputs.Outputs`.
         is_newcomer: it comes into a running job.
     """
 
@@ -101,7 +101,7 @@ class ReplicaHost:
         if snapshots is not None:
             snapshots.attach()
             snapshots.refill()
-        self._input_next = self.core.input_frames
+        self._input_next = self.core.input.frames
 
     def register(self) -> bytes:
         """All whom it exchanges frames with are there: what the progress actor is to know before the replica may run, see READY."""
@@ -316,9 +316,9 @@ class ReplicaHost:
             self._grant_driver(len(frame.payload))
 
     def _take_input(self, number: int, frame: Frame) -> None:
-        if self.core.input_epoch is None:
+        if self.core.input.epoch is None:
             return  # closed by stop(); what was still in flight is dropped
-        self.core.input_frames += 1
+        self.core.input.frames += 1
         self.place.input_at_s = self.place.clock.monotonic()
         if frame.kind == Kind.INPUT_BATCH:
             _, batch = decode_batch(frame.payload)
@@ -329,7 +329,7 @@ class ReplicaHost:
         elif frame.kind == Kind.INPUT_ADVANCE:
             self.core.input_advance(int.from_bytes(frame.payload, "little"))
         elif frame.kind == Kind.INPUT_NOTE:
-            self.core.input_note = bytes(frame.payload).decode()
+            self.core.input.note = bytes(frame.payload).decode()
         elif frame.kind == Kind.INPUT_SAVE:  # everything before it has been consumed: a snapshot that begins from now on holds it
             wanted = pack_save(self.place.stage.name, int.from_bytes(frame.payload, "little"))
             self.place.link.send(COORDINATOR, Kind.SAVE_WANTED, self.place.stage.id, wanted)

@@ -13,10 +13,10 @@ from typing import Any
 from rayad.actors.plane.batch_codec import decode_batch, encode_batch
 from rayad.actors.plane.frames import Frame
 from rayad.actors.plane.protocol import PROGRESS, Kind
+from rayad.actors.plane.replica_id import ReplicaId
 from rayad.actors.replica.core import ReplicaCore
 from rayad.actors.replica.graph_shape import channels_out, channels_to_mark
 from rayad.actors.replica.migration import Migration, StepCost, Transfer, changes, may_move
-from rayad.actors.replica.places import Replica
 from rayad.actors.worker.payloads import ENDED, Rest, credit_of, opened
 from rayad.actors.worker.snapshots import HostSnapshots
 from rayad.actors.worker.workplace import Workplace
@@ -60,7 +60,7 @@ class HostRescale:
         self,
         turn: int,
         layout: Layout,
-        newcomers: Collection[Replica],
+        newcomers: Collection[ReplicaId],
         addresses: Mapping[str, Any],
         incarnations: Mapping[str, int],
         moving: Collection[int],
@@ -87,9 +87,9 @@ class HostRescale:
         self.ended.clear()
         place.carrier.forget_ways()
         for newcomer in newcomers:
-            if newcomer != (place.stage.id, place.replica):
+            if newcomer != place.at:
                 place.ends.admit(*newcomer)
-        mine = place.places.partners(place.worker.name, place.plan, [(place.stage.id, place.replica)])
+        mine = place.places.partners(place.worker.name, place.plan, [place.at])
         if place.stage.id in moving:
             mine |= self.siblings()
         self._awaited = set()
@@ -209,7 +209,7 @@ class HostRescale:
         before, after = place.config, configured(place.config, changes)
         if turn == "senders":
             place.config = place.worker.config = after
-            place.core.outputs.batch_rows = after.batch_rows
+            place.core.outputs.outbox.batch_rows = after.batch_rows
         place.ends.configure(before, after, turn)
 
     # -- in the loop ------------------------------------------------------------------------------------

@@ -6,15 +6,16 @@ Everything runs in the worker's loop except the writing, which a :class:`Writer`
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterable
 from functools import partial
-from typing import Any
+from typing import Any, assert_never
 
 from rayad.actors.plane.batch_codec import batch_time
 from rayad.actors.plane.protocol import COORDINATOR, Kind
 from rayad.actors.plane.spilling_queue import SpillFile
 from rayad.actors.replica.graph_shape import edge_names
 from rayad.actors.replica.part_files import read_part
-from rayad.actors.replica.participant import Capture, Participant, Written
+from rayad.actors.replica.participant import Capture, Captured, Completed, Effect, GivenUp, Participant, SendBarrier, SendOut, Written
 from rayad.actors.replica.rest import ResumedPart, least_epoch
 from rayad.actors.replica.source_parts import Resumable
 from rayad.actors.worker.arrived import Entry
@@ -53,7 +54,7 @@ class HostSnapshots:
         self._final: Barrier | None = None
         self._aligning_since_s: float | None = None
         self._records = 0
-        self._captures_since_s = 0.0
+        self._sent_out_s = 0.0  # seconds of sending that are not part of a capture: it was due anyway
         plan = place.plan
         self._edge_ids = {name: edge for edge, name in edge_names(plan).items()}
         self._edge_names = edge_names(plan)
@@ -64,25 +65,33 @@ class HostSnapshots:
     def attach(self) -> None:
         """The core has been started: from now on there can be snapshots of it."""
         place = self.place
-        self.participant = Participant(
-            place.plan,
-            place.stage,
-            place.core,
-            send_out=self._send_out,
-            send_barrier=self._send_barrier,
-            captured=self._captured,
-            completed=self.writer.complete,
-            given_up=self._give_up,
-            disk=partial(SpillFile, place.config.spill_directory),
-        )
+        self.participant = Participant(place.plan, place.stage, place.core, disk=partial(SpillFile, place.config.spill_directory))
+
+    def carry_out(self, effects: Iterable[Effect]) -> None:
+        """Do what the participant asks for."""
+        for effect in effects:
+            match effect:
+                case SendOut():
+                    self._send_out()
+                case SendBarrier(edge, replica, barrier):
+                    self.place.ends.send_mark(edge, replica, barrier.pack(), overtake=barrier.unaligned)
+                case Captured(capture):
+                    self._captured(capture)
+                case Completed(capture):
+                    self.writer.complete(capture)
+                case GivenUp(number):
+                    self._give_up(number)
+                case _:
+                    assert_never(effect)
 
     def _give_up(self, number: int) -> None:
         self._took.pop(number, None)  # it will not be reported
         self.writer.give_up(number)
 
     def _send_out(self) -> None:
+        began_s = self._clock.perf_counter()
         self.place.flush_out()
-        self._captures_since_s = self._clock.perf_counter()  # sending is not part of the capture: it was due anyway
+        self._sent_out_s = self._clock.perf_counter() - began_s
 
     def refill(self) -> None:
         """Restore what was in flight at the cut: it is counted again, and is consumed before everything else."""
@@ -126,10 +135,11 @@ class HostSnapshots:
                 self.finish()
             else:
                 began_s = self._clock.perf_counter()
-                self.participant.begin(barrier)
+                self.carry_out(self.participant.begin(barrier))
                 self._note(barrier, began_s)
         else:
-            self.participant.give_up(int.from_bytes(payload, "little"))  # also when it has not begun here: its barriers are then ignored
+            number = int.from_bytes(payload, "little")
+            self.carry_out(self.participant.give_up(number))  # also when it has not begun here: its barriers are then ignored
             self.release()
 
     def finish(self) -> None:
@@ -137,7 +147,7 @@ class HostSnapshots:
         if self._final is not None and self.place.worker.is_done:
             assert self.participant is not None
             began_s = self._clock.perf_counter()
-            self.participant.finish(self._final)
+            self.carry_out(self.participant.finish(self._final))
             self._note(self._final, began_s)
             self._final = None
 
@@ -178,7 +188,7 @@ class HostSnapshots:
         participant = self.participant
         assert participant is not None
         began_s = self._clock.perf_counter()
-        participant.on_barrier((edge, source), barrier, [frozen(payload) for payload in ahead or ()])
+        self.carry_out(participant.on_barrier((edge, source), barrier, [frozen(payload) for payload in ahead or ()]))
         if participant.alignment.is_aligning:
             if self._aligning_since_s is None:
                 self._aligning_since_s = self._clock.monotonic()
@@ -264,7 +274,7 @@ class HostSnapshots:
                 self._overtake(edge, source, barrier.turned_unaligned())
         if participant.alignment.is_aligning and participant.barrier is not None:
             began_s = self._clock.perf_counter()
-            participant.turn_unaligned()
+            self.carry_out(participant.turn_unaligned())
             self._note(participant.barrier, began_s)
             self.release()
         self._aligning_since_s = None
@@ -282,7 +292,8 @@ class HostSnapshots:
         if barrier.number not in self._took:
             since_s, self._aligning_since_s = self._aligning_since_s, None
             aligned_s = self._clock.monotonic() - since_s if since_s is not None else 0.0
-            self._took[barrier.number] = (self._clock.perf_counter() - max(began_s, self._captures_since_s), aligned_s)
+            self._took[barrier.number] = (self._clock.perf_counter() - began_s - self._sent_out_s, aligned_s)
+            self._sent_out_s = 0.0
 
     def _report(self, written: Written) -> None:
         capture, place = written.capture, self.place
@@ -313,10 +324,6 @@ class HostSnapshots:
         place.link.send(COORDINATOR, Kind.PART, place.stage.id, pickle.dumps(report))
         if capture.barrier.final:
             self.is_finished = True
-
-    def _send_barrier(self, edge: int, replica: int, barrier: Barrier) -> None:
-        place = self.place
-        place.ends.send_mark(edge, replica, barrier.pack(), overtake=barrier.unaligned)
 
     def close(self) -> None:
         """End the writer."""

@@ -28,7 +28,7 @@ def roll_back(
     sent before that still count work that has been rolled back, and are ignored.
     """
     assert snapshots.participant is not None
-    snapshots.participant.give_up(attempt)
+    snapshots.carry_out(snapshots.participant.give_up(attempt))
     snapshots.release()
     gone = {replica for process in peers for replica in place.places.replicas_at(process, place.plan)}
     sources = {edge.id: edge.source for edge in place.plan.edges}

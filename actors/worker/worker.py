@@ -16,7 +16,8 @@ from typing import Any
 
 from rayad.actors.plane.frames import Frame
 from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, Kind, is_driver, pack_report
-from rayad.actors.replica.places import Places, Replica
+from rayad.actors.plane.replica_id import ReplicaId
+from rayad.actors.replica.places import Places
 from rayad.actors.replica.report import Abandoned, Left
 from rayad.actors.replica.source_parts import Resumable
 from rayad.actors.worker.replica_host import ReplicaHost
@@ -65,7 +66,7 @@ class Worker:
         self.link, self.clock = around.link, around.clock
         self.hosts: dict[int, ReplicaHost] = {}
         """The replicas, by stage; downstream first."""
-        self.left: list[tuple[Replica, Left]] = []
+        self.left: list[tuple[ReplicaId, Left]] = []
         """What replicas that have retired leave behind."""
         self.handed_over: deque[tuple[Sibling, int, int, int, Any]] = deque()
         self.lost: dict[str, float] = {}
@@ -146,7 +147,7 @@ class Worker:
     def _partners_of(self, host: ReplicaHost) -> set[str]:
         """The processes that a replica exchanges frames with; in a change of layout also its siblings', which give it state."""
         place = host.place
-        mine = self.places.partners(self.name, place.plan, [(place.stage.id, place.replica)])
+        mine = self.places.partners(self.name, place.plan, [place.at])
         return mine | host.rescale.siblings() if host.rescale.is_newcomer else mine
 
     def partners(self) -> set[str]:
@@ -389,14 +390,14 @@ class Worker:
         for stage, host in list(self.hosts.items()):
             if host.rescale.has_left:
                 del self.hosts[stage]
-                self.left.append(((stage, host.place.replica), Left(host.last_report(), host.rescale.staged())))
+                self.left.append((host.place.at, Left(host.last_report(), host.rescale.staged())))
                 host.close()
                 self._is_alone = len(self.hosts) == 1
                 self._forget_ways()
 
-    def results(self) -> dict[Replica, Left]:
+    def results(self) -> dict[ReplicaId, Left]:
         """The job is complete: what each replica here has done and staged."""
-        return {(stage, host.place.replica): Left(host.last_report(), host.staged()) for stage, host in self.hosts.items()}
+        return {host.place.at: Left(host.last_report(), host.staged()) for stage, host in self.hosts.items()}
 
     def close(self, *, aborts: bool = False) -> None:
         """Free all resources; ``aborts``: what sinks have written is thrown away, unless a snapshot may name it."""

@@ -11,7 +11,8 @@ from rayad.actors.plane.batch_codec import decode_batch, encode_batch, payload_b
 from rayad.actors.plane.carrier import SOCKET_BYTES
 from rayad.actors.plane.credit_grants import FROM_DRIVER
 from rayad.actors.plane.credits import Grant
-from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, Kind, driver_name, pack_credit, replica_name
+from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, Kind, driver_name, pack_credit
+from rayad.actors.plane.replica_id import ReplicaId
 from rayad.actors.plane.spilling_queue import SpillFile
 from rayad.actors.replica.channel_ends import ChannelEnds
 from rayad.actors.replica.core import ReplicaCore
@@ -158,7 +159,7 @@ class Workplace:
         config: of the run.
         pid: the id of its process.
         moment: what the vertices' clock says.
-        isolated: see :class:`rayad.actors.replica.routing.Outputs`.
+        isolated: see :class:`rayad.actors.replica.output.outputs.Outputs`.
     """
 
     def __init__(
@@ -178,7 +179,8 @@ class Workplace:
         self.stage = plan.stage(stage)
         self.replica = replica
         self.config = config
-        self.name = replica_name(stage, replica)
+        self.at = ReplicaId(stage, replica)
+        self.name = self.at.plane_name
         self.link, self.clock, self.places = worker.link, worker.clock, worker.places
         self.edges = plan.edge_by_id
         self.carrier = WorkplaceCarrier(worker, plan, stage, replica)
@@ -190,7 +192,7 @@ class Workplace:
         working = self._tell_working if isolated is not None else None
         waits: dict[str, Any] = {"room": self.sender.room, "gated": gated, "parking": parking, "moment": moment}
         self.core = ReplicaCore(plan, self.stage, replica, clock=self.clock.perf_counter, isolated=isolated, working=working, **waits)
-        self.core.outputs.batch_rows = config.batch_rows
+        self.core.outputs.outbox.batch_rows = config.batch_rows
         self.ends.attach(self.core)
         self.sender.held_up = self._on_held_up
         self._held_up_since_s = self.held_up_s = 0.0

@@ -24,9 +24,9 @@ def test_a_job_continues_with_other_windows(seed: int) -> None:
         job.step()
     job.configure(window_batches=8, batch_rows=3)
     assert all(window.batches == 8 for ends in job.network.ends.values() for window in ends.sender.windows.values())
-    assert all(core.outputs.batch_rows == 3 for core in job.cores.values())
+    assert all(core.outputs.outbox.batch_rows == 3 for core in job.cores.values())
     job.rescale("count", 3)
-    assert all(core.outputs.batch_rows == 3 for core in job.cores.values())
+    assert all(core.outputs.outbox.batch_rows == 3 for core in job.cores.values())
     assert sorted(record for _, record in job.wait()["counts"]) == sorted((f"w{i}", 58 if i == 0 else 57) for i in range(7))
 
 

@@ -17,6 +17,7 @@ from rayad.actors.lead.recovery_leader import (
     SnapshotPublished,
 )
 from rayad.actors.plane.protocol import PROGRESS
+from rayad.actors.plane.replica_id import ReplicaId
 from rayad.dataflow.plan import Plan
 from tests.actors.leading import Led
 
@@ -40,7 +41,7 @@ def restarted(led: Led, vertex: str, **facts: Any) -> Listen:
 
 def test_ends_of_processes_in_a_row_are_counted_by_vertex() -> None:
     led = Led(max_failures=9).started()
-    first, second = (int(led.names[name][1:].split(".")[0]) for name in ("first", "second"))
+    first, second = (ReplicaId.from_plane_name(led.names[name]).stage for name in ("first", "second"))
     assert restarted(led, "first", **ENDED).ended == {first: 1}
     assert restarted(led, "first").ended == {first: 1}, "an error of the function's is no end of a process"
     assert restarted(led, "first", message="ConnectionError: lost", is_lost_peer=True).ended == {first: 1}
@@ -55,7 +56,7 @@ def test_ends_of_processes_in_a_row_are_counted_by_vertex() -> None:
 
 def test_a_row_lasts_as_long_as_the_work_between_a_snapshot_and_the_end_may_take() -> None:
     led = Led(max_failures=9).started()
-    first = int(led.names["first"][1:].split(".")[0])
+    first = ReplicaId.from_plane_name(led.names["first"]).stage
     led.tell(SnapshotPublished(), 1000.0)
     led.tick(500.0)  # of work behind the snapshot
     assert restarted(led, "first", **ENDED).ended == {first: 1}

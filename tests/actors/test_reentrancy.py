@@ -134,7 +134,7 @@ def test_nested_batches_do_not_pass_the_queue_of_the_loop() -> None:
     """60 rounds: each queued one is followed by as many nested ones as the bound says."""
     assert {bound: count_down(bound, 60)[1] for bound in (0, 1, 2, 5, 64)} == {0: 60, 1: 30, 2: 20, 5: 10, 64: 0}
     core = next(core for core in count_down(5, 60)[0].cores.values() if core.name == "round")
-    assert (core.reentered, core.batches_in, core.nested) == (50, 61, 0)
+    assert (core.callbacks.reentered, core.batches_in, core.callbacks.nested) == (50, 61, 0)
 
 
 def test_the_progress_core_does_not_see_nested_rounds() -> None:

@@ -12,8 +12,10 @@ from unittest.mock import patch
 from rayad.actors.local.snapshots import LocalSnapshots
 from rayad.actors.plane.send_windows import SendWindows
 from rayad.actors.replica.core import ReplicaCore
+from rayad.actors.replica.input.live_input import LiveInput
 from rayad.actors.replica.part_files import StateChain, dumped
-from rayad.actors.replica.participant import Participant
+from rayad.actors.replica.participant import Participant, SendOut
+from rayad.actors.replica.progress_changes import ProgressChanges
 from rayad.actors.store.input_log import InputLog
 from rayad.actors.store.job_store import JobStore
 from rayad.dataflow.items import _ItemsPart
@@ -109,17 +111,12 @@ def batches_that_wait_at_the_sender_are_forgotten(stack: ExitStack) -> None:
 
 @defect
 def the_barrier_goes_before_partials_in_combiners(stack: ExitStack) -> None:
-    def take(real: Any, self: Any, barrier: Any) -> None:
-        real(self, barrier)
-        if not barrier.final:
-            self.send_out_late()
+    def act(real: Any, self: Any, *args: Any) -> Any:
+        with patch.object(self._core.outputs, "flush", lambda: None):
+            effects = real(self, *args)
+        return sorted(effects, key=lambda effect: isinstance(effect, SendOut))
 
-    def init(real: Any, self: Any, *args: Any, send_out: Any, **kwargs: Any) -> None:
-        real(self, *args, send_out=lambda: None, **kwargs)
-        self.send_out_late = send_out
-
-    around(stack, Participant, "_take", take)
-    around(stack, Participant, "__init__", init)
+    around(stack, Participant, "_act", act)
 
 
 @defect
@@ -171,7 +168,7 @@ def restored_batches_are_not_counted(stack: ExitStack) -> None:
         if batches < 0:
             real(self, edge, time, batches)
 
-    around(stack, ReplicaCore, "count_waiting", count_waiting)
+    around(stack, ProgressChanges, "count_waiting", count_waiting)
 
 
 @defect
@@ -186,10 +183,10 @@ def the_source_resumes_one_record_late(stack: ExitStack) -> None:
 
 @defect
 def a_live_input_resumes_in_epoch_0(stack: ExitStack) -> None:
-    def resume_input(real: Any, core: Any, rest: Any) -> None:
-        real(core, {**rest, "input_epoch": 0 if rest["input_epoch"] is not None else None})
+    def resume(real: Any, self: Any, rest: Any) -> None:
+        real(self, {**rest, "input_epoch": 0 if rest["input_epoch"] is not None else None})
 
-    around(stack, ReplicaCore, "_resume_input", resume_input)
+    around(stack, LiveInput, "resume", resume)
 
 
 @defect
@@ -252,7 +249,7 @@ def parts_are_acknowledged_before_they_are_written(stack: ExitStack) -> None:
 
 @defect
 def staged_output_of_attempts_given_up_is_lost(stack: ExitStack) -> None:
-    around(stack, Participant, "_take", lambda real, self, barrier: (self._staged.clear(), real(self, barrier)))
+    around(stack, Participant, "_take", lambda real, self, barrier: (self._staged.clear(), real(self, barrier))[1])
 
 
 @defect

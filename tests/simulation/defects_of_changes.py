@@ -17,10 +17,10 @@ from rayad.actors.local import snapshots as local_snapshots
 from rayad.actors.local.moves import Fence, Moves, MovingReplica
 from rayad.actors.local.network import Marker
 from rayad.actors.plane.protocol import COORDINATOR
-from rayad.actors.replica.core import ReplicaCore
 from rayad.actors.replica.migration import Migration, Transfer
 from rayad.actors.replica.part_files import dumped
 from rayad.actors.replica.participant import Participant
+from rayad.actors.replica.state_moves import StateMoves
 from rayad.dataflow.plan import Layout
 from rayad.snapshots.attempts import SnapshotAttempts
 from tests.simulation import moving
@@ -54,8 +54,9 @@ def there_is_no_fence(stack: ExitStack) -> None:
 
 @defect
 def rights_are_not_moved_with_state(stack: ExitStack) -> None:
-    def send_state(self: Any, target: int, groups: Any, state: Any) -> None:
-        self.outgoing.append((target, Transfer("state", state=b"".join(dumped(state)))))
+    def send_state(self: Any, target: int, state: Any) -> None:
+        data = None if state is None else b"".join(dumped(state))
+        self.outgoing.append((target, Transfer("state", state=data)))
 
     stack.enter_context(patch.object(Migration, "_send_state", send_state))
 
@@ -67,12 +68,12 @@ def moved_rights_are_not_counted(stack: ExitStack) -> None:
 
 @defect
 def moved_rights_are_not_released(stack: ExitStack) -> None:
-    def take(core: Any, state: Any, rights: Any) -> None:
-        core._rights = tuple(time for _, time in rights)
-        core.vertex.take(state)
-        core._rights = ()
+    def take(real: Any, self: Any, state: Any, rights: Any) -> None:
+        real(self, state, rights)
+        for right in rights:
+            self._changes.add(*right, 1)
 
-    stack.enter_context(patch.object(ReplicaCore, "take", take))
+    around(stack, StateMoves, "take", take)
 
 
 @defect
@@ -82,7 +83,7 @@ def a_split_is_not_counted(stack: ExitStack) -> None:
 
 def _uncounted(stack: ExitStack, name: str) -> None:
     def silent(real: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-        with patch.object(self.core, "change", lambda *_: None):
+        with patch.object(self.core.changes, "add", lambda *_: None):
             return real(self, *args, **kwargs)
 
     around(stack, Migration, name, silent)
@@ -90,7 +91,7 @@ def _uncounted(stack: ExitStack, name: str) -> None:
 
 @defect
 def a_retiring_replica_keeps_its_notifications(stack: ExitStack) -> None:
-    stack.enter_context(patch.object(ReplicaCore, "let_go", lambda self: None))
+    stack.enter_context(patch.object(StateMoves, "let_go", lambda self: None))
 
 
 # -- owners --------------------------------------------------------------------------------------------------------------------
@@ -201,7 +202,7 @@ def a_retiring_replica_drops_batches_of_unkeyed_edges(stack: ExitStack) -> None:
         if edge in self._splits:
             real(self, sibling, edge, time, part)
         else:
-            self.core.change(*self.core.counted(edge, time), -1)
+            self.core.changes.on_edge(edge, time, -1)
 
     around(stack, Migration, "_pass_on", pass_on)
 

@@ -44,15 +44,18 @@ class SimulatedCore(ReplicaCore):
     def __init__(self, world: World, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.world = world
+        guarded = self.callbacks.guard
+
+        def guard(what: str, call: Callable[[], Any]) -> Any:
+            if what in ("restore", "give", "take") and world.breaks(f"error in {what}"):
+                call = _raise
+            return guarded(what, call)
+
+        self.callbacks.guard = guard  # type: ignore[method-assign]
 
     def start(self, resumed: Any = None, *, is_newcomer: bool = False) -> None:
         self.world.on_core_start()
         super().start(resumed, is_newcomer=is_newcomer)
-
-    def guard(self, what: str, call: Callable[[], Any]) -> Any:
-        if what in ("restore", "give", "take") and self.world.breaks(f"error in {what}"):
-            call = _raise
-        return super().guard(what, call)
 
 
 def _raise(*_: Any) -> Any:

@@ -6,38 +6,50 @@ from pathlib import Path
 
 import rayad as rd
 from rayad.actors.local.local_job import LocalJob
-from rayad.actors.replica.graph_shape import channels_in
-from rayad.actors.replica.participant import Capture, Participant
+from rayad.actors.replica.core import ReplicaCore
+from rayad.actors.replica.graph_shape import channels_in, channels_out
+from rayad.actors.replica.participant import Captured, Completed, Participant, SendBarrier, SendOut
 from rayad.snapshots.barrier import Barrier
 
 
-def participant(captures: list[Capture]) -> tuple[Participant, list[tuple[int, int]]]:
+def participant() -> tuple[Participant, list[tuple[int, int]]]:
     """Of a replica with two regular inputs, and their channels."""
     flow = rd.Dataflow("two")
     flow.from_items([1]).key_by(lambda n: n).join(flow.from_items([1]).key_by(lambda n: n), name="both").collect("out")
     job = flow.submit(runtime="local")
     stage = next(stage for stage in job.plan.stages if stage.name == "both")
-    made = Participant(
-        job.plan,
-        stage,
-        job.cores[stage.id, 0],
-        send_out=lambda: None,
-        send_barrier=lambda edge, replica, barrier: None,
-        captured=captures.append,
-        completed=lambda capture: None,
-        given_up=lambda number: None,
-    )
-    return made, channels_in(job.plan, stage, 0)[0]
+    return Participant(job.plan, stage, job.cores[stage.id, 0]), channels_in(job.plan, stage, 0)[0]
 
 
 def test_a_late_barrier_does_not_rename_the_attempt_that_turns_unaligned() -> None:
     """The capture was filed under the attempt that had been given up, and the pending one never completed."""
-    captures: list[Capture] = []
-    both, (left, right) = participant(captures)
-    both.on_barrier(left, Barrier(2, 2))
-    both.on_barrier(right, Barrier(1, 2))
-    both.turn_unaligned()
-    assert [capture.barrier for capture in captures] == [Barrier(2, 2, unaligned=True)]
+    both, (left, right) = participant()
+    assert both.on_barrier(left, Barrier(2, 2)) == []
+    assert both.on_barrier(right, Barrier(1, 2)) == []
+    sent, captured = both.turn_unaligned()
+    assert sent == SendOut()
+    assert isinstance(captured, Captured)
+    assert captured.capture.barrier == Barrier(2, 2, unaligned=True)
+
+
+def test_what_a_combiner_keeps_back_is_counted_and_sent_before_the_barrier() -> None:
+    flow = rd.Dataflow("combined")
+    flow.from_items([1, 2, 3]).key_by(lambda n: n).count().collect("out")
+    plan = flow.plan(2)
+    source = ReplicaCore(plan, plan.stages[0], 0)
+    source.start()
+    source.source_step()
+    assert source.outputs.holding
+    source.take_changes()
+    barrier = Barrier(1, 0)
+    sent, *barriers, captured, completed = Participant(plan, plan.stages[0], source).begin(barrier)
+    assert sent == SendOut()
+    assert barriers == [SendBarrier(edge, replica, barrier) for edge, replica in channels_out(plan, plan.stages[0], 0)]
+    assert isinstance(captured, Captured)
+    assert completed == Completed(captured.capture)
+    assert not source.outputs.holding
+    assert captured.capture.rest.counts == (1, 3, len(source.outputs.outbox))
+    assert sum(delta for _, _, delta in source.take_changes()) == len(source.outputs.outbox)
 
 
 def test_attempts_in_a_row_are_written_when_their_logs_are_complete(tmp_path: Path) -> None:

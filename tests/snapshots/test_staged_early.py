@@ -11,7 +11,7 @@ import pytest
 
 import rayad as rd
 from rayad.actors.plane.spilling_queue import SpillFile
-from rayad.actors.replica import routing
+from rayad.actors.replica.output import sinks
 from rayad.actors.replica.part_files import SetAside, StagedValues, loaded, write_staged
 from rayad.dataflow.sink import Sink, SinkWriter
 from rayad.snapshots.barrier import Barrier
@@ -65,7 +65,7 @@ class Table(Sink):
 def test_every_row_is_committed_once_whatever_is_given_up_and_crashes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, rows_kept: int
 ) -> None:
-    monkeypatch.setattr(routing, "STAGE_BYTES", rows_kept * ROW_BYTES)
+    monkeypatch.setattr(sinks, "STAGE_BYTES", rows_kept * ROW_BYTES)
     flow, table, numbers = rd.Dataflow("early"), Table(), list(range(150))
     rows = flow.from_epochs([[number] for number in numbers], batch_rows=1)
     rows.key_by(lambda number: number).count(name="pass").sink(table, "out")

@@ -1,0 +1,1 @@
+"""What runs a vertex in its replica: its callbacks, what it may do in them, and what waits for its time."""
