@@ -47,7 +47,8 @@ flow = rd.Dataflow("wordcount")
 flow.from_items(["to be", "or not to be"]).flat_map(str.split).key_by(str).count().collect("counts")
 """
 NEEDED = "import pyarrow, pyarrow.compute, pyarrow.fs, cloudpickle, xxhash"
-RAYAD, ARROW, RAY, NEEDS = "import rayad", "import pyarrow", "import ray", "what a job needs: Arrow with compute and fs, xxhash, cloudpickle"
+RAYAD, ARROW, RAY = "import rayad", "import pyarrow", "import ray"
+NEEDS = "what a job needs: Arrow with compute and fs, xxhash, cloudpickle"
 RUN, BESIDE_RAY = "write and run a word count locally", "what an actor needs, beside Ray: the same"
 IMPORTS = (
     Import("import numpy", "import numpy"),
