@@ -53,6 +53,8 @@ def test_import_rayad_loads_no_other_library_and_no_runtime() -> None:
 
 def test_a_program_that_is_written_and_not_run_loads_no_runtime() -> None:
     loaded = loaded_after(WORD_COUNT)
+    operators = ("joins.asof", "joins.broadcast", "joins.intervals", "joins.join", "process")
+    assert among(loaded, {f"rayad.dataflow.operators.{name}" for name in operators}) == []
     assert among(loaded, OTHERS | SERVERS | PARTS_OF_ARROW | PARTS_OF_NUMPY | {"pyarrow.fs", "ray"}) == []
     assert among(loaded, {f"rayad.{name}" for name in ("actors", "autoscale", "commands", "graphs", "integrations", "snapshots")}) == []
 
@@ -76,8 +78,8 @@ def test_an_actor_loads_what_it_runs(actor: str) -> None:
     if actor == "progress":
         unused |= {"replica.core", "vertex_actor"}
     assert among(loaded, {f"rayad.actors.{name}" for name in unused}) == []
-    of_drivers = {"rayad.autoscale.decisions", "rayad.commands", "rayad.dataflow.streams", "rayad.graphs", "rayad.integrations"}
-    assert among(loaded, of_drivers) == []
+    others = ("autoscale.decisions", "commands", "dataflow.streams", "graphs", "integrations")
+    assert among(loaded, {f"rayad.{name}" for name in others}) == []
 
 
 def test_the_side_of_the_user_loads_no_autoscaler_nor_keeper_before_a_job_has_one() -> None:

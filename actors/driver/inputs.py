@@ -335,17 +335,20 @@ class InputPlane:
 
     def _watch(self) -> None:
         while not self._over.wait(WATCH_EVERY_S):
-            with self._lock:
+            if not self._lock.acquire(timeout=WATCH_EVERY_S):
+                continue  # the call that has the planes looks after them, and may last
+            try:
                 if self._closed or self._ended():
                     return
-                try:
-                    if self._keeps:
-                        self._pump()
-                    else:
-                        for peer, plane in self._planes.items():
-                            self._take_credits(plane, peer, 0.0)
-                except Exception:
-                    return  # the job has ended: the next call that sends or waits reports how
+                if self._keeps:
+                    self._pump()
+                else:
+                    for peer, plane in self._planes.items():
+                        self._take_credits(plane, peer, 0.0)
+            except Exception:
+                return  # the job has ended: the next call that sends or waits reports how
+            finally:
+                self._lock.release()
 
     def _transmit(self, plane: Plane, peer: str, kind: Kind, payload: list[Any], credit: bool, number: int) -> None:
         payload = [pack_number(number), *payload]

@@ -177,7 +177,7 @@ class RayJob(RayJobHandle):
                 ask_again=self._ask_again,
                 has_outcome=lambda: self._outcome is not None,
                 is_over=self._is_over,
-                raise_outcome=lambda: self.wait(timeout_s=30),
+                raise_outcome=lambda: self._await_result(timeout_s=30),
                 files=kept.files if kept is not None else None,
             ),
             self._threads,
@@ -261,7 +261,7 @@ class RayJob(RayJobHandle):
     def _on_over(self) -> None:
         self._feed.close()
         self._kill_coordinator()
-        self._threads.close(JOIN_S)
+        self._threads.stop()  # wait() and cancel() wait for them: others that ask may hold what these threads want
 
     def cancel(self) -> None:
         if self._outcome is not None:
@@ -270,6 +270,7 @@ class RayJob(RayJobHandle):
         try:
             self._line.call("cancel", timeout_s=CANCEL_S)
             self.settle(CANCEL_S)
+            self._threads.close(JOIN_S)
         except (Gone, TimeoutError):
             with self._restarting:  # not between two of them
                 self._kill_coordinator()  # its actors are owned by it, so Ray ends them with it
@@ -372,6 +373,14 @@ class RayJob(RayJobHandle):
         self._line.kill()
 
     def wait(self, timeout_s: float | None = None, *, progress: bool | None = False) -> Result:
+        try:
+            return self._await_result(timeout_s, progress=progress)
+        finally:
+            if self._outcome is not None:
+                self._threads.close(JOIN_S)
+
+    def _await_result(self, timeout_s: float | None, *, progress: bool | None = False) -> Result:
+        """As :meth:`wait`, which also waits for this process's threads of the job."""
         try:
             return super().wait(timeout_s, progress=progress)
         except RayadError:

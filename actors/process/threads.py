@@ -99,11 +99,15 @@ class Threads:
         self._members.append(thread)
         return thread
 
+    def stop(self) -> None:
+        """Tell all to end; does not wait."""
+        for thread in list(self._members):
+            thread.stop()
+
     def close(self, timeout_s: float) -> bool:
         """Tell all to end, and wait for them within one bound; whether all have ended."""
+        self.stop()
         members = list(self._members)
-        for thread in members:
-            thread.stop()
         if any(thread.is_current for thread in members):
             return False
         deadline_s = clock.monotonic() + timeout_s

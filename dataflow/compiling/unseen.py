@@ -6,7 +6,9 @@ from typing import Any
 
 from rayad.dataflow.logical_graph import LogicalGraph, Node, NodeKind
 from rayad.dataflow.operators.map_batches import MapBatches, is_built
-from rayad.dataflow.operators.process import KeyedProcess
+
+PROCESSES = "rayad.dataflow.operators.process"
+"""The module whose vertex runs a class of the user's: by its name, so that programs without one do not load it."""
 
 
 def unseen(graph: LogicalGraph) -> list[str]:
@@ -33,7 +35,8 @@ def _shows(node: Node) -> bool:
         op = op.element
     if node.kind is NodeKind.VERTEX:
         made = getattr(op, "cls", op)
-        return made is KeyedProcess or not str(getattr(made, "__module__", "")).startswith("rayad.")
+        module = str(getattr(made, "__module__", ""))
+        return module == PROCESSES or not module.startswith("rayad.")
     return getattr(op, "base", "") in ("inspect", "map_async") or (isinstance(op, MapBatches) and is_built(op.function))
 
 

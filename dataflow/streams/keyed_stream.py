@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Generic, Literal, Never, Unpack, get_args, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, Unpack, overload
 
-from rayad.dataflow.logical_graph import LogicalEdge, NodeKind, Partition, PartitionKind
+from rayad.dataflow.logical_graph import LogicalEdge, Partition, PartitionKind
 from rayad.dataflow.operators import stateless as el
 from rayad.dataflow.operators.aggregates import aggregators as agg
 from rayad.dataflow.operators.aggregates.by_name import by_name
@@ -22,45 +22,39 @@ from rayad.dataflow.operators.aggregates.truth import AllTrue, AnyTrue
 from rayad.dataflow.operators.aggregates.variance import Deviation, Variance
 from rayad.dataflow.operators.distinct import Distinct, OnceInBatch
 from rayad.dataflow.operators.head import Head
-from rayad.dataflow.operators.joins.asof import AsOfHow, AsOfJoin
-from rayad.dataflow.operators.joins.intervals import IntervalJoin
-from rayad.dataflow.operators.joins.join import Join
-from rayad.dataflow.operators.joins.matching import ALONE, How
 from rayad.dataflow.operators.keys import keyed
-from rayad.dataflow.operators.keys.key_first import KeyFirst
 from rayad.dataflow.operators.lag import Lag
 from rayad.dataflow.operators.latest import Latest
 from rayad.dataflow.operators.stateful_map import StatefulMap
 from rayad.dataflow.operators.time_to_live import Ttl
 from rayad.dataflow.operators.totals import totals
 from rayad.dataflow.records.calling import checked_function
-from rayad.dataflow.records.event_times import kind_of_lengths, length_from_zero
+from rayad.dataflow.records.event_times import kind_of_lengths
 from rayad.dataflow.records.selectors import KeySelector, ValueSelector
 from rayad.dataflow.records.type_variables import K, Plain, U, V, W, X
 from rayad.dataflow.records.users_line import users_line
 from rayad.dataflow.records.wrong_calls import explains_calls
 from rayad.dataflow.streams import fitting, schemas, updates
-from rayad.dataflow.streams.broadcast_joins import broadcast_join
 from rayad.dataflow.streams.keyed_steps import (
     exchange,
     in_order,
     record_unless,
     require_no_ttl,
     require_order,
-    require_records,
     value_of,
 )
-from rayad.dataflow.streams.making import BY_PAIR, Make
+from rayad.dataflow.streams.making import Make
 from rayad.dataflow.streams.misplaced import Advising
-from rayad.dataflow.streams.records_that_end import distinct_of_records, join_of_records
-from rayad.dataflow.streams.steps import materialised, through
+from rayad.dataflow.streams.steps import materialised
 from rayad.dataflow.streams.stream import Stream, own_stream
-from rayad.dataflow.streams.timed_edges import keys_that_end, require_event_time
-from rayad.dataflow.windows import AsOf, Between, Direction, PerEpoch, Window, Windows
+from rayad.dataflow.streams.timed_edges import require_event_time
+from rayad.dataflow.windows import Between, Direction, PerEpoch, Window, Windows
 from rayad.progress import DataflowError, arguments, show
 
 if TYPE_CHECKING:
     from rayad.dataflow.operators.aggregates.aggregators import Aggregator
+    from rayad.dataflow.operators.joins.asof import AsOfHow
+    from rayad.dataflow.operators.joins.matching import How
     from rayad.dataflow.operators.process import Process
     from rayad.dataflow.resources import OfKeyedVertex
     from rayad.dataflow.streams.flow import Dataflow
@@ -378,6 +372,8 @@ class KeyedStream(Advising, Generic[K, V]):
         allowed."""
         selector = value_of(self, record_unless(value), "distinct")
         if self.time_to_live is not None and self.time_to_live.of == "records":
+            from rayad.dataflow.streams.records_that_end import distinct_of_records
+
             return distinct_of_records(self, selector, self.time_to_live, name)
         return exchange(self, "distinct", OnceInBatch(self.key, selector), Make(Distinct), name)
 
@@ -504,62 +500,9 @@ class KeyedStream(Advising, Generic[K, V]):
         passed their intervals; then they are forgotten. A record that comes behind both watermarks is in no result: ``late`` has it,
         as ``(key, (record, None))``, or ``(key, (None, record))`` of ``other``.
         """
-        broadcast = arguments.flag(broadcast, f"join at {users_line()}: broadcast")
-        if within is not None:
-            if broadcast:
-                raise DataflowError(
-                    f"join at {users_line()} was given within={show(within, 60)} and broadcast=True: records of an interval join wait by "
-                    "key, on both sides; leave broadcast out"
-                )
-            if not isinstance(within, Between):
-                raise DataflowError(f"join at {users_line()} was given within={show(within, 60)}: use rd.between(lower, upper)")
-            from rayad.dataflow.streams.windowed_stream import join_in_time
+        from rayad.dataflow.streams.keyed_joins import join
 
-            for side in (self, other):
-                if isinstance(side, KeyedStream):
-                    require_no_ttl(side, "join (within)", "records of such a join end when nothing can meet them any more; leave ttl() out")
-            return join_in_time(IntervalJoin, self, other, within, how, "interval-join", name, parallelism)
-        arguments.choice(how, f"join at {users_line()}: how", *ALONE)
-        if how != "inner":
-            raise DataflowError(
-                f"join at {users_line()}: how is {how!r}: a join over all time is an inner one, since a record that has met none may meet "
-                "one later; give within=rd.between(lower, upper), or join in windows: key_by(...).window(...).join(...)"
-            )
-        if not isinstance(other, KeyedStream):
-            raise DataflowError(f"join at {users_line()} was given {show(other)}: both sides must be keyed with key_by")
-        own_stream(self.flow, other.stream, "join")
-        graph = self.flow.graph
-        graph.require_free(name)
-        if other.stream.scope != self.stream.scope:
-            raise DataflowError(
-                f"join at {users_line()}: one side is in {graph.scopes[self.stream.scope].name!r}, the other in "
-                f"{graph.scopes[other.stream.scope].name!r}: an edge may not cross scopes; use loop.enter(stream) or loop.leave(stream)"
-            )
-        for side in (self, other):
-            require_records(side, "join")
-        fitting.require_meeting((schemas.known(self.stream), self.key), (schemas.known(other.stream), other.key), "join")
-        of_records = [side.time_to_live is not None and side.time_to_live.of == "records" for side in (self, other)]
-        if self.time_to_live != other.time_to_live and not all(of_records):
-            raise DataflowError(
-                f"join at {users_line()}: one side has the time-to-live {self.time_to_live}, the other {other.time_to_live}: a key of a "
-                "join ends on both sides at once, give both the same; records end each by that of its side, give both one with "
-                "of='records'"
-            )
-        if broadcast:
-            return broadcast_join(self, other, name, parallelism)
-        if all(of_records):
-            return join_of_records(self, other, name, parallelism)
-        make, base = Make(Join).reading(key=self.key, right_key=other.key), name or "join"
-        sides, more = [(self.stream, self.key), (other.stream, other.key)], list[LogicalEdge]()
-        if self.time_to_live is not None:
-            sides = [(materialised(stream), key) for stream, key in sides]
-            make, more = keys_that_end(sides, self.time_to_live, make, base)
-        edges = [LogicalEdge(through(stream, f"{base}.prepare", KeyFirst(key)).node, 0, BY_PAIR) for stream, key in sides] + more
-        node = graph.add(
-            NodeKind.VERTEX, self.stream.scope, name=name, base="join", op=make, inputs=edges, outputs=make.outputs, parallelism=parallelism
-        )
-        node.options[updates.TAKES] = ("join", False)
-        return Stream(self.flow, node.id)
+        return join(self, other, within, how, broadcast, name, parallelism)
 
     def join_asof(
         self,
@@ -586,16 +529,9 @@ class KeyedStream(Advising, Generic[K, V]):
         arrival order is undefined. Except for "forward", the last right record of each key is kept; without ``tolerance`` it is kept for
         ever. A record behind both watermarks is in no result; ``late`` has it, as for :meth:`join`.
         """
-        for side in (self, other):
-            if isinstance(side, KeyedStream):
-                require_no_ttl(side, "join_asof", "its tolerance= says how long right records are kept; leave ttl() out")
-        arguments.choice(how, f"join_asof at {users_line()}: how", "left", "inner")
-        length = length_from_zero(tolerance, f"join_asof at {users_line()}: tolerance")
-        from rayad.dataflow.streams.windowed_stream import join_in_time
+        from rayad.dataflow.streams.keyed_joins import join_asof
 
-        arguments.choice(direction, f"join_asof at {users_line()}: direction", *get_args(Direction))
-        rule = AsOf(length, arguments.flag(allow_exact_matches, f"join_asof at {users_line()}: allow_exact_matches"), direction)
-        return join_in_time(AsOfJoin, self, other, rule, how, "asof-join", name, parallelism)
+        return join_asof(self, other, how, direction, tolerance, allow_exact_matches, name, parallelism)
 
     def window(self, windows: Windows, *, lateness: Any = None, early: bool = False) -> WindowedStream[V, K, Window]:
         """Aggregate in windows: see :mod:`rayad.windows`. Results are ``(key, window, value)``; ``.late`` of a result has the late
