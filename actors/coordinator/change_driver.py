@@ -23,7 +23,8 @@ from rayad.actors.job import JobState
 from rayad.actors.lead import calls
 from rayad.actors.lead import change_protocol as change
 from rayad.actors.lead.asking import Answered, Ask, Asked, Broke, Died, Event, JobFailed, Late, Tick
-from rayad.actors.lead.change_leader import STOP_TIMEOUT_S, ChangeLeader
+from rayad.actors.lead.change_leader import ChangeLeader
+from rayad.actors.lead.change_protocol import STOP_TIMEOUT_S
 from rayad.actors.lead.configure_leader import Configured, ConfigureLeader, NotConfigured
 from rayad.actors.lead.failure import Failure, failure_of
 from rayad.actors.plane.protocol import COORDINATOR, PROGRESS

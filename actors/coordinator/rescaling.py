@@ -20,8 +20,8 @@ from rayad.actors.coordinator.change_driver import LOOK_S, ChangeDriver
 from rayad.actors.coordinator.running_job import RunningJob
 from rayad.actors.job import JobState
 from rayad.actors.lead import layouts
-from rayad.actors.lead.change_leader import STOP_TIMEOUT_S, ChangeLeader
-from rayad.actors.lead.change_protocol import Finish, Members, Outcome, Refuse
+from rayad.actors.lead.change_leader import ChangeLeader
+from rayad.actors.lead.change_protocol import STOP_TIMEOUT_S, Finish, Members, Outcome, Refuse
 from rayad.actors.lead.configure_leader import ConfigureLeader, NotConfigured
 from rayad.actors.lead.failure import Failure
 from rayad.actors.lead.layouts import RescaleReport

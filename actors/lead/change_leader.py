@@ -23,6 +23,11 @@ from rayad.actors.lead.calls import Call, Condition
 from rayad.actors.lead.change_costs import ChangeCosts
 from rayad.actors.lead.change_protocol import (
     BEGUN,
+    GRACE_S,
+    HOLD_MIN_S,
+    HOLD_S,
+    STEP_TIMEOUT_S,
+    STOP_TIMEOUT_S,
     UNDONE_BY,
     WAITING,
     Effect,
@@ -39,24 +44,12 @@ from rayad.actors.lead.change_protocol import (
 )
 from rayad.actors.lead.failure import Failure
 from rayad.actors.lead.layouts import RescaleReport
+from rayad.actors.lead.newcomers import Newcomers
 from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, replica_name, stage_of
-from rayad.actors.plane.replica_id import ReplicaId
 from rayad.actors.replica.migration import StepCost
-from rayad.actors.replica.places import Places, is_worker
 from rayad.actors.replica.report import Left
 from rayad.dataflow.plan import Layout, Plan
 from rayad.progress import RescaleRefused
-
-STOP_TIMEOUT_S = 30.0
-"""How long it may take until the job's failure is known to all who deal with it."""
-STEP_TIMEOUT_S = 600.0
-"""How long one phase of a change that has begun may take; not counted while a replica is in a long activation."""
-GRACE_S = 5.0
-"""Added to the time that actors have for an answer: the answer travels, and an actor withdraws a late question itself."""
-HOLD_S = 5.0
-"""How long an actor keeps the question whether something is so yet; then it is asked again."""
-HOLD_MIN_S = 0.5
-"""The same, when time is nearly up."""
 
 
 class ChangeLeader:
@@ -94,11 +87,8 @@ class ChangeLeader:
         """In the layout that the replicas have been told last."""
         self.phase = Phase.DIVISIBLE
         self.outcome: Outcome | None = None
-        self.newcomers: tuple[str, ...] = ()
-        self.fresh: tuple[str, ...] = ()
-        """The processes that are new with them."""
         self.joining: tuple[str, ...] = ()
-        """Of these, the ones that do not belong to the job yet: if one fails, the change is refused, and the job goes on."""
+        """New processes that do not belong to the job yet: if one fails, the change is refused, and the job goes on."""
         self.gone: tuple[str, ...] = ()
         """Who retires."""
         self.holds_job = False
@@ -108,6 +98,7 @@ class ChangeLeader:
         self._timeout_s = timeout_s
         self._asked_s = asked_s
         self._members = members if members is not None else Members()
+        self._coming = Newcomers(self._members, plan, plan)
         self._step_timeout_s = step_timeout_s
         self._holds_by_time = holds_by_time
         self._questions = Questions(turn)
@@ -120,7 +111,6 @@ class ChangeLeader:
         self._refusal: Refuse | None = None
         self._all: tuple[str, ...] = ()  # all replicas, with newcomers and those that retire
         self._goal: Layout | None = None
-        self._addresses: dict[str, object] = dict(self._members.addresses)  # with those of newcomers
         self._base = 0  # the snapshot that was published last
         self._costs_of_leavers: dict[str, StepCost] = {}
         self._left: dict[str, Left] = {}
@@ -148,9 +138,19 @@ class ChangeLeader:
         return self._questions.missing
 
     @property
+    def newcomers(self) -> tuple[str, ...]:
+        """The replicas that come."""
+        return self._coming.names
+
+    @property
+    def fresh(self) -> tuple[str, ...]:
+        """The processes that are new with them."""
+        return self._coming.fresh
+
+    @property
     def incarnation(self) -> int:
         """Of new processes, where there are any; else the job's."""
-        return self._members.incarnation + bool(self.fresh)
+        return self._coming.incarnation
 
     def check_invariants(self) -> None:
         """What holds between two events."""
@@ -216,7 +216,7 @@ class ChangeLeader:
             case calls.Listen(), Failure() as failure:
                 self._refuse(f"{self._stays}: {self._who(name)} could not be started: {failure.message}")
             case calls.Listen(), address:
-                self._addresses[name] = address
+                self._coming.addresses[name] = address
                 self._settle(name)
             case calls.Hold(), False:
                 self.holds_job = False
@@ -329,9 +329,7 @@ class ChangeLeader:
         self.plan = plan = before.laid_out(layouts.prepared(before, self.stages))
         self._goal = layouts.target(plan, self.stages)
         self._all = layouts.plane_names(plan)
-        self.newcomers = tuple(name for name in self._all if name not in set(layouts.plane_names(before)))
-        processes = self._places.processes_of(map(ReplicaId.from_plane_name, self.newcomers))
-        self.fresh = tuple(process for process in processes if process not in self._members.addresses)
+        self._coming = Newcomers(self._members, before, plan)
         if self.fresh:
             self.joining = self.fresh
             self._enter(Phase.STARTING, self._limit_s)
@@ -341,11 +339,8 @@ class ChangeLeader:
 
     def _let_listen(self) -> None:
         """There is room for the new processes: they build what they hold."""
-        members = self._members
-        incarnations = {**members.incarnations, **self._fresh_incarnations}
         for process in self.fresh:
-            ended = max(members.ended.get(stage, 0) for stage, _ in self._places.replicas_at(process, self.plan))
-            self._ask([process], calls.Listen(self.incarnation, incarnations, self.plan.layout, ended))
+            self._ask([process], self._coming.listen(process))
 
     def _hold_job(self) -> None:
         self.holds_job = True
@@ -356,32 +351,15 @@ class ChangeLeader:
         """Everybody expects them, and those who will give state to each other connect."""
         self._was_told = True
         self._enter(Phase.TELLING, self._limit_s + GRACE_S)
-        concerned = self._places.processes_of(ReplicaId.from_plane_name(name) for name in self._all if stage_of(name) in self.stages)
-        addresses = {process: self._addresses[process] for process in concerned if process in self._addresses}
-        turn, layout, newcomers = self._questions.next_turn, self.plan.layout, tuple(map(ReplicaId.from_plane_name, self.newcomers))
-        call = calls.Prepare(turn, layout, newcomers, addresses, self._fresh_incarnations, frozenset(self.stages))
-        self._ask(layouts.plane_names(self.before), call, self._left_s)
-
-    @property
-    def _fresh_incarnations(self) -> dict[str, int]:
-        return dict.fromkeys(self.fresh, self.incarnation)
-
-    @property
-    def _places(self) -> Places:
-        return self._members.places
-
-    @property
-    def _housed(self) -> list[str]:
-        """The newcomers that come to processes which are there."""
-        return [name for name in self.newcomers if self._places.process_of(*ReplicaId.from_plane_name(name)) not in self.fresh]
+        self._ask(layouts.plane_names(self.before), self._coming.prepare(self._questions.next_turn, self.stages), self._left_s)
 
     def _connect(self) -> None:
         """All expect the newcomers: these may come."""
         self._enter(Phase.CONNECTING, self._limit_s + GRACE_S)
         for process in self.fresh:
-            self._tell(process, calls.Run(self._addresses))
-        if housed := self._housed:
-            self._ask(housed, calls.Admit(self.plan.layout, self._fresh_incarnations, self._addresses))
+            self._tell(process, calls.Run(self._coming.addresses))
+        if housed := self._coming.housed:
+            self._ask(housed, self._coming.admit())
         if self.newcomers:
             self._ask([PROGRESS], calls.Joined(self.newcomers), self._hold_s)
         self._ask(layouts.plane_names(self.before), calls.IsPrepared(), self._hold_s)
@@ -424,10 +402,7 @@ class ChangeLeader:
 
     def _commit(self) -> None:
         self._enter(Phase.COMMITTING, self._now_s + self._step_timeout_s)
-        there = self._places.processes(self.plan)
-        held = self._places.processes_of(map(ReplicaId.from_plane_name, self.gone))
-        ended = tuple(process for process in held if process not in there and not is_worker(process))
-        self._effects.append(LayOut(self.plan.layout, self.gone, ended))
+        self._effects.append(LayOut(self.plan.layout, self.gone, self._members.places.emptied(self.gone, self.plan)))
         self._ask(layouts.plane_names(self.plan), calls.Commit(self._questions.next_turn, self.plan.layout))
 
     def _end(self, outcome: Outcome) -> None:
@@ -481,7 +456,7 @@ class ChangeLeader:
         layout = self.before.layout
         if self.newcomers:
             self._effects.append(Stop(self.newcomers, self.fresh, layout))
-            for name in self._housed:
+            for name in self._coming.housed:
                 self._tell(name, calls.Withdraw())
         if self._was_told:
             self._enter(Phase.UNDOING, self._now_s + GRACE_S)
@@ -518,4 +493,4 @@ class ChangeLeader:
     def _who(self, name: str) -> str:
         if name in (COORDINATOR, PROGRESS):
             return "the coordinator" if name == COORDINATOR else "the progress actor"
-        return self._places.title(name, self.before)
+        return self._members.places.title(name, self.before)

@@ -16,6 +16,17 @@ from rayad.actors.lead.layouts import RescaleReport
 from rayad.actors.replica.places import Places
 from rayad.dataflow.plan import Layout
 
+STOP_TIMEOUT_S = 30.0
+"""How long it may take until the job's failure is known to all who deal with it."""
+STEP_TIMEOUT_S = 600.0
+"""How long one phase of a change that has begun may take; not counted while a replica is in a long activation."""
+GRACE_S = 5.0
+"""Added to the time that actors have for an answer: the answer travels, and an actor withdraws a late question itself."""
+HOLD_S = 5.0
+"""How long an actor keeps the question whether something is so yet; then it is asked again."""
+HOLD_MIN_S = 0.5
+"""The same, when time is nearly up."""
+
 
 @dataclass(frozen=True, slots=True)
 class Members:

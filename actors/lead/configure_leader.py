@@ -12,8 +12,7 @@ from typing import Any, TypeAlias
 
 from rayad.actors.lead import calls
 from rayad.actors.lead.asking import Answered, Ask, Asked, Broke, Died, Event, JobFailed, Late, Questions, Tick
-from rayad.actors.lead.change_leader import GRACE_S
-from rayad.actors.lead.change_protocol import GiveWay
+from rayad.actors.lead.change_protocol import GRACE_S, GiveWay
 from rayad.actors.plane.protocol import PROGRESS
 
 STAGES = ("first", "senders", "receivers")

@@ -37,7 +37,7 @@ def placed(plan: Plan, placement: Placement, cpus: float | None = None, *, upstr
     if isinstance(placement, Mapping) and (unknown := sorted(set(placement) - names)):
         raise ConfigError(f"ScalingConfig.placement names {unknown[0]!r}: the vertices of {plan.name!r} are {sorted(names)}")
     by_name: Mapping[str, str] = placement if isinstance(placement, Mapping) else {}
-    otherwise = placement if isinstance(placement, str) else "auto"
+    otherwise = placement if isinstance(placement, str) else "vertices"
     shares = cpus is not None and plan.replicas > cpus
     stages = [stage for stage in plan.stages if _shares(stage, by_name.get(stage.name, otherwise), shares)]
     workers = max((stage.parallelism for stage in stages), default=0)

@@ -68,6 +68,11 @@ class Places:
         """The processes of these replicas."""
         return tuple(dict.fromkeys(self.process_of(*replica) for replica in replicas))
 
+    def emptied(self, gone: Iterable[str], plan: Plan) -> tuple[str, ...]:
+        """The processes that held only replicas that are ``gone``, by name, and hold nothing in a layout; workers stay."""
+        held, there = self.processes_of(map(ReplicaId.from_plane_name, gone)), self.processes(plan)
+        return tuple(process for process in held if process not in there and not is_worker(process))
+
     def partners(self, process: str, plan: Plan, own: Collection[ReplicaId] | None = None) -> set[str]:
         """The processes with which the replicas of a process exchange batches."""
         mine = {stage for stage, _ in (self.replicas_at(process, plan) if own is None else own)}

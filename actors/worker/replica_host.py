@@ -311,7 +311,7 @@ class ReplicaHost:
             raise ProtocolError(f"{self.name} got frame {number} of its live input, expected is {self._input_next}: one was lost")
         if number == self._input_next:
             self._input_next += 1
-            self.arrived.input.append((number, frame._replace(payload=payload)))
+            self.arrived.input.append((number, Frame(frame.peer, frame.kind, frame.channel, frame.sequence, payload, frame.incarnation)))
         elif frame.kind == Kind.INPUT_BATCH:
             self._grant_driver(len(frame.payload))
 

@@ -13,8 +13,21 @@ from hypothesis import strategies as st
 import rayad as rd
 from rayad.actors.lead import calls, layouts
 from rayad.actors.lead.asking import Answered, Ask, Broke, Died, Event, JobFailed, Late, Tick
-from rayad.actors.lead.change_leader import GRACE_S, HOLD_S, STEP_TIMEOUT_S, STOP_TIMEOUT_S
-from rayad.actors.lead.change_protocol import Effect, Fail, Finish, GiveWay, LayOut, Phase, Refuse, Stop, TakeIn
+from rayad.actors.lead.change_protocol import (
+    GRACE_S,
+    HOLD_S,
+    STEP_TIMEOUT_S,
+    STOP_TIMEOUT_S,
+    Effect,
+    Fail,
+    Finish,
+    GiveWay,
+    LayOut,
+    Phase,
+    Refuse,
+    Stop,
+    TakeIn,
+)
 from rayad.actors.lead.failure import Failure
 from rayad.actors.lead.layouts import FIRST_STEP_GROUPS, RescaleReport
 from rayad.actors.plane.protocol import COORDINATOR, PROGRESS

@@ -7,8 +7,7 @@ import pytest
 from rayad.actors.lead import calls, layouts
 from rayad.actors.lead.asking import Answered, Ask, Broke, Died, Late, Tick
 from rayad.actors.lead.change_costs import ChangeCosts
-from rayad.actors.lead.change_leader import HOLD_MIN_S, HOLD_S
-from rayad.actors.lead.change_protocol import Finish, LayOut, Members, Phase, Refuse
+from rayad.actors.lead.change_protocol import HOLD_MIN_S, HOLD_S, Finish, LayOut, Members, Phase, Refuse
 from rayad.actors.plane.protocol import COORDINATOR, PROGRESS
 from rayad.actors.replica.migration import StepCost
 from rayad.actors.replica.places import Places

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from rayad.actors.lead import calls
 from rayad.actors.lead.asking import Answered, Ask, Asked, Broke, Died, Event, JobFailed, Late, Tick
-from rayad.actors.lead.change_leader import GRACE_S
-from rayad.actors.lead.change_protocol import GiveWay
+from rayad.actors.lead.change_protocol import GRACE_S, GiveWay
 from rayad.actors.lead.configure_leader import STAGES, TURN_TIMEOUT_S, Configured, ConfigureLeader, Effect, NotConfigured
 from rayad.actors.plane.protocol import PROGRESS
 

@@ -146,7 +146,8 @@ def test_up_and_down_under_load(nothing_left: Check) -> None:
     assert len(job.pids()["runs"]) == 4
     two = job.rescale({"runs": 2, "rebalance": 3})
     assert two.after == {**up.after, "runs": 2, "rebalance": 3}
-    job.rescale("rebalance", 1)
+    job.rescale("rebalance", 2)
+    job.rescale("rebalance", 1)  # regression: what the second replica of that number had written replaced what the first had
     assert [len(pids) for _, pids in sorted(job.pids().items())] == [1, 2, 1]
     result = job.stop(timeout_s=PATIENCE_S)
     require_runs(result)

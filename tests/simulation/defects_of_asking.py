@@ -15,6 +15,7 @@ from rayad.actors.lead.asking import Ask, Late, Questions
 from rayad.actors.lead.change_leader import ChangeLeader
 from rayad.actors.lead.change_protocol import Phase
 from rayad.actors.lead.failure import Failure
+from rayad.actors.lead.newcomers import Newcomers
 from rayad.actors.plane.protocol import PROGRESS
 from rayad.actors.replica.report import Left, ReplicaReport
 from tests.simulation.defects import Plant, around
@@ -95,7 +96,7 @@ def only_siblings_are_told_of_newcomers(stack: ExitStack) -> None:
 def newcomers_are_admitted_in_the_jobs_incarnation(stack: ExitStack) -> None:
     """They listen in one of their own."""
     stack.enter_context(
-        patch.object(ChangeLeader, "_fresh_incarnations", property(lambda self: dict.fromkeys(self.fresh, self.incarnation - 1)))
+        patch.object(Newcomers, "incarnations", property(lambda self: dict.fromkeys(self.fresh, self.incarnation - 1)))
     )
 
 

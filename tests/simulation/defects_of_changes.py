@@ -320,7 +320,7 @@ def new_replicas_count_before_they_have_started(stack: ExitStack) -> None:
     def ask(real: Any, self: Any, names: Any, call: Any, *within_s: float) -> None:
         real(self, names, call, *within_s)
         if isinstance(call, calls.Listen | calls.Joined):
-            self._addresses.update({name: (name, self.incarnation) for name in self.newcomers})
+            self._coming.addresses.update({name: (name, self.incarnation) for name in self.newcomers})
             for name in names:
                 self._questions.close(name)
 
