@@ -174,6 +174,7 @@ class MovingReplica:
         self._ended: set[tuple[int, int]] = set()
         self._costs: list[StepCost] = []
         self._incarnations: Mapping[str, int] = {}  # of its peers, as a newcomer knows them
+        self._awaited: set[str] = set()  # peers that do not answer
         self._leaving_base: int | None = None
 
     @property
@@ -215,6 +216,7 @@ class MovingReplica:
         if turn <= self._turn:
             return
         self._turn = turn
+        self._awaited.clear()
         core, stage = self.core, self.at[0]
         before = set(plane_names(core.plan))
         core.plan = plan = self._plan(layout)
@@ -239,7 +241,9 @@ class MovingReplica:
 
     def _connect(self, peer: str, addresses: Mapping[str, object], incarnation: int) -> None:
         told, there = addresses.get(peer), self._moves.listening.get(peer)
-        if there is None or told != there or incarnation != there[1]:
+        if told is not None and there is None:
+            self._awaited.add(peer)  # it has been ended since: nobody answers there
+        elif there is None or told != there or incarnation != there[1]:
             raise ProtocolError(f"{self.name} looks for {peer} of incarnation {incarnation} at {told}, but it listens at {there}")
 
     def _peers(self, plan: Plan) -> set[str]:
@@ -252,7 +256,7 @@ class MovingReplica:
 
     def is_prepared(self) -> bool:
         """See :class:`rayad.actors.lead.calls.IsPrepared`."""
-        return self._index is None
+        return self._index is None and not self._awaited
 
     def build_index(self) -> bool:
         """One slice of what prepares the state for transfer; gives whether that was the last."""

@@ -48,11 +48,13 @@ EVENTS = frozenset((*ORDERS, "index", "arrive", "transfer", "answer", "give up")
 """All kinds of events of a change."""
 GIVE_UP_SHARE = 0.1
 """The share of questions that an actor may give up before the answer is yes."""
+WITHDRAWN_SHARE = 0.5
+"""The share of calls that an actor withdraws when their time is over: others were long on their way, and it has just got them."""
 Turn = int
 
 
 class Order(NamedTuple):
-    """A call on its way; one that comes after ``due_s`` is withdrawn."""
+    """A call on its way; one that comes after ``due_s`` may have been withdrawn."""
 
     turn: Turn
     call: calls.Call
@@ -265,7 +267,7 @@ class LocalRescale:
         """A call reaches the actor that it is for."""
         turn, call, due_s = coming
         name = replica_name(*at) if at is not None else COORDINATOR if isinstance(call, calls.OwnCall) else PROGRESS
-        if self._now_s() > due_s:
+        if self._now_s() > due_s and self.network.random.random() < WITHDRAWN_SHARE:
             self._bring(Late(turn, name))
             return
         try:
