@@ -5,13 +5,18 @@ from __future__ import annotations
 import logging
 import threading
 import time as clock
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import rayad as rd
+from rayad.actors.cluster import last_words
 from rayad.actors.coordinator.metrics import STOP_S, Watch
 from rayad.actors.process.threads import PREFIX, OwnedThread, Threads
+from rayad.integrations.spark.streaming.kept import BlocksKept
+from rayad.integrations.spark.streaming.stream import QueryBesideJob
+from rayad.progress import DataflowError
 from tests.patience import PATIENCE_S
 
 
@@ -110,6 +115,29 @@ def test_the_end_of_a_job_does_not_wait_for_a_look_that_hangs(hanging: Any, capl
     watch.stop()
     assert clock.monotonic() - began_s < STOP_S + PATIENCE_S / 2
     assert caplog.messages == [f"thread rayad-watch did not end within {STOP_S:g} s"]
+
+
+def test_the_end_of_a_process_waits_a_moment_for_its_last_words_and_no_longer(hanging: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(last_words, "_internal_kv_put", lambda *_, **__: hanging())
+    monkeypatch.setattr(last_words, "_KEPT_S", 0.05)
+    began_s = clock.monotonic()
+    last_words.leave("an actor", "exit status 3")
+    assert clock.monotonic() - began_s < PATIENCE_S / 2
+
+
+def test_the_end_of_a_job_does_not_wait_for_a_spark_query_that_does_not_stop(hanging: Any) -> None:
+    class Stopping:
+        """A job whose input never opens, as its query would never stop."""
+
+        def input(self, name: str) -> Any:
+            hanging()
+            raise DataflowError("the job has ended")
+
+    query = QueryBesideJob(Stopping(), "events", BlocksKept(), SimpleNamespace())  # type: ignore[arg-type]
+    query.start()
+    began_s = clock.monotonic()
+    query.end()
+    assert clock.monotonic() - began_s < PATIENCE_S / 2
 
 
 def test_a_local_job_leaves_no_thread_of_ours_behind() -> None:

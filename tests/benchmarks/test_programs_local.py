@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import barrier, columns, ladders, latency, loop, on_demand, progress, rows, spill, startup
+from benchmarks import barrier, columns, imports, ladders, latency, loop, on_demand, progress, rows, spill, startup
 from benchmarks.__main__ import NAMES, PAGE, main, measure
 from benchmarks.climbing import climb
 from benchmarks.measurement import Measurement, WrongResult
@@ -180,3 +180,10 @@ def test_every_item_of_uneven_work_is_done_once(mode: str) -> None:
         done = on_demand.run_once(items_s, mode, sizes, **LOCAL)
         assert done.items == list(range(len(items_s)))
         assert done.makespan_s >= done.ideal_s * 0.5 / sizes.replicas
+
+
+def test_a_program_that_runs_loads_more_than_one_that_is_written_and_that_more_than_the_import_alone() -> None:
+    out = imports.run(imports.Sizes(repetitions=0))
+    modules = dict(out.tables[0].rows)
+    assert 0 < modules[imports.RAYAD] < modules["write a word count"] < modules[imports.RUN]
+    assert {name for ratio in out.ratios for name in (ratio.over, ratio.under)} <= {series.name for series in out.series}

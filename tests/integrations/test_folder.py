@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+import threading
+import time as clock
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from rayad.integrations.folder import FORGET_S, FolderSource, Listing
 from rayad.progress import ConfigError, DataflowError
 from rayad.testing import check_source
 from tests.integrations.object_store import serving
+from tests.patience import PATIENCE_S
 
 
 class Watched(FolderSource):
@@ -255,6 +258,27 @@ def test_a_folder_that_stays_unreachable_is_an_error(tmp_path: Path, monkeypatch
     with pytest.raises(DataflowError, match=r"the folder could not be listed for \d+ s: no route to host"):
         wait()
     assert now_s[0] > 60
+
+
+def test_nothing_waits_for_a_listing_that_hangs(tmp_path: Path) -> None:
+    looks, released = threading.Event(), threading.Event()
+
+    class Hanging(Watched):
+        def look(self) -> Listing:
+            looks.set()
+            released.wait(PATIENCE_S)
+            return super().look()
+
+    part = Hanging(tmp_path, "*.txt").build_part(None, None)
+    try:
+        began_s = clock.monotonic()
+        assert not len(part.next_batch().batch)
+        assert looks.wait(PATIENCE_S)
+        assert not len(part.next_batch().batch)
+        part.close()
+        assert clock.monotonic() - began_s < PATIENCE_S / 2
+    finally:
+        released.set()
 
 
 def test_columns_are_those_of_the_first_file(tmp_path: Path) -> None:
