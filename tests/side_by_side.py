@@ -1,8 +1,8 @@
 """Who runs which test when tests run side by side (``make test``, pytest-xdist).
 
-Tests on Ray mostly wait: for processes to start, for a heartbeat that is to be missed. The others compute. So one process begins with
-those on Ray and another one with the rest, and no processor is idle for long. A process that has nothing left of its kind takes of the
-other kind: all end together, however long each kind takes on this machine. The queue is xdist's (``LoadScopeScheduling``, largest scope
+Tests on Ray mostly wait: for processes to start, for a heartbeat that is to be missed. The others compute. So of three processes on two
+processors two begin with those on Ray and one with the rest, and no processor is idle for long. A process that has nothing left of its
+kind takes of the other kind: all end together, however long each kind takes on this machine. The queue is xdist's (``LoadScopeScheduling``, largest scope
 first, so the last ones are single tests); here is what a scope is, and who takes which.
 """
 
@@ -51,7 +51,7 @@ def kind_of(scope: str) -> Kind:
 
 
 def kind_of_process(number: int) -> Kind:
-    """What the process begins with: of two, the first one on Ray."""
+    """What the process begins with: the first one on Ray, the second one alone, and so on."""
     return Kind.ON_RAY if number % 2 == 0 else Kind.ALONE
 
 

@@ -10,6 +10,7 @@ import pytest
 import ray
 
 from tests.patience import PATIENCE_S
+from tests.warm_workers import ray_of_tests
 
 ACTORS = ("VertexActor", "ProgressActor", "Coordinator", "Autoscaler", "Keeper", "JobPage")
 
@@ -20,9 +21,8 @@ def ray_cluster() -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    ray.init(num_cpus=4, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
-    yield
-    ray.shutdown()
+    with ray_of_tests(num_cpus=4, include_dashboard=False, logging_level="ERROR", log_to_driver=False):
+        yield
 
 
 def job_processes(driver: int | None = None, *, kind: str = "") -> list[psutil.Process]:
