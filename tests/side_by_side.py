@@ -2,8 +2,8 @@
 
 Tests on Ray mostly wait: for processes to start, for a heartbeat that is to be missed. The others compute. So of three processes on two
 processors two begin with those on Ray and one with the rest, and no processor is idle for long. A process that has nothing left of its
-kind takes of the other kind: all end together, however long each kind takes on this machine. The queue is xdist's (``LoadScopeScheduling``, largest scope
-first, so the last ones are single tests); here is what a scope is, and who takes which.
+kind takes of the other kind: all end together, however long each kind takes on this machine. The queue is xdist's
+(``LoadScopeScheduling``, largest scope first, so the last ones are single tests); here is what a scope is, and who takes which.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""The leader of a change of layout decides by events alone: its effects for each event, in each phase, in any order.
-"""
+"""The leader of a change of layout decides by events alone: its effects for each event, in each phase, in any order."""
 
 from __future__ import annotations
 
