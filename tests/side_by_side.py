@@ -20,6 +20,8 @@ ONE_SPARK = frozenset(
 """They share a Spark session."""
 ONE_CLUSTER = frozenset(f"tests/cluster/test_{name}.py" for name in ("commands", "examples_flights", "job_submit"))
 """Each starts a cluster with a job server for its file."""
+LONG_TO_MAKE = frozenset(("tests/types/test_checkers.py", "tests/dataflow/test_columnar_path.py"))
+"""The tests of each file share what takes ten seconds to find out."""
 TOGETHER = ("tests/machines/", "tests/every_type/")
 """Folders whose tests share a cluster of machines, or a table of what was tried."""
 
@@ -42,7 +44,7 @@ def scope_of(test: str) -> str:
         return "tests/cluster/spark"
     if path.startswith(TOGETHER):
         return path.rpartition("/")[0]
-    return path if path in ONE_CLUSTER else test
+    return path if path in ONE_CLUSTER | LONG_TO_MAKE else test
 
 
 def kind_of(scope: str) -> Kind:
