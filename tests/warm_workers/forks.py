@@ -42,7 +42,6 @@ def is_like(environment: dict[str, str], own: dict[str, str]) -> bool:
 def become_worker(asked: dict[str, Any], files: list[int]) -> None:
     """In a fork: take what the raylet gave to the process that asked, and run Ray's script; ends with the worker."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    os.setpgid(0, 0)  # as the raylet does: it ends what a worker has started by its group
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
@@ -53,6 +52,14 @@ def become_worker(asked: dict[str, Any], files: list[int]) -> None:
     sys.argv = [default_worker.__file__, *asked["arguments"]]
     sys.path[0] = os.path.dirname(default_worker.__file__)
     runpy.run_path(default_worker.__file__, run_name="__main__")
+
+
+def join_group(group: int) -> None:
+    """The raylet has made a process group for the worker, and ends by it what the worker has started. It is there while who asked waits."""
+    try:
+        os.setpgid(0, group)
+    except OSError:  # who asked is gone, or in another session
+        os.setpgid(0, 0)
 
 
 def received(line: socket.socket) -> tuple[dict[str, Any], list[int]]:
@@ -79,6 +86,7 @@ def serve(server: socket.socket, parent: int) -> tuple[dict[str, Any], list[int]
                 count += 1
                 forked = is_like(asked["environment"], own) and count % PLAIN_EVERY != 0
                 if forked and os.fork() == 0:
+                    join_group(asked["group"])
                     line.sendall(b"y")
                     return asked, files
                 if not forked:

@@ -23,7 +23,7 @@ def default_worker() -> str:
 def is_forked(arguments: list[str]) -> bool:
     """Ask the process that forks, which listens in the folder of Ray's session, if there is one."""
     of = dict(argument[2:].split("=", 1) for argument in arguments if argument.startswith("--") and "=" in argument)
-    asked = {"arguments": arguments, "folder": os.getcwd(), "environment": dict(os.environ), "nice": os.nice(0)}
+    asked = {"arguments": arguments, "folder": os.getcwd(), "environment": dict(os.environ), "nice": os.nice(0), "group": os.getpgrp()}
     sent = json.dumps(asked).encode()
     with socket.socket(socket.AF_UNIX) as line:
         line.settimeout(60)
