@@ -13,8 +13,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-lock
 DOCTESTED := __init__.py testing.py commands progress dataflow snapshots autoscale graphs actors integrations
 ARGS ?=
-# Processes that run tests side by side: all tests on Ray in one of them, the others in the rest. 0: one after the other in one process.
-WORKERS ?= 2
+# Processes that run tests side by side: of three, two begin with those on Ray, which mostly wait. 0: one after the other in one process.
+WORKERS ?= 3
 # A test that hangs where Python's signals do not come (in Ray's C++) ends its process, prints all stacks and counts as failed.
 LAST_RESORT := -o faulthandler_timeout=900 -o faulthandler_exit_on_timeout=true
 
@@ -40,7 +40,7 @@ demo: $(STAMP) ## Run the demo: flights, from Spark through a dataflow on Ray
 	$(BIN)/python examples/flights.py $(ARGS)
 
 test: lint ## Lint, then every test: cores, simulation, cluster, notebooks, doctests; ARGS="-k frontier" for some
-	RAYAD_SECOND_TRY=1 $(BIN)/python -m pytest -n $(WORKERS) -m "not soak" --durations 20 $(LAST_RESORT) --doctest-modules tests $(DOCTESTED:%=src/rayad/%) $(ARGS)
+	RAYAD_SECOND_TRY=1 RAYAD_WARM_WORKERS=1 $(BIN)/python -m pytest -n $(WORKERS) -m "not soak" --durations 20 $(LAST_RESORT) --doctest-modules tests $(DOCTESTED:%=src/rayad/%) $(ARGS)
 
 soak: $(STAMP) ## The tests that take long: large programs and quick benchmarks on Ray, all simulated cases of rescaling, more examples
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -m "soak or thorough" tests $(ARGS)

@@ -1,9 +1,9 @@
 """Who runs which test when tests run side by side (``make test``, pytest-xdist).
 
-Tests on Ray mostly wait: for processes to start, for a heartbeat that is to be missed. The others compute. So one process begins with
-those on Ray and another one with the rest, and no processor is idle for long. A process that has nothing left of its kind takes of the
-other kind: all end together, however long each kind takes on this machine. The queue is xdist's (``LoadScopeScheduling``, largest scope
-first, so the last ones are single tests); here is what a scope is, and who takes which.
+Tests on Ray mostly wait: for processes to start, for a heartbeat that is to be missed. The others compute. So of three processes on two
+processors two begin with those on Ray and one with the rest, and no processor is idle for long. A process that has nothing left of its
+kind takes of the other kind: all end together, however long each kind takes on this machine. The queue is xdist's
+(``LoadScopeScheduling``, largest scope first, so the last ones are single tests); here is what a scope is, and who takes which.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ ONE_SPARK = frozenset(
 """They share a Spark session."""
 ONE_CLUSTER = frozenset(f"tests/cluster/test_{name}.py" for name in ("commands", "examples_flights", "job_submit"))
 """Each starts a cluster with a job server for its file."""
+LONG_TO_MAKE = frozenset(("tests/types/test_checkers.py", "tests/dataflow/test_columnar_path.py"))
+"""The tests of each file share what takes ten seconds to find out."""
 TOGETHER = ("tests/machines/", "tests/every_type/")
 """Folders whose tests share a cluster of machines, or a table of what was tried."""
 
@@ -42,7 +44,7 @@ def scope_of(test: str) -> str:
         return "tests/cluster/spark"
     if path.startswith(TOGETHER):
         return path.rpartition("/")[0]
-    return path if path in ONE_CLUSTER else test
+    return path if path in ONE_CLUSTER | LONG_TO_MAKE else test
 
 
 def kind_of(scope: str) -> Kind:
@@ -51,7 +53,7 @@ def kind_of(scope: str) -> Kind:
 
 
 def kind_of_process(number: int) -> Kind:
-    """What the process begins with: of two, the first one on Ray."""
+    """What the process begins with: the first one on Ray, the second one alone, and so on."""
     return Kind.ON_RAY if number % 2 == 0 else Kind.ALONE
 
 

@@ -7,7 +7,6 @@ import inspect
 import re
 import types
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,31 +39,48 @@ def code_in(markdown: str) -> str:
 PAGES = [path for path in text_files() if path.suffix == ".md"]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_make_targets_in_documents_exist(page: Path) -> None:
-    mentioned = set(re.findall(r"^\s*\$?\s*make ([a-z][a-z-]*)", code_in(page.read_text(encoding="utf-8")), flags=re.MULTILINE))
-    missing = sorted(mentioned - make_targets())
-    assert not missing, f"{page.name} speaks of `make {missing[0]}`; the Makefile has {sorted(make_targets())}"
+def line_of(text: str, part: str) -> int:
+    """The number of the first line that has it."""
+    return text[: text.index(part)].count("\n") + 1
+
+
+def test_make_targets_in_documents_exist() -> None:
+    targets = make_targets()
+    breaches = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        mentioned = set(re.findall(r"^\s*\$?\s*make ([a-z][a-z-]*)", code_in(text), flags=re.MULTILINE))
+        breaches += [
+            Breach(page, line_of(text, f"make {target}"), f"speaks of `make {target}`", f"the Makefile has {sorted(targets)}")
+            for target in sorted(mentioned - targets)
+        ]
+    refuse(breaches)
 
 
 FILES = [path.relative_to(ROOT).as_posix() for path in (*text_files(), *(ROOT / "examples").glob("*.ipynb"))]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_links_between_documents_lead_somewhere(page: Path) -> None:
-    links = re.findall(r"\]\((?!\w+:|#)([^)#\s]+)", page.read_text(encoding="utf-8"))
-    missing = [link for link in links if not (page.parent / link).exists()]
-    assert not missing, f"{page.relative_to(ROOT)} links to {missing}, which do not exist"
+def test_links_between_documents_lead_somewhere() -> None:
+    breaches = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        links = re.findall(r"\]\((?!\w+:|#)([^)#\s]+)", text)
+        missing = [link for link in links if not (page.parent / link).exists()]
+        breaches += [Breach(page, line_of(text, f"]({link}"), f"links to {link}", "which does not exist") for link in missing]
+    refuse(breaches)
 
 
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=lambda page: page.relative_to(ROOT).as_posix()
-)
-def test_files_that_documents_name_are_there(page: Path) -> None:
+def test_files_that_documents_name_are_there() -> None:
     """By a path, or by the end of one: ``operators/distinct.py``."""
-    named = re.findall(r"`([a-z_]+/[a-z0-9_/]+\.(?:py|ipynb))", page.read_text(encoding="utf-8"))
-    missing = sorted({name for name in named if not any(f"/{path}".endswith(f"/{name}") for path in FILES)})
-    assert not missing, f"{page.relative_to(ROOT)} names {missing}: where are they now?"
+    breaches = []
+    for page in PAGES:
+        if page.name == "CHANGELOG.md":
+            continue
+        text = page.read_text(encoding="utf-8")
+        named = sorted(set(re.findall(r"`([a-z_]+/[a-z0-9_/]+\.(?:py|ipynb))", text)))
+        missing = [name for name in named if not any(f"/{path}".endswith(f"/{name}") for path in FILES)]
+        breaches += [Breach(page, line_of(text, f"`{name}"), f"names {name}", "where is it now?") for name in missing]
+    refuse(breaches)
 
 
 def test_sources_are_cited_as_papers() -> None:

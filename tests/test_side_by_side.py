@@ -86,6 +86,7 @@ def test_what_shares_a_session_or_a_cluster_stays_together() -> None:
     assert {path for path, text in texts.items() if "job_server import" in text} == ONE_CLUSTER
     assert len({scope_of(f"{path}::test_one") for path in ONE_SPARK}) == 1
     assert len({scope_of(f"{path}::{test}") for path in ONE_CLUSTER for test in ("test_one", "test_two")}) == len(ONE_CLUSTER)
+    assert len({scope_of(f"tests/types/test_checkers.py::{test}") for test in ("test_one", "test_two")}) == 1
     assert scope_of("tests/machines/test_links.py::test_a") == scope_of("tests/machines/test_machines.py::test_b")
 
 

@@ -13,6 +13,7 @@ import ray
 
 from rayad.dataflow.config import ScalingConfig
 from tests.patience import PATIENCE_S
+from tests.warm_workers import ray_of_tests
 
 ACTORS = ("VertexActor", "WorkerActor", "ProgressActor", "Coordinator", "Autoscaler", "Keeper", "JobPage")
 
@@ -32,9 +33,8 @@ def ray_cluster() -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    ray.init(num_cpus=4, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
-    yield
-    ray.shutdown()
+    with ray_of_tests(num_cpus=4, include_dashboard=False, logging_level="ERROR", log_to_driver=False):
+        yield
 
 
 def job_processes(driver: int | None = None, *, kind: str = "") -> list[psutil.Process]:

@@ -22,7 +22,7 @@ import rayad as rd
 from rayad.actors.job import JobState
 from rayad.snapshots.store import SnapshotStore
 from tests.cluster.conftest import job_processes
-from tests.cluster.recovering import until
+from tests.cluster.recovering import address, until
 from tests.patience import PATIENCE_S
 
 Check = Callable[[], None]
@@ -240,7 +240,7 @@ def test_actors_that_do_not_start_are_named(nothing_left: Check) -> None:
 
 
 @pytest.mark.parametrize(("code", "told"), [("job.probe('p')", True), ("job.cancel()", False), ("job.stop()", False)])
-def test_a_driver_that_ends_without_waiting_says_what_is_lost(tmp_path: Path, code: str, told: bool) -> None:
+def test_a_driver_that_ends_without_waiting_says_what_is_lost(ray_cluster: None, tmp_path: Path, code: str, told: bool) -> None:
     """Regression: the work was lost without a word, and with exit code 0."""
     script = tmp_path / "job.py"
     script.write_text(
@@ -249,7 +249,7 @@ def test_a_driver_that_ends_without_waiting_says_what_is_lost(tmp_path: Path, co
             import sys, ray, rayad as rd
             sys.path.insert(0, {os.getcwd()!r})
             from tests.cluster.test_endings import Endless
-            ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+            ray.init(address={address()!r}, logging_level="ERROR", log_to_driver=False)
             flow = rd.Dataflow("forgotten")
             flow.source(Endless()).probe("p").collect()
             job = flow.submit()
@@ -257,8 +257,7 @@ def test_a_driver_that_ends_without_waiting_says_what_is_lost(tmp_path: Path, co
             """
         )
     )
-    env = {**os.environ, "RAY_ADDRESS": "local"}
-    ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, env=env, timeout=PATIENCE_S, check=True)
+    ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     line = "rayad: job 'forgotten' ends with this process before it is complete: call wait() on what submit() gives, or submit("
     assert (line in ended.stderr) == told, ended.stderr
 

@@ -10,12 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
 from rayad.dataflow.operators.aggregates.top_k import TopK
 from tests.every_type.exact import form
+from tests.thorough import examples
 
 MOMENTS = st.datetimes(dt.datetime(1, 1, 2), dt.datetime(9999, 12, 30))
 SPANS = st.timedeltas(dt.timedelta(-(10**5)), dt.timedelta(10**5))
@@ -116,7 +117,7 @@ def in_one_order(values: dict[str, Any]) -> Any:
 
 @pytest.mark.parametrize("columnar", [True, False], ids=["columns", "rows"])
 @pytest.mark.parametrize("kind", TYPES)
-@settings(max_examples=8, deadline=None)
+@examples(each_run=4, soak=8)
 @given(data=st.data(), parallelism=st.integers(1, 3))
 def test_every_word_equals_its_definition(kind: str, columnar: bool, data: st.DataObject, parallelism: int) -> None:
     epochs = data.draw(records_of(kind))

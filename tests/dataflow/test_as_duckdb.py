@@ -23,6 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rayad as rd
+from tests.thorough import examples
 
 MOMENTS = st.datetimes(dt.datetime(1900, 1, 1), dt.datetime(2200, 1, 1))
 TYPES: dict[str, tuple[pa.DataType, Any]] = {
@@ -125,7 +126,7 @@ def same(name: str, kind: str, ours: Any, theirs: Any, largest: float) -> bool:
 
 
 @pytest.mark.parametrize("kind", TYPES)
-@settings(max_examples=10, deadline=None)
+@examples(each_run=5, soak=10)
 @given(data=st.data(), **FORM)
 def test_aggregates(peer: duckdb.DuckDBPyConnection, kind: str, data: st.DataObject, columnar: bool, epochs: int, parallelism: int) -> None:
     table = data.draw(tables("int8", kind))
@@ -170,7 +171,7 @@ def wanted_pairs(peer: duckdb.DuckDBPyConnection, query: str, left: pa.Table, ri
 
 
 @pytest.mark.parametrize("kind", TYPES)
-@settings(max_examples=8, deadline=None)
+@examples(each_run=4, soak=8)
 @given(data=st.data(), **FORM)
 def test_joins_in_a_window_and_within_an_interval(
     peer: duckdb.DuckDBPyConnection, kind: str, data: st.DataObject, columnar: bool, epochs: int, parallelism: int

@@ -25,6 +25,7 @@ from rayad.progress import DataflowError, Timestamp
 from tests.dataflow.driven import Driven
 from tests.programs import model as m
 from tests.programs.relations import AsOfRule, joined_as_of
+from tests.thorough import examples
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("v", pa.int64())])
 OTHER = pa.schema([("v", pa.int64()), ("key", pa.int32()), ("t", pa.int64())])
@@ -54,7 +55,7 @@ RULES = st.builds(
 )
 
 
-@settings(max_examples=200)
+@examples(each_run=70, soak=200)
 @given(
     left=records("k"),
     right=records("key"),

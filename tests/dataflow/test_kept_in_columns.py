@@ -136,7 +136,7 @@ def everything(stream: rd.Stream) -> None:
         side.aggregate(several).collect(f"several {name}")  # the total may leave 64 bits, and all go on in rows
 
 
-@examples(each_run=20, soak=100)
+@examples(each_run=12, soak=100)
 @given(epochs=st.lists(ROWS, min_size=1, max_size=3))
 def test_rows_and_columns_give_the_same(epochs: list[list[dict[str, Any]]]) -> None:
     both([[{name: row[name] for name in SCHEMA.names} for row in rows] for rows in epochs], SCHEMA, everything)

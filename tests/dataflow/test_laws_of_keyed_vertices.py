@@ -24,7 +24,7 @@ from tests.dataflow.keyed_vertices import ALL, Keyed
 from tests.dataflow.moving import check_moves, check_tables
 from tests.thorough import amount
 
-_SOME = int(os.environ.get("RAYAD_MOVES", amount(each_run=3, soak=15)))
+_SOME = int(os.environ.get("RAYAD_MOVES", amount(each_run=2, soak=15)))
 """Examples of each operator; 60 and more when operators change."""
 VERTICES = pytest.mark.parametrize("keyed", ALL, ids=lambda keyed: keyed.name)
 OWN = ("checkpoint", "restore", "take_changes", "restore_changes", "index_for_giving", "give", "take", "gave")

@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
@@ -26,6 +26,7 @@ from rayad.dataflow.operators.state.tables import Entries, entries_of, table_of
 from rayad.dataflow.records.exact import array_of
 from rayad.dataflow.records.key_hashing import hash_array, stable_hash
 from rayad.dataflow.records.moments import moment, moments
+from tests.thorough import examples
 
 BERLIN, LORD_HOWE = ZoneInfo("Europe/Berlin"), ZoneInfo("Australia/Lord_Howe")
 TWICE = dt.datetime(2023, 10, 29, 2, 30, tzinfo=BERLIN)
@@ -163,7 +164,7 @@ def told_moments(draw: st.DrawFn) -> tuple[ZoneInfo, list[list[tuple[int, dt.dat
 
 
 @pytest.mark.parametrize("name", STEPS)
-@settings(deadline=None, max_examples=25)
+@examples(each_run=8, soak=25)
 @given(told=told_moments(), unit=st.sampled_from(["us", "ns"]), parallelism=st.integers(1, 2), seed=st.integers(0, 99))
 def test_results_in_a_zone_are_those_in_utc(name: str, told: Any, unit: str, parallelism: int, seed: int) -> None:
     zone, moments_told = told

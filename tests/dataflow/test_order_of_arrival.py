@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import rayad as rd
 from tests.dataflow.driven import shown
+from tests.thorough import examples
 
 RECORDS = [
     {"k": rng.choice("abc"), "i": rng.randrange(-5, 5), "big": rng.randrange(2**61, 2**62),
@@ -127,7 +128,7 @@ def python(how: str, values: list[Any]) -> Any:
 
 @pytest.mark.parametrize("values", VALUES)
 @pytest.mark.parametrize("keys", KEYS)
-@settings(max_examples=8, deadline=None)
+@examples(each_run=4, soak=8)
 @given(data=st.data())
 def test_aggregates_are_those_of_python_in_rows_and_columns(keys: str, values: str, data: st.DataObject) -> None:
     record = st.tuples(KEYS[keys], VALUES[values])

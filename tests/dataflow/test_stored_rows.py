@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rayad.actors.replica.part_files import dumped, loaded
@@ -18,6 +18,7 @@ from rayad.dataflow.operators.state.stored_rows import ByPosition, StoredRows
 from rayad.dataflow.operators.stateful_map import StatefulMap
 from rayad.progress import Timestamp
 from tests.dataflow.driven import Driven
+from tests.thorough import examples
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +53,7 @@ def rounds(values: st.SearchStrategy[Any]) -> Any:
 
 
 @pytest.mark.parametrize("values", [VALUES, ANY], ids=["numbers", "any"])
-@settings(max_examples=300)
+@examples(each_run=100, soak=300)
 @given(data=st.data())
 def test_state_comes_back_in_its_order(values: Any, data: st.DataObject) -> None:
     rows, state, chain = StoredRows(), dict[Any, Any](), list[Any]()

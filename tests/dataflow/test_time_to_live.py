@@ -19,6 +19,7 @@ from rayad.dataflow.operators.state.by_key import KeyedDict
 from rayad.dataflow.operators.time_to_live import KeysEnd
 from rayad.dataflow.operators.totals.totals import Totals
 from rayad.progress import DataflowError, SnapshotError
+from tests.thorough import examples
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("v", pa.int64()), ("i", pa.int64())])
 RECORD = st.fixed_dictionaries({"k": st.none() | st.integers(0, 3), "t": st.integers(0, 60), "v": st.integers(0, 3)})
@@ -177,7 +178,7 @@ def tables(epochs: list[Any], delay: int, after: int) -> tuple[list[dict[Any, in
     return out, changes
 
 
-@settings(max_examples=60, deadline=None)
+@examples(each_run=25, soak=60)
 @given(
     epochs=EPOCHS.map(numbered),
     delay=st.integers(0, 9),
@@ -211,7 +212,7 @@ def test_changes_and_tables_of_totals_whose_keys_end(
         assert found == Counter((epoch, *pair) for epoch in shown for pair in after_each[epoch].items())
 
 
-@settings(max_examples=25, deadline=None)
+@examples(each_run=12, soak=25)
 @given(left=EPOCHS.map(numbered), right=EPOCHS.map(numbered), after=st.integers(0, 20), seed=st.integers(0, 99), to=st.integers(1, 4))
 def test_a_join_forgets_a_key_on_both_sides(left: list[Any], right: list[Any], after: int, seed: int, to: int) -> None:
     count = max(len(left), len(right))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
@@ -21,6 +21,7 @@ from rayad.dataflow.operators.windows.watermarks import Marks
 from rayad.dataflow.records.selectors import ValueSelector
 from rayad.progress import DataflowError
 from tests.programs.windowed import BoundAhead
+from tests.thorough import examples
 
 SCHEMA = pa.schema([("part", pa.string()), ("t", pa.int64()), ("i", pa.int64())])
 RECORD = st.fixed_dictionaries({"part": st.sampled_from(["a", "b"]), "t": st.integers(0, 12) | st.integers(0, 60)})
@@ -51,7 +52,7 @@ def late_by_the_rule(epochs: list[Any], delay: int, ahead: int, in_parts: bool) 
     return late
 
 
-@settings(max_examples=60)
+@examples(each_run=25, soak=60)
 @given(
     epochs=EPOCHS.map(numbered),
     delay=st.integers(0, 4),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
@@ -18,6 +18,7 @@ from rayad.dataflow.operators.windows.watermarks import Marks
 from rayad.dataflow.windows import AsOf
 from rayad.progress import DataflowError, Timestamp
 from tests.dataflow.driven import Context
+from tests.thorough import examples
 
 SCHEMA = pa.schema([("part", pa.string()), ("t", pa.int64()), ("i", pa.int64())])
 RECORD = st.fixed_dictionaries({"part": st.sampled_from(["a", "b", "c"]) | st.none(), "t": st.integers(-8, 24)})
@@ -50,7 +51,7 @@ def late_by_the_rule(epochs: list[Any], delay: int, idle: int | None) -> Counter
     return late
 
 
-@settings(max_examples=60)
+@examples(each_run=25, soak=60)
 @given(
     epochs=EPOCHS.map(numbered),
     delay=st.integers(0, 4),

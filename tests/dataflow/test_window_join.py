@@ -6,13 +6,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
 from rayad.dataflow.operators.as_columns import Labels, plain_columns
 from tests.programs import model as m
 from tests.programs.windowed import assigner
+from tests.thorough import examples
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("v", pa.int64())])
 OTHER = pa.schema([("v", pa.int64()), ("key", pa.int32()), ("t", pa.int64())])
@@ -91,7 +92,7 @@ def records(key: str, *others: str) -> Any:
 
 @pytest.mark.parametrize("how", KINDS)
 @pytest.mark.parametrize("windows", WINDOWS)
-@settings(max_examples=20)
+@examples(each_run=8, soak=20)
 @given(
     left=records("k"),
     right=records("key"),

@@ -8,12 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
 from rayad.progress import DataflowError
 from tests.programs.windowed import event_windows
+from tests.thorough import examples
 
 SCHEMA = pa.schema([("k", pa.string()), ("t", pa.int64()), ("v", pa.int64())])
 RECORD = st.fixed_dictionaries({"k": st.sampled_from("ab"), "t": st.integers(0, 50), "v": st.integers(-3, 9)})
@@ -21,7 +22,7 @@ EPOCHS = st.lists(st.lists(RECORD, max_size=5), min_size=1, max_size=8)
 KINDS = {"tumbling": rd.windows.tumbling(8), "sliding": rd.windows.sliding(10, 4), "apart": rd.windows.sliding(3, 5)}
 
 
-@settings(max_examples=80)
+@examples(each_run=30, soak=80)
 @given(
     epochs=EPOCHS,
     kind=st.sampled_from(sorted(KINDS)),
