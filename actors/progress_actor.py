@@ -59,8 +59,9 @@ class ProgressActor:
             self._host.abandon()
 
     def call(self, method: str, *args: Any) -> Any:
-        """One of ProgressHost's control calls."""
-        return getattr(self._host, method)(*args)
+        """One of ProgressWorker's methods, in its loop."""
+        assert self._host is not None
+        return self._host.joined(*args) if method == "joined" else self._host.call(method, *args)
 
     def wait_epoch(self, node: int, epoch: int, hold_s: float) -> bool:
         """Whether an epoch is complete at a probe; waits for that, not longer than ``hold_s``."""

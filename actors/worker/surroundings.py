@@ -62,6 +62,9 @@ class Link(Protocol):
     def queued_bytes(self, peer: str) -> int:
         """Bytes that wait for a socket."""
 
+    def is_behind(self, peer: str) -> bool:
+        """Whether bytes wait for its socket."""
+
     def wakeup(self) -> None:
         """End the poll. Any thread."""
 

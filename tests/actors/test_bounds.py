@@ -31,14 +31,14 @@ def test_only_the_newest_view_waits_for_a_busy_replica() -> None:
         view = b""
         for epoch in range(20_000):  # it does not read: some megabytes
             view = pack_view(View(tuple(T(epoch, (lane,)) for lane in range(50)), ()))
-            host._show(replica.name, node, view)
+            host.progress.show(replica.name, node, view)
             most = max(most, host.plane.queued_bytes(replica.name))
-            sent += (replica.name, node) not in host._late
+            sent += (replica.name, node) not in host.progress.late
         assert most < 2 * len(view)
         assert sent < 10_000
 
         def shown(got: dict[str, list[Any]]) -> bool:
-            host._show_late()
+            host.progress.show_late()
             return bool(got[replica.name]) and bytes(got[replica.name][-1].payload) == view
 
         frames = pump([replica, host.plane], shown)[replica.name]
@@ -46,7 +46,7 @@ def test_only_the_newest_view_waits_for_a_busy_replica() -> None:
         epochs = [unpack_view(frame.payload).input_frontier[0].epoch for frame in frames]
         assert epochs == sorted(set(epochs))
         assert epochs[-1] == 19_999
-        assert host._late == {}
+        assert host.progress.late == {}
         host.plane.close(linger_s=0)
     assert host.plane.name == PROGRESS
 

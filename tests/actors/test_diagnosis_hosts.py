@@ -20,7 +20,7 @@ _OPEN = threading.Event()
 def first_of(hosts: Hosts) -> Finding | None:
     """What a coordinator would say first now."""
     reports = [report for name, host in hosts.hosts.items() if name != PROGRESS for report in host.look().values()]
-    stamps = hosts.hosts[PROGRESS].look(True)[3]
+    stamps = hosts.hosts[PROGRESS].call("look", True)[3]
     found = diagnose(Facts({(report.name, report.replica): report for report in reports}, stamps))
     return found[0] if found else None
 

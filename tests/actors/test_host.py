@@ -233,16 +233,17 @@ def test_a_job_that_is_held_is_not_over_before_it_is_released() -> None:
     flow = rd.Dataflow("held")
     flow.from_epochs([["to be", "or not"]]).flat_map(str.split).key_by(lambda w: w).count().collect("counts")
     hosts = start_hosts(flow)
-    progress = hosts.hosts[PROGRESS]
-    assert progress.hold()
-    assert progress.hold()
-    assert progress.mailbox.watch(progress.tracker.is_complete, 20.0)
-    progress.release()
+    host = hosts.hosts[PROGRESS]
+    progress = host.progress
+    assert host.call("hold")
+    assert host.call("hold")
+    assert host.mailbox.watch(progress.tracker.is_complete, 20.0)
+    host.call("release")
     hosts.threads[PROGRESS].join(0.2)
     assert all(thread.is_alive() for thread in hosts.threads.values())
-    progress.release()
+    host.call("release")
     hosts.join()
-    assert not progress.hold()
+    assert not host.call("hold")
     assert sorted(record for _, record in hosts.result("counts")) == [("be", 1), ("not", 1), ("or", 1), ("to", 1)]
 
 
