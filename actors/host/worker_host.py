@@ -121,8 +121,10 @@ class WorkerHost:
         worker, poll = self.worker, self.plane.poll
         while not worker.is_over:
             timeout_s = worker.timeout_s()
-            worker.turn(poll(0.0) if timeout_s == 0.0 else worker.wait(timeout_s))
-            self.mailbox.serve()
+            frames = poll(0.0) if timeout_s == 0.0 else worker.wait(timeout_s)
+            self.mailbox.answer()
+            worker.turn(frames)
+            self.mailbox.look()
 
     def discard(self) -> None:
         """Free its resources: it will not run."""
@@ -152,9 +154,9 @@ class WorkerHost:
 
     def await_left(self, stage: int, replica: int, timeout_s: float) -> Left | bool:
         """What the replica that retires has left; False when it has not within ``timeout_s``."""
-        return self.mailbox.watch(lambda: stage not in self.worker.hosts, timeout_s) and next(
-            left for who, left in reversed(self.worker.left) if who == (stage, replica)
-        )
+        worker = self.worker
+        has_left = self.mailbox.watch(lambda: worker.left_by(stage, replica) is not None, timeout_s)
+        return (worker.left_by(stage, replica) or False) if has_left else False
 
     def abandon(self) -> None:
         """The job continues in another incarnation."""

@@ -19,7 +19,7 @@ from typing import TypeAlias
 
 from rayad.actors.lead.saved_inputs import SavedEpochs, SavedInputs
 from rayad.dataflow.config import SnapshotConfig
-from rayad.snapshots.attempts import TAKEN_MAX, PartReport, ReplicaName, SnapshotAttempts, SnapshotStatistics
+from rayad.snapshots.attempts import TAKEN_MAX, Ack, PartReport, ReplicaName, SnapshotAttempts, SnapshotStatistics
 from rayad.snapshots.barrier import Barrier
 from rayad.snapshots.manifest import Manifest, StagedPart
 
@@ -361,9 +361,8 @@ class SnapshotLeader:
             case Tick():
                 self._on_tick(now_s, effects)
             case PartWritten(report):
-                self.snapshots.on_report(report)
-                if self.snapshots.is_complete:
-                    effects.append(Publish(report.number))
+                if self.snapshots.on_report(report) is Ack.SUCCESS and self.snapshots.is_complete:
+                    effects.append(Publish(report.number))  # not again, for a late part of an attempt that was given up
             case PartFailed(number, why) | NotPublished(number, why):
                 self._give_up(number, why, now_s, effects)
             case Published(number, manifest):

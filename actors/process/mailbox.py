@@ -112,12 +112,20 @@ class Mailbox:
         return True
 
     def serve(self) -> None:
-        """Answer what has been asked. Cheap when there is nothing."""
+        """Answer what has been asked, and look whether what is waited for has come true. Cheap when there is nothing."""
+        self.answer()
+        self.look()
+
+    def answer(self) -> None:
+        """Answer what has been asked: before a turn of the loop, which then sends what follows."""
         while self._questions:
             with self._lock:
                 question = self._questions.popleft() if self._questions else None
             if question is not None:
                 question.settle()
+
+    def look(self) -> None:
+        """Look whether what is waited for has come true: after a turn."""
         if self._watchers:
             with self._lock:
                 watchers, self._watchers = self._watchers, []

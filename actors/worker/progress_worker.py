@@ -63,6 +63,7 @@ class ProgressWorker:
         """The newest view of each replica whose socket has no room for it, by process and stage."""
         self._survives = survives
         self._missing = set(self.expected)
+        self._early: list[Frame] = []  # that came while not all had registered
         self._known: set[str] = set()  # processes that hold replicas, or have held some
         self._switch: _Switch | None = None
         self._joining: set[ReplicaId] = set()
@@ -102,18 +103,22 @@ class ProgressWorker:
         return ReplicaId(frame.channel, replica)
 
     def _register(self, frames: list[Frame]) -> None:
-        """Until every replica has reported the capabilities that it starts with; then let all run."""
+        """Until every replica has reported the capabilities that it starts with; then let all run.
+
+        A change of layout may be asked for meanwhile: what comes of it waits until all have registered.
+        """
         for frame in frames:
-            if frame.kind != Kind.READY or (replica := self._replica(frame)) not in self._missing:
-                raise ProtocolError(
-                    f"the progress actor got a frame of kind {frame.kind} from {frame.peer!r} while it waits for {sorted(self._missing)}"
-                )
-            self._missing.discard(replica)
-            self.tracker.apply(self._ready(frame))
+            if frame.kind == Kind.READY and (replica := self._replica(frame)) in self._missing:
+                self._missing.discard(replica)
+                self.tracker.apply(self._ready(frame))
+            else:
+                self._early.append(frame)
         if self._missing:
             return
         for stage, number in sorted(self.expected):
             self.link.send(self.places.process_of(stage, number), Kind.GO, stage, b"")
+        early, self._early = self._early, []
+        self._take(early)
         self._publish()
 
     def _ready(self, frame: Frame) -> list[tuple[int, Timestamp, int]]:

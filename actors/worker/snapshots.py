@@ -257,8 +257,8 @@ class HostSnapshots:
 
     def due_in_s(self) -> float | None:
         """Seconds until :meth:`tick` has something to do by itself."""
-        if self._aligning_since_s is None or self._patience_s is None:
-            return None
+        if self._aligning_since_s is None or self._patience_s is None or self.place.arrived.restored:
+            return None  # what was restored is consumed first
         return max(0.0, self._aligning_since_s + self._patience_s - self._clock.monotonic())
 
     def _look_at_patience(self) -> None:

@@ -395,6 +395,10 @@ class Worker:
                 self._is_alone = len(self.hosts) == 1
                 self._forget_ways()
 
+    def left_by(self, stage: int, replica: int) -> Left | None:
+        """What a replica that retires has left; None: it has not yet."""
+        return None if stage in self.hosts else next((left for at, left in reversed(self.left) if at == (stage, replica)), None)
+
     def results(self) -> dict[ReplicaId, Left]:
         """The job is complete: what each replica here has done and staged."""
         return {host.place.at: Left(host.last_report(), host.staged()) for stage, host in self.hosts.items()}

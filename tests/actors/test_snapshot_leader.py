@@ -322,3 +322,16 @@ def test_of_a_savepoint_that_is_late_it_is_known_what_holds_it_up() -> None:
     assert led.leader.why_late() == f"all parts are written, and the store has not confirmed the snapshot; {failed}"
     led.tell(Published(led.attempt(), led.manifest()))
     assert led.leader.why_late() == "the sinks commit snapshot 1"
+
+
+def test_a_late_part_of_an_attempt_that_was_given_up_publishes_nothing_again() -> None:
+    """Regression: while the last snapshot was being published, it was published once more, with all output in it twice."""
+    led = Led()
+    led.tell(Tick(), after_s=2.0)
+    early = led.attempt()
+    led.tell(Finished())
+    last = led.attempt()
+    assert last > early
+    assert led.parts() == [Publish(last)]
+    assert led.tell(PartWritten(PartReport(early, ReplicaPart("sum", 0, ())))) == []
+    assert led.tell(PartWritten(PartReport(last, ReplicaPart("sum", 0, ())))) == [], "nor one that comes twice"

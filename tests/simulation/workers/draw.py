@@ -7,10 +7,10 @@ import traceback
 from collections import Counter
 from dataclasses import dataclass, field
 
-from tests.simulation.harness import all_programs
+from tests.simulation.harness import FIXED, all_programs
 from tests.simulation.workers.run import run
 
-ASK_WHILE_THEY_RUN = frozenset({"live-loop", "sim live loop", "sim live log"})
+ASK_WHILE_THEY_RUN = frozenset({"live", "live-loop", "sim live loop", "sim live log"})
 """Programs that look at probes between two sends: here all is sent before it runs."""
 
 
@@ -45,8 +45,9 @@ def run_seed(seed: int) -> Outcome:
         stages = program.flow().plan(program.parallelism or parallelism).stages
         placement = {stage.name: chance.choice(["workers", "vertices"]) for stage in stages}
     crashes = chance.choice([0, 1, 2, 3]) if mode != "none" else 0
+    changes = chance.choice([0, 0, 1, 2, 4]) if program.name not in FIXED else 0
     try:
-        one = run(seed, program, parallelism, placement, mode=mode, crashes=crashes)
+        one = run(seed, program, parallelism, placement, mode=mode, crashes=crashes, changes=changes)
     except Exception as error:
         where = " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(traceback.extract_tb(error.__traceback__)[-5:]))
         return Outcome(seed, program.name, f"{type(error).__name__}: {error}"[:600], where)

@@ -20,7 +20,7 @@ from typing import Any
 
 import rayad as rd
 from rayad.actors.lead import snapshot_leader as lead
-from rayad.actors.lead.layouts import asked_of, layout_notes, names_of, starts_of
+from rayad.actors.lead.layouts import asked_of, layout_notes, names_of, restored, starts_of
 from rayad.actors.lead.placing import placed
 from rayad.actors.local.results import results_of
 from rayad.actors.plane.batch_codec import encode_batch
@@ -37,12 +37,15 @@ from rayad.actors.worker.worker import Worker
 from rayad.dataflow.config import RunConfig, SnapshotConfig
 from rayad.dataflow.plan import Plan, Stage
 from rayad.dataflow.records.event_times import EPOCH_UTC
+from rayad.snapshots.attempts import SnapshotAttempts
 from rayad.snapshots.manifest import Manifest
 from tests.programs.model import canonical
 from tests.programs.program import Program
+from tests.simulation.changes import movable
 from tests.simulation.workers.bus import Bus, Clock
+from tests.simulation.workers.changing import Changing
 
-STEPS_MAX = 400_000
+STEPS_MAX = 60_000
 FAST = "/dev/shm"
 
 
@@ -112,7 +115,8 @@ class LiveInput:
 
 @dataclass
 class Run:
-    """Args: program, parallelism: what runs; placement: who shares a process; crashes: how often all is lost; mode: of snapshots."""
+    """Args: program, parallelism: what runs; placement: who shares a process; crashes: how often all is lost; mode: of snapshots;
+    changes: of layout, how many."""
 
     seed: int
     program: Program
@@ -120,6 +124,7 @@ class Run:
     placement: Any
     crashes: int = 0
     mode: str = "none"
+    changes: int = 0
     inputs: dict[str, LiveInput] = field(default_factory=dict)
     writers: list[EventWriter] = field(default_factory=list)
     figures: Counter[str] = field(default_factory=Counter)
@@ -136,7 +141,13 @@ class Run:
             snapshots=SnapshotConfig(timeout_s=3600.0, alignment_timeout_s={"unaligned": 0.0, "timeout": 0.01}.get(self.mode)),
         )
         self.plan: Plan = self.program.flow().plan(self.parallelism)
+        self.asked = asked_of(self.plan)
         self.places: Places = placed(self.plan, self.placement)
+        self.change: Changing | None = None
+        self.turns = 0
+        self.retired: list[dict[int, Any]] = []
+        """What replicas that have retired had staged, without snapshots."""
+        self.retirements = 0
         self.clock = Clock(chance)
         self.bus = Bus(chance)
         self.incarnation = 0
@@ -156,19 +167,22 @@ class Run:
         self.bus.clear()
         self.writers.clear()
         self._events.clear()
-        self.incarnation += 1
+        self.incarnation = max(self.incarnation, self.change.leader.incarnation if self.change is not None else 0) + 1
         self.is_finished = False
+        self.change = None
         parts: Any = {}
         if self.mode != "none":
-            parts = parts_of(self._resume(), self.plan)
+            manifest = self._resume()
+            self.plan = restored(self.plan, manifest.notes, self.asked)
+            assert self.leader is not None
+            self.leader.lay_out(names_of(self.plan), starts_of(self.plan))
+            parts = parts_of(manifest, self.plan)
             self.coordinator = self.bus.link(COORDINATOR, self.incarnation)
         self.progress = ProgressWorker(self.plan, self.places, self.bus.link(PROGRESS, self.incarnation))
         self.workers: dict[str, Worker] = {}
         names = list(self.places.processes(self.plan))
         for name in names:
-            link = self.bus.link(name, self.incarnation)
-            around = Surroundings(link, self.clock, partial(self._moment), self._writer)
-            self.workers[name] = Worker(name, self.plan, self.places, self.config, around, store=self._parts_store())
+            self.come(name, self.plan, self.incarnation)
         for name in self.chance.sample(names, len(names)):
             for at in self.places.replicas_at(name, self.plan):
                 self.workers[name].hold(*at, part=parts.get((self.plan.stage(at.stage).name, at.replica)))
@@ -180,6 +194,26 @@ class Run:
             self.bus.link(driver_name(stage), self.incarnation)
             process = self.places.process_of(stage, 0)
             self.drivers[name] = [stage, process, self.workers[process].hosts[stage].core.input.frames]
+
+    def come(self, name: str, plan: Plan, incarnation: int) -> None:
+        """A process comes."""
+        around = Surroundings(self.bus.link(name, incarnation), self.clock, self._moment, self._writer)
+        self.workers[name] = Worker(name, plan, self.places, self.config, around, store=self._parts_store())
+
+    def end(self, name: str) -> None:
+        """A process is ended: nothing that it had sent, and nothing on its way to it, may be lost but marks and credits."""
+        worker = self.workers.pop(name, None)
+        if worker is not None:
+            worker.close()
+        for way in [way for way in self.bus.ways if name in way]:
+            lost = [Kind(frame.kind).name for frame in self.bus.ways.pop(way) if frame.kind in (Kind.DATA, Kind.TRANSFER, Kind.REPORT)]
+            assert not lost, f"{lost} from {way[0]} to {way[1]} are lost with {name}"
+        self.bus.links.pop(name, None)
+
+    def turn(self, name: str) -> None:
+        """A process takes a turn without frames."""
+        if not self.workers[name].is_over:
+            self.workers[name].turn([])
 
     def _writer(self, stage: Stage, replica: int) -> EventWriter:
         return EventWriter(self, stage, replica)
@@ -211,7 +245,7 @@ class Run:
         self._act(self.leader.begin_anew(manifest, self.store.newest, self.clock.now_s))
         return manifest
 
-    def _tell(self, event: Any) -> None:
+    def tell(self, event: Any) -> None:
         assert self.leader is not None
         self._act(self.leader.handle(event, self.clock.now_s))
 
@@ -226,7 +260,9 @@ class Run:
                     for name, number in replicas:
                         self._say(stages[name], number, Kind.GIVE_UP, attempt.to_bytes(8, "little"))
                 case lead.Publish(number):
-                    self._events.append(partial(self._publish, number))
+                    assert self.leader is not None
+                    attempts = self.leader.snapshots
+                    self._events.append(partial(self._publish, number, attempts, attempts.copied()))
                 case lead.Commit(manifest):
                     self._events.append(partial(self._commit, manifest))
                 case lead.SavepointTaken():
@@ -237,33 +273,30 @@ class Run:
     def _say(self, stage: int, number: int, kind: Kind, payload: bytes) -> None:
         self.coordinator.send(self.places.process_of(stage, number), kind, stage, payload)
 
-    def _publish(self, number: int) -> None:
+    def _publish(self, number: int, attempts: SnapshotAttempts, copied: SnapshotAttempts) -> None:
         assert self.store is not None
-        assert self.leader is not None
-        attempts = self.leader.snapshots
-        copied = attempts.copied()
-        manifest = self.store.publish(copied, self.incarnation, {"layout": layout_notes(self.plan, asked_of(self.plan))})
+        manifest = self.store.publish(copied, self.incarnation, {"layout": layout_notes(self.plan, self.asked)})
         attempts.take_back(copied)
         self.figures["snapshots"] += 1
         if manifest.kind == "final":
             self.final = manifest
-        self._tell(lead.Published(number, manifest))
+        self.tell(lead.Published(number, manifest))
 
     def _commit(self, manifest: Manifest) -> None:
         assert self.store is not None
         self.store.let_sinks_publish(manifest)
-        self._tell(lead.Committed(manifest, self.store.retain()))
+        self.tell(lead.Committed(manifest, self.store.retain()))
 
     def _hear(self, frames: list[Frame]) -> None:
         for frame in frames:
             if frame.kind == Kind.PART:
-                self._tell(lead.PartWritten(pickle.loads(frame.payload)))
+                self.tell(lead.PartWritten(pickle.loads(frame.payload)))
             elif frame.kind == Kind.FINISHED:
                 if not self.is_finished:
                     self.is_finished = True
-                    self._tell(lead.Finished())
+                    self.tell(lead.Finished())
             elif frame.kind == Kind.SAVE_WANTED:
-                self._tell(lead.SnapshotWanted(*unpack_save(frame.payload)))
+                self.tell(lead.SnapshotWanted(*unpack_save(frame.payload)))
             else:
                 raise AssertionError(f"the coordinator got {frame}")
 
@@ -282,7 +315,11 @@ class Run:
                     self._close()
                     self.begin()
                 if self.mode != "none" and self.final is None and not self.is_finished and self.chance.random() < 0.02:
-                    self._tell(lead.SavepointWanted(self.steps))
+                    self.tell(lead.SavepointWanted(self.steps))
+                if self.leader is not None and self.chance.random() < 0.2:
+                    self.tell(lead.Tick())
+                if self.changes and not self.is_finished and self.final is None and self.chance.random() < 0.02:
+                    self._begin_change()
                 self._step()
             return self._results()
         finally:
@@ -293,7 +330,20 @@ class Run:
     def is_over(self) -> bool:
         if self.mode != "none":
             return self.final is not None and not self._events
-        return self.progress.is_over and all(worker.is_over for worker in self.workers.values())
+        joining = self.change.leader.joining if self.change is not None else ()
+        return self.progress.is_over and all(worker.is_over for name, worker in self.workers.items() if name not in joining)
+
+    def _begin_change(self) -> None:
+        """Replicas come or go."""
+        names = sorted(movable(self.plan))
+        if not names or (self.change is not None and not self.change.is_over):
+            return
+        if self.change is not None:
+            self.turns = self.change.leader.turn
+        self.changes -= 1
+        wanted = {name: self.chance.randint(1, 4) for name in self.chance.sample(names, self.chance.randint(1, len(names)))}
+        self.change = Changing(self, wanted, self.turns)
+        self.figures["changes"] += 1
 
     def _step(self) -> None:
         ready: list[Any] = [("deliver", way) for way in sorted(self.bus.ways)]
@@ -302,6 +352,9 @@ class Run:
         ready += [("feed", name) for name, (_, _, at) in self.drivers.items() if at < len(self.inputs[name].frames)]
         if self._events:
             ready.append(("store", None))
+        if self.change is not None:
+            self.change.give_up()
+            ready += self.change.events()
         if not ready:
             due = [(worker.timeout_s(), name) for name, worker in self.workers.items() if not worker.is_over]
             assert due, f"nothing can move: {self._told()}"
@@ -320,6 +373,9 @@ class Run:
             self._wake()
         elif kind == "store":
             self._events.popleft()()
+        elif kind in ("call", "look"):
+            assert self.change is not None
+            self.change.perform(kind, what)
         else:
             self._feed(what)
 
@@ -351,7 +407,7 @@ class Run:
             assert self.final is not None
             return results_of(self.plan, self.store.publish_finally(self.final))
         self._look_for_rests()
-        staged = [left.staged for worker in self.workers.values() for left in worker.results().values()]
+        staged = [*self.retired, *(left.staged for worker in self.workers.values() for left in worker.results().values())]
         receipts = {sink.id: sink.sink.publish([parts[sink.id] for parts in staged if sink.id in parts]) for sink in self.plan.sinks}
         return results_of(self.plan, receipts)
 
@@ -371,7 +427,8 @@ class Run:
 
     def _told(self) -> str:
         held = {name: [host.place.sender.describe() for host in worker.hosts.values()] for name, worker in self.workers.items()}
-        return f"{len(self.bus.ways)} ways, {held}, {self.progress.look(True)[2]}"
+        doing = self.change.told() if self.change is not None else "no change"
+        return f"{len(self.bus.ways)} ways, {held}, {self.progress.look(True)[2]}, {doing}, over: {self.progress.is_over}"
 
 
 def run(seed: int, program: Program, parallelism: Any, placement: Any, **options: Any) -> Run:
