@@ -364,7 +364,7 @@ class ScalingConfig:
 def _placement(value: Any) -> Placement:
     by_name = value.items() if isinstance(value, Mapping) else [("", value)]
     for name, one in by_name:
-        if not isinstance(name, str) or one not in PLACEMENTS:
+        if not isinstance(name, str) or not (isinstance(one, str) and one in PLACEMENTS):
             where = f" of {show(name)}" if isinstance(value, Mapping) else ""
             raise ConfigError(f"ScalingConfig.placement{where} is {show(one)}: it must be 'auto', 'vertices' or 'workers'")
     return dict(value) if isinstance(value, Mapping) else str(value)
@@ -420,6 +420,7 @@ OF_MACHINES: dict[type, frozenset[str]] = {
         "keep_results_s", "encrypt",
     }),
     FailureConfig: frozenset({"heartbeat_timeout_s"}),
+    ScalingConfig: frozenset({"placement"}),
 }  # fmt: skip
 """The settings for processes, connections, memory and machines, of which the local runtime has none."""
 
@@ -460,7 +461,7 @@ def not_acted_on(run: RunConfig, scaling: ScalingConfig, runtime: str, seed: int
         return told
     if scaling.is_adaptive:
         told.append("the local runtime has no autoscaler: replicas stay as they are at the beginning, but for job.rescale()")
-    passed_over = [_given(config, OF_MACHINES[type(config)]) for config in (run, failures)]
+    passed_over = [_given(config, OF_MACHINES[type(config)]) for config in (run, failures, scaling)]
     told += [f"{asked} {NOTHING_LOCALLY}" for asked in passed_over if asked]
     return told
 

@@ -67,7 +67,7 @@ class Control:
         The four belong together: an incarnation may be over by the time its addresses are used, and then nobody listens there.
         """
         self._job.await_running(timeout_s)
-        process = self._job.places.process_of(*ReplicaId.from_plane_name(name))
+        process = name if name == PROGRESS else self._job.places.process_of(*ReplicaId.from_plane_name(name))
         found = self._job.found.get(process)
         return (*found, process) if found is not None else None
 

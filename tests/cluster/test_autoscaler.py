@@ -124,14 +124,14 @@ def test_invalid_policies_are_refused_before_the_job_starts(ray_cluster: None) -
 
 @ray.remote(num_cpus=0)
 class SimulatedReplica:
-    """An actor that gives the readings of one replica of the simulated job."""
+    """An actor that holds one replica of the simulated job, and gives its readings."""
 
     def __init__(self, coordinator: Any, index: int) -> None:
         self._coordinator = coordinator
         self._index = index
 
-    def reading(self) -> ReplicaReading:
-        return ray.get(self._coordinator.a_reading.remote(self._index), timeout=PATIENCE_S)  # type: ignore[no-any-return]
+    def readings(self) -> list[ReplicaReading]:
+        return [ray.get(self._coordinator.a_reading.remote(self._index), timeout=PATIENCE_S)]
 
 
 @ray.remote(num_cpus=0, max_concurrency=8)

@@ -33,6 +33,7 @@ OTHERS: dict[str, Any] = {  # for each field that the local runtime ignores, a v
     "activation_timeout_s": 1.0,
     "input_log_bytes": 1,
     "keep_results_s": 1.0,
+    "placement": "workers",
 }
 
 
@@ -45,7 +46,7 @@ def small() -> rd.Dataflow:
 @pytest.mark.parametrize("config", [rd.RunConfig, rd.SnapshotConfig, rd.FailureConfig, rd.ScalingConfig])
 def test_each_setting_is_known_to_work_locally_or_not_to(config: type) -> None:
     """A new field must be in USED_LOCALLY, or be ignored with a warning."""
-    passed_over = AUTOSCALER if config is rd.ScalingConfig else OF_MACHINES.get(config, frozenset())
+    passed_over = OF_MACHINES.get(config, frozenset()) | (AUTOSCALER if config is rd.ScalingConfig else frozenset())
     assert USED_LOCALLY[config] | passed_over == {field.name for field in fields(config)}
     assert not USED_LOCALLY[config] & passed_over
 
@@ -68,11 +69,12 @@ def test_the_docstring_of_each_setting_says_whether_it_is_for_ray_alone(config: 
 def test_a_setting_of_machines_warns_locally_and_not_on_ray(name: str) -> None:
     config: type = next(config for config, names in OF_MACHINES.items() if name in names)
     value = config(**{name: OTHERS[name]})
-    run = value if isinstance(value, rd.RunConfig) else rd.RunConfig(failures=value)
+    run = rd.RunConfig(failures=value) if isinstance(value, rd.FailureConfig) else value if isinstance(value, rd.RunConfig) else rd.RunConfig()
+    scaling = value if isinstance(value, rd.ScalingConfig) else rd.ScalingConfig()
     with pytest.warns(UserWarning) as caught:  # noqa: PT030 - the messages are below
-        small().run(run, runtime="local")
+        small().run(run, scaling, runtime="local")
     assert [str(w.message) for w in caught] == [f"{config.__name__}({name}={OTHERS[name]!r}) {NOTHING}"]
-    assert not_acted_on(run, rd.ScalingConfig(), "ray") == []
+    assert not_acted_on(run, scaling, "ray") == []
 
 
 def test_what_operators_ask_of_machines_warns_locally_and_not_on_ray() -> None:

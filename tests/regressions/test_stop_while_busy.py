@@ -42,9 +42,9 @@ def test_a_source_that_reads_for_long_is_told_to_stop() -> None:
     flow.source(Slow(), name="slow").key_by(lambda n: 0).count().collect("counts")
     hosts = start_hosts(flow)
     assert _READING.wait(20)
-    host = hosts.host("slow")
-    host.stop()  # at once, and without an error
-    report = host.look()
+    host = hosts.process("slow")
+    host.stop([hosts.stage("slow")])  # at once, and without an error
+    report = hosts.look("slow")
     assert report.records_in == 1
     assert report.activity is not None
     assert (report.activity.callback, report.activity.time) == ("next_batch", None)

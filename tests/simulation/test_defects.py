@@ -63,7 +63,7 @@ OF_ASKING = {
     "a replica has left when it has heard that it shall": 4,
     "what a replica has left is lost": 3,
     "a replica leaves what snapshots have already": 12,
-    "a replica leaves what no snapshot has": 26,
+    "a replica leaves what no snapshot has": 37,
     "costs of those who leave are lost": 3,
     "an undoing comes with the turn of an earlier change": 7,
     "a preparation does not tell its turn": 1,

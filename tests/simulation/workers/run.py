@@ -145,6 +145,7 @@ class Run:
         self.places: Places = placed(self.plan, self.placement)
         self.change: Changing | None = None
         self.turns = 0
+        self.asks = 6  # for snapshots: a run whose snapshots follow each other would never end
         self.retired: list[dict[int, Any]] = []
         """What replicas that have retired had staged, without snapshots."""
         self.retirements = 0
@@ -314,7 +315,9 @@ class Run:
                     self.figures["crashes"] += 1
                     self._close()
                     self.begin()
-                if self.mode != "none" and self.final is None and not self.is_finished and self.chance.random() < 0.02:
+                may_ask = self.mode != "none" and self.final is None and not self.is_finished and self.asks > 0
+                if may_ask and self.chance.random() < 0.02:
+                    self.asks -= 1
                     self.tell(lead.SavepointWanted(self.steps))
                 if self.leader is not None and self.chance.random() < 0.2:
                     self.tell(lead.Tick())
