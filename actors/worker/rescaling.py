@@ -23,6 +23,7 @@ from rayad.actors.worker.workplace import Workplace
 from rayad.dataflow.config import configured
 from rayad.dataflow.plan import Layout
 from rayad.progress import ProtocolError, Timestamp
+from rayad.snapshots.barrier import Barrier
 
 MARK = b"M"
 """The first bytes of a marker's payload; the payload of a snapshot's barrier begins with others."""
@@ -303,7 +304,7 @@ class HostRescale:
         place = self.place
         queue, place.arrived.regular = place.arrived.regular, deque()
         for edge, source, payload in queue:
-            left = payload if payload is ENDED else self.takes(edge, source, payload)
+            left = payload if payload is ENDED or isinstance(payload, Barrier) else self.takes(edge, source, payload)
             if left is not None:
                 place.arrived.regular.append((edge, source, left))
         if place.arrived.restored and (migration.leaving or migration.is_retiring):

@@ -208,6 +208,7 @@ class Worker:
         for stage, (awaited, until_s) in list(self._joining.items()):
             missing = sorted(process for process in awaited if not self.link.connected(process))
             if not missing and self._store is not None and COORDINATOR not in awaited:
+                self._resend(stage)
                 awaited.add(COORDINATOR)  # it begins snapshots when all have come to it, so each comes when it has found the others
                 self.connect(COORDINATOR, self._addresses[COORDINATOR])
             elif not missing:
@@ -222,8 +223,12 @@ class Worker:
 
     def _register(self, host: ReplicaHost) -> None:
         self.link.send(PROGRESS, Kind.READY, host.place.stage.id, host.register())
-        if host.snapshots is not None:
-            host.snapshots.resend()
+
+    def _resend(self, stage: int) -> None:
+        """What waited for credit at the cut goes out before the first barrier of this incarnation can be on its channel."""
+        snapshots = self.hosts[stage].snapshots
+        if snapshots is not None:
+            snapshots.resend()
 
     # -- a turn --------------------------------------------------------------------------------------
     def turn(self, frames: list[Frame]) -> None:

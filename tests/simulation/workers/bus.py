@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,8 @@ class Bus:
         self.links: dict[str, BusLink] = {}
         self.ways: dict[tuple[str, str], deque[Frame]] = {}
         """By sender and receiver."""
+        self.met: set[frozenset[str]] = set()
+        """Who is connected."""
         self.sent = 0
 
     def link(self, name: str, incarnation: int) -> BusLink:
@@ -48,6 +50,16 @@ class Bus:
         """All are gone, with what was on its way."""
         self.links.clear()
         self.ways.clear()
+        self.met.clear()
+
+    def leave(self, name: str) -> None:
+        """A process goes."""
+        self.links.pop(name, None)
+        self.met = {pair for pair in self.met if name not in pair}
+
+    def have_met(self, names: Iterable[str], peer: str) -> bool:
+        """Whether all of these are connected to that one."""
+        return all(frozenset((name, peer)) in self.met for name in names)
 
     def deliver(self, way: tuple[str, str]) -> list[Frame]:
         """Some of the frames on a way arrive, at least one."""
@@ -84,9 +96,10 @@ class BusLink:
 
     def start_connect(self, peer: str, address: Any, timeout_s: float = 10.0) -> None:
         assert peer in self.bus.links, f"{self.name} connects to {peer}, which is not there"
+        self.bus.met.add(frozenset((self.name, peer)))
 
     def connected(self, peer: str) -> bool:
-        return peer in self.bus.links
+        return frozenset((self.name, peer)) in self.bus.met
 
     def has_left(self, peer: str) -> bool:
         return False

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from tests.simulation.harness import FIXED, all_programs
 from tests.simulation.workers.run import run
 
-ASK_WHILE_THEY_RUN = frozenset({"live", "live-loop", "sim live loop", "sim live log"})
+ASK_WHILE_THEY_RUN = frozenset({"live", "live-loop", "sim live", "sim live loop", "sim live log"})
 """Programs that look at probes between two sends: here all is sent before it runs."""
 
 

@@ -209,7 +209,7 @@ class Run:
         for way in [way for way in self.bus.ways if name in way]:
             lost = [Kind(frame.kind).name for frame in self.bus.ways.pop(way) if frame.kind in (Kind.DATA, Kind.TRANSFER, Kind.REPORT)]
             assert not lost, f"{lost} from {way[0]} to {way[1]} are lost with {name}"
-        self.bus.links.pop(name, None)
+        self.bus.leave(name)
 
     def turn(self, name: str) -> None:
         """A process takes a turn without frames."""
@@ -316,6 +316,7 @@ class Run:
                     self._close()
                     self.begin()
                 may_ask = self.mode != "none" and self.final is None and not self.is_finished and self.asks > 0
+                may_ask = may_ask and self.bus.have_met(self.workers, COORDINATOR)
                 if may_ask and self.chance.random() < 0.02:
                     self.asks -= 1
                     self.tell(lead.SavepointWanted(self.steps))
@@ -353,6 +354,8 @@ class Run:
         ready += [("turn", name) for name, worker in self.workers.items() if not worker.is_over and worker.timeout_s() == 0.0]
         ready += [("write", writer) for writer in self.writers if writer.waiting]
         ready += [("feed", name) for name, (_, _, at) in self.drivers.items() if at < len(self.inputs[name].frames)]
+        if any(not self.progress.link.is_behind(process) for process, _ in self.progress.late):
+            ready.append(("views", None))  # there is room for what its link did not take
         if self._events:
             ready.append(("store", None))
         if self.change is not None:
@@ -371,6 +374,8 @@ class Run:
             self._arrive(what[1], self.bus.deliver(what))
         elif kind == "turn":
             self.workers[what].turn([])
+        elif kind == "views":
+            self._arrive(PROGRESS, [])
         elif kind == "write":
             what.write()
             self._wake()
