@@ -79,9 +79,7 @@ class Coordinator:
                 began_s = clock.time()
                 await_predecessors(self._job, delay_s)
                 asked_s = asked_s + clock.time() - began_s if asked_s is not None else None
-            outcome = self._supervisor.run(
-                run, earlier, has_begun=has_begun, keeper=keeper, failures=failures, asked_s=asked_s
-            )
+            outcome = self._supervisor.run(run, earlier, has_begun=has_begun, keeper=keeper, failures=failures, asked_s=asked_s)
             self._told.tell(outcome)
             return outcome
         finally:

@@ -208,10 +208,7 @@ class WorkerHost:
             except ProtocolError:
                 pass  # the last known ones
         pairs = zip(hosts, backlogs, strict=True)
-        return {
-            host.place.at: host.statistics.reading(backlog if host.statistics.has_backlog else None)
-            for host, backlog in pairs
-        }
+        return {host.place.at: host.statistics.reading(backlog if host.statistics.has_backlog else None) for host, backlog in pairs}
 
     def updates(self, stage: int, sink: str, seen: tuple[int, int] | None) -> News | None:
         """See :meth:`ReplicaHost.updates`."""

@@ -126,9 +126,7 @@ class JobLeader:
         plan, config, restarts, keeps_snapshots, places: see :class:`RecoveryLeader`.
     """
 
-    def __init__(
-        self, plan: Plan, config: RunConfig, restarts: Restarts, *, keeps_snapshots: bool, places: Places | None = None
-    ) -> None:
+    def __init__(self, plan: Plan, config: RunConfig, restarts: Restarts, *, keeps_snapshots: bool, places: Places | None = None) -> None:
         self.recovery = RecoveryLeader(plan, config, restarts, keeps_snapshots=keeps_snapshots, places=places)
         self.state = JobState.STARTING
         self.is_stopping = False

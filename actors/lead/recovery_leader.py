@@ -305,9 +305,7 @@ class RecoveryLeader:
         keeps_snapshots: whether there is something to resume from.
     """
 
-    def __init__(
-        self, plan: Plan, config: RunConfig, restarts: Restarts, *, keeps_snapshots: bool, places: Places | None = None
-    ) -> None:
+    def __init__(self, plan: Plan, config: RunConfig, restarts: Restarts, *, keeps_snapshots: bool, places: Places | None = None) -> None:
         self.plan = plan
         self._places = places or Places()
         self.config = config

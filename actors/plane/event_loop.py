@@ -1,5 +1,4 @@
-"""The event loop under a plane: sockets are accepted, authenticated, read, flushed and given up here.
-"""
+"""The event loop under a plane: sockets are accepted, authenticated, read, flushed and given up here."""
 
 from __future__ import annotations
 

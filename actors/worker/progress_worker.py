@@ -141,6 +141,7 @@ class ProgressWorker:
                 self.link.send(frame.peer, Kind.FENCED, frame.channel, b"")  # confirms that its earlier reports are applied
             elif frame.kind == Kind.LEAVE:
                 self._on_leave(self._replica(frame))
+                self.link.send(frame.peer, Kind.FENCED, frame.channel, b"")
             elif frame.kind == Kind.READY and self._replica(frame) in self._joining:
                 self._on_join(frame)
             elif self._replica(frame) in self._forgotten:

@@ -74,9 +74,7 @@ class ReplicaHost:
         isolated: Callable[[Element], Element | None] | None = None,
         is_newcomer: bool = False,
     ) -> None:
-        self.place = place = Workplace(
-            worker, plan, stage, replica, config, pid=around.pid, moment=around.moment, isolated=isolated
-        )
+        self.place = place = Workplace(worker, plan, stage, replica, config, pid=around.pid, moment=around.moment, isolated=isolated)
         self.name, self.core, self.report, self.arrived = place.name, place.core, place.report, place.arrived
         self.statistics = HostStatistics(place)
         self.snapshots: HostSnapshots | None = None
@@ -260,9 +258,7 @@ class ReplicaHost:
             edge, source, when, batch = arrived.feedback.pop()
             if when is None and batch[:1] == MARK:
                 rescale.on_marker(edge, source, batch)
-            elif (
-                snapshots is None or not (when is None or snapshots.is_pending) or not snapshots.takes_feedback(edge, source, when, batch)
-            ):
+            elif snapshots is None or not (when is None or snapshots.is_pending) or not snapshots.takes_feedback(edge, source, when, batch):
                 assert when is not None
                 rescale.receiver(batch).receive(edge, when, batch)
         elif arrived.regular:

@@ -43,7 +43,7 @@ class HostRescale:
         self.migration: Migration | None = None
         self.released: deque[tuple[int, Timestamp, Any, Any]] = deque()
         self.leaving_base: int | None = None
-        self.has_left = False
+        self.has_left = self._has_said_so = False
         self.ended: set[tuple[int, int]] = set()
         self._costs: list[StepCost] = []
         self._fenced: deque[list[tuple[int, Transfer]]] = deque()
@@ -236,9 +236,9 @@ class HostRescale:
             self._fenced.append(list(migration.outgoing))
             migration.outgoing.clear()
             place.link.send(PROGRESS, Kind.FENCE, place.stage.id, b"")
-        if self.leaving_base is not None and not self.has_left and not place.sender.is_held_up and not place.sender.is_spilled:
+        if self.leaving_base is not None and not self._has_said_so and not place.sender.is_held_up and not place.sender.is_spilled:
             place.link.send(PROGRESS, Kind.LEAVE, place.stage.id, b"")
-            self.has_left = True
+            self._has_said_so = True
 
     @property
     def is_sending(self) -> bool:
@@ -246,7 +246,10 @@ class HostRescale:
         return self.leaving_base is not None or (self.migration is not None and bool(self.migration.outgoing))
 
     def on_fenced(self) -> None:
-        """The progress actor confirms the oldest fence."""
+        """The progress actor confirms the oldest fence, or LEAVE: then its process may be killed, with all that its sockets still hold."""
+        if self._has_said_so:
+            self.has_left = True
+            return
         for target, transfer in self._fenced.popleft():
             self._send(target, transfer)
 

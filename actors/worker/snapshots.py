@@ -41,9 +41,7 @@ class HostSnapshots:
         writer: writes its parts.
     """
 
-    def __init__(
-        self, place: Workplace, statistics: HostStatistics, store: SnapshotStore, part: Resumable | None, writer: Writer
-    ) -> None:
+    def __init__(self, place: Workplace, statistics: HostStatistics, store: SnapshotStore, part: Resumable | None, writer: Writer) -> None:
         self.place = place
         self.writer = writer
         self._clock = place.clock

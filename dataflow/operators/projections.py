@@ -230,7 +230,6 @@ class WithArrivalTime(OfFields):
         return [{**row, self.name: moment} for row in rows]
 
 
-
 class Rename(Projection):
     """All columns in their places, some under another name."""
 

@@ -1,5 +1,4 @@
-"""`WindowedStream`: a keyed stream cut into windows over epochs or event time.
-"""
+"""`WindowedStream`: a keyed stream cut into windows over epochs or event time."""
 
 from __future__ import annotations
 

@@ -308,9 +308,9 @@ class OutputLog:
             "id": uuid.uuid4().hex,  # no two creations have one content
             "chain": [link.number for link in links],
             **head.as_json(),
-            "rows": output.rows + sum(file.rows for file in change.added.values()) - sum(
-                output.files[name].rows for name in change.removed if name in output.files
-            ),
+            "rows": output.rows
+            + sum(file.rows for file in change.added.values())
+            - sum(output.files[name].rows for name in change.removed if name in output.files),
             "added": [file.as_json() for file in merged.added.values()],
             "removed": sorted(merged.removed),
         }
@@ -347,8 +347,6 @@ def manifest_name(number: int) -> str:
 def _delta(plain: Mapping[str, Any]) -> Delta:
     added = (CommittedFile(**entry) for entry in plain["added"])
     return Delta({file.name: file for file in added}, frozenset(plain["removed"]))
-
-
 
 
 __all__ = [

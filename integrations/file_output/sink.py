@@ -377,9 +377,11 @@ class FileSink(Sink):
 
     def _is_foreign(self, name: str, head: Head) -> bool:
         """Whether a file that no manifest has is deleted by overwriting: one of the format that no job makes which may still commit it."""
-        return is_data(self.format.kind, name) and not self._is_mine(name) and name.rpartition("/")[2].split("-")[:2] not in [
-            ["part", job] for job in head.jobs if self.mode == "append"
-        ]
+        return (
+            is_data(self.format.kind, name)
+            and not self._is_mine(name)
+            and name.rpartition("/")[2].split("-")[:2] not in [["part", job] for job in head.jobs if self.mode == "append"]
+        )
 
     def _is_leftover(self, name: str, output: Output) -> bool:
         """Whether a file is of this run of the job or an earlier one, and was never committed, or is rolled back."""
@@ -425,9 +427,7 @@ class FileSink(Sink):
         cut = [file for file in before.files.values() if file.job == self.job and 0 <= file.first < void[0] <= file.snapshot]
         self._replace([([file], partial(self._joiner().cut, file, void[0])) for file in cut], added, removed)
 
-    def _join(
-        self, before: Output, snapshot: int, added: dict[str, CommittedFile], removed: set[str], *, is_settled: bool
-    ) -> None:
+    def _join(self, before: Output, snapshot: int, added: dict[str, CommittedFile], removed: set[str], *, is_settled: bool) -> None:
         """Join small files of earlier snapshots."""
         known = self._small if is_settled else before.files
         there = [file for files in (known, added) for name, file in files.items() if name not in removed]

@@ -25,7 +25,6 @@ def _placement(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-
 class Counting(rd.Source):
     """Batches of one record, counted as they are given."""
 

@@ -166,5 +166,3 @@ def test_who_cannot_share_is_refused_before_anything_starts(ray_cluster: None) -
         runs("no-sharing").submit(upstream, workers(1))
     with pytest.raises(rd.ConfigError, match=r"placement names 'counts': the vertices of 'unknown' are \['rebalance', 'runs', 'ticks'\]"):
         runs("unknown").submit(None, rd.ScalingConfig(placement={"counts": "workers"}))
-
-

@@ -69,7 +69,8 @@ def test_the_docstring_of_each_setting_says_whether_it_is_for_ray_alone(config: 
 def test_a_setting_of_machines_warns_locally_and_not_on_ray(name: str) -> None:
     config: type = next(config for config, names in OF_MACHINES.items() if name in names)
     value = config(**{name: OTHERS[name]})
-    run = rd.RunConfig(failures=value) if isinstance(value, rd.FailureConfig) else value if isinstance(value, rd.RunConfig) else rd.RunConfig()
+    of_job = value if isinstance(value, rd.RunConfig) else rd.RunConfig()
+    run = rd.RunConfig(failures=value) if isinstance(value, rd.FailureConfig) else of_job
     scaling = value if isinstance(value, rd.ScalingConfig) else rd.ScalingConfig()
     with pytest.warns(UserWarning) as caught:  # noqa: PT030 - the messages are below
         small().run(run, scaling, runtime="local")

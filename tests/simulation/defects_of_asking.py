@@ -95,9 +95,7 @@ def only_siblings_are_told_of_newcomers(stack: ExitStack) -> None:
 @defect
 def newcomers_are_admitted_in_the_jobs_incarnation(stack: ExitStack) -> None:
     """They listen in one of their own."""
-    stack.enter_context(
-        patch.object(Newcomers, "incarnations", property(lambda self: dict.fromkeys(self.fresh, self.incarnation - 1)))
-    )
+    stack.enter_context(patch.object(Newcomers, "incarnations", property(lambda self: dict.fromkeys(self.fresh, self.incarnation - 1))))
 
 
 @defect

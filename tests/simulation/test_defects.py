@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 
 import pytest
 
+from rayad.actors.lead.change_protocol import Phase
 from tests.actors import test_change_leader
 from tests.programs.catalog import PROGRAMS
 from tests.simulation.defects import DEFECTS, first_violation, planted
@@ -57,7 +58,6 @@ OF_ASKING = {
     "a question that was given up counts as answered": 9,
     "a replica that has heard of a step has settled it": 3,
     "a second question of a phase has the turn of the first": 3,
-    "a call that was withdrawn counts as done": 7,
     "the job is not released": 2,
     "the job is not held": 1,
     "a replica has left when it has heard that it shall": 4,
@@ -71,6 +71,9 @@ OF_ASKING = {
 """Each with a seed that catches it."""
 FOUND_BY_THE_LEADERS_TESTS: dict[str, Callable[[], None]] = {
     "a job that is over counts as held": test_change_leader.test_a_job_that_is_over_is_not_changed,
+    "a call that was withdrawn counts as done": partial(
+        test_change_leader.test_a_replica_that_withdraws_the_question_is_named_with_its_activation, Phase.DIVISIBLE
+    ),
     "costs of steps are not asked for": test_change_leader.test_replicas_are_added_from_the_question_to_the_report,
 }
 """Defects that simulated runs do not show: larger steps give the same results, and a job is seldom asked to wait when it is just over."""

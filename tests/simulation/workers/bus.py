@@ -39,6 +39,8 @@ class Bus:
         """By sender and receiver."""
         self.met: set[frozenset[str]] = set()
         """Who is connected."""
+        self.dialled: list[frozenset[str]] = []
+        """Who will be."""
         self.sent = 0
 
     def link(self, name: str, incarnation: int) -> BusLink:
@@ -51,11 +53,18 @@ class Bus:
         self.links.clear()
         self.ways.clear()
         self.met.clear()
+        self.dialled.clear()
 
     def leave(self, name: str) -> None:
         """A process goes."""
         self.links.pop(name, None)
         self.met = {pair for pair in self.met if name not in pair}
+        self.dialled = [pair for pair in self.dialled if name not in pair]
+
+    def connect(self, pair: frozenset[str]) -> None:
+        """These are connected now."""
+        self.dialled.remove(pair)
+        self.met.add(pair)
 
     def have_met(self, names: Iterable[str], peer: str) -> bool:
         """Whether all of these are connected to that one."""
@@ -96,7 +105,7 @@ class BusLink:
 
     def start_connect(self, peer: str, address: Any, timeout_s: float = 10.0) -> None:
         assert peer in self.bus.links, f"{self.name} connects to {peer}, which is not there"
-        self.bus.met.add(frozenset((self.name, peer)))
+        self.bus.dialled.append(frozenset((self.name, peer)))
 
     def connected(self, peer: str) -> bool:
         return frozenset((self.name, peer)) in self.bus.met

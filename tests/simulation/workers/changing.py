@@ -78,9 +78,10 @@ class Changing:
             self.tell(Answered(turn, what, value))
 
     def give_up(self) -> None:
-        """A question that was kept for as long as it may."""
-        if self._awaited and self.chance.random() < GIVE_UP_SHARE:
-            asked = self.chance.choice(list(self._awaited))
+        """A question that was kept for as long as it may; the coordinator answers its own when it can."""
+        kept = [asked for asked in self._awaited if asked[1] != COORDINATOR]
+        if kept and self.chance.random() < GIVE_UP_SHARE:
+            asked = self.chance.choice(kept)
             del self._awaited[asked]
             self.tell(Answered(*asked, False))
 

@@ -13,6 +13,7 @@ from rayad.actors.worker import replica_host
 from rayad.actors.worker.payloads import Handed
 from rayad.actors.worker.progress_worker import ProgressWorker
 from rayad.actors.worker.replica_host import ReplicaHost
+from rayad.actors.worker.rescaling import HostRescale
 from rayad.actors.worker.snapshots import HostSnapshots
 from rayad.actors.worker.worker import Worker
 from rayad.actors.worker.workplace import Workplace, WorkplaceCarrier
@@ -40,24 +41,6 @@ def _send(stack: ExitStack, other: Callable[..., None]) -> None:
             other(self._worker, *self._worker.handed_over.pop())
 
     around(stack, WorkplaceCarrier, "send", send)
-
-
-@defect
-def what_is_handed_over_is_taken_at_once(stack: ExitStack) -> None:
-    """A barrier takes effect at its receiver before its sender has captured."""
-
-    def send(worker: Any, to: Any, kind: int, *what: Any) -> None:
-        to.take(kind, *what)
-
-    def grant(real: Any, self: Any, edge: int, replica: int, grant: Any, busy_s: float) -> None:
-        before = len(self._worker.handed_over)
-        real(self, edge, replica, grant, busy_s)
-        if len(self._worker.handed_over) > before:
-            to, *what = self._worker.handed_over.pop()
-            to.take(*what)
-
-    _send(stack, send)
-    around(stack, WorkplaceCarrier, "grant", grant)
 
 
 @defect
@@ -127,11 +110,6 @@ def a_replica_that_is_held_up_stops_its_worker(stack: ExitStack) -> None:
             real(self)
 
     around(stack, Worker, "_work", work)
-
-
-@defect
-def a_replica_runs_before_all_have_registered(stack: ExitStack) -> None:
-    around(stack, ReplicaHost, "register", lambda real, self: (setattr(self, "is_going", True), real(self))[1])
 
 
 @defect
@@ -224,6 +202,20 @@ def a_worker_resumes_its_first_replica_alone(stack: ExitStack) -> None:
         return real(self, stage, replica, **options)
 
     around(stack, Worker, "hold", hold)
+
+
+# -- beginnings and ends -------------------------------------------------------------------------------------------------------
+
+
+@defect
+def a_replica_has_left_before_the_progress_actor_knows(stack: ExitStack) -> None:
+    """Its process is killed, with the last report in its socket."""
+
+    def after_report(real: Any, self: Any) -> None:
+        real(self)
+        self.has_left = self.has_left or self._has_said_so
+
+    around(stack, HostRescale, "after_report", after_report)
 
 
 # -- the progress core ---------------------------------------------------------------------------------------------------------

@@ -169,7 +169,7 @@ class Run:
         self.writers.clear()
         self._events.clear()
         self.incarnation = max(self.incarnation, self.change.leader.incarnation if self.change is not None else 0) + 1
-        self.is_finished = False
+        self.is_finished = self._were_there = False
         self.change = None
         parts: Any = {}
         if self.mode != "none":
@@ -315,12 +315,14 @@ class Run:
                     self.figures["crashes"] += 1
                     self._close()
                     self.begin()
-                may_ask = self.mode != "none" and self.final is None and not self.is_finished and self.asks > 0
-                may_ask = may_ask and self.bus.have_met(self.workers, COORDINATOR)
-                if may_ask and self.chance.random() < 0.02:
+                are_there = self.mode != "none" and self.bus.have_met(self.workers, COORDINATOR)
+                may_ask = are_there and self.final is None and not self.is_finished and self.asks > 0
+                is_first = are_there and not self._were_there
+                self._were_there = are_there
+                if may_ask and self.chance.random() < (0.4 if is_first else 0.02):
                     self.asks -= 1
                     self.tell(lead.SavepointWanted(self.steps))
-                if self.leader is not None and self.chance.random() < 0.2:
+                if are_there and self.chance.random() < 0.2:
                     self.tell(lead.Tick())
                 if self.changes and not self.is_finished and self.final is None and self.chance.random() < 0.02:
                     self._begin_change()
@@ -351,6 +353,7 @@ class Run:
 
     def _step(self) -> None:
         ready: list[Any] = [("deliver", way) for way in sorted(self.bus.ways)]
+        ready += [("connect", pair) for pair in self.bus.dialled]
         ready += [("turn", name) for name, worker in self.workers.items() if not worker.is_over and worker.timeout_s() == 0.0]
         ready += [("write", writer) for writer in self.writers if writer.waiting]
         ready += [("feed", name) for name, (_, _, at) in self.drivers.items() if at < len(self.inputs[name].frames)]
@@ -374,6 +377,8 @@ class Run:
             self._arrive(what[1], self.bus.deliver(what))
         elif kind == "turn":
             self.workers[what].turn([])
+        elif kind == "connect":
+            self.bus.connect(what)
         elif kind == "views":
             self._arrive(PROGRESS, [])
         elif kind == "write":
@@ -399,7 +404,7 @@ class Run:
             self.progress.look_whether_over()
         elif name == COORDINATOR:
             self._hear(frames)
-        elif name in self.workers:
+        elif name in self.workers and not self.workers[name].is_over:
             self.workers[name].turn(frames)
 
     def _feed(self, name: str) -> None:
