@@ -208,6 +208,19 @@ def a_worker_resumes_its_first_replica_alone(stack: ExitStack) -> None:
 
 
 @defect
+def what_waited_for_credit_at_the_cut_goes_out_after_the_first_barrier(stack: ExitStack) -> None:
+    """The next snapshot may begin as soon as all have come to the coordinator."""
+    stack.enter_context(patch.object(Worker, "_resend", lambda self, stage: None))
+
+    def register(real: Any, self: Any, host: Any) -> None:
+        real(self, host)
+        if host.snapshots is not None:
+            host.snapshots.resend()
+
+    around(stack, Worker, "_register", register)
+
+
+@defect
 def a_replica_has_left_before_the_progress_actor_knows(stack: ExitStack) -> None:
     """Its process is killed, with the last report in its socket."""
 

@@ -35,8 +35,8 @@ def names() -> list[str]:
     return [name for name, program in all_programs().items() if not program.options and name not in ASK_WHILE_THEY_RUN]
 
 
-def run_seed(seed: int) -> Outcome:
-    """Run what a seed draws."""
+def run_seed(seed: int, *, eager: bool = False) -> Outcome:
+    """Run what a seed draws; ``eager``: see :class:`tests.simulation.workers.run.Run`."""
     chance = random.Random(~seed)
     program = all_programs()[chance.choice(names())]
     parallelism, placement = chance.choice([1, 2, 2, 3]), chance.choice(["workers", "workers", "vertices", "mixed"])
@@ -45,9 +45,11 @@ def run_seed(seed: int) -> Outcome:
         stages = program.flow().plan(program.parallelism or parallelism).stages
         placement = {stage.name: chance.choice(["workers", "vertices"]) for stage in stages}
     crashes = chance.choice([0, 1, 2, 3]) if mode != "none" else 0
+    if eager:
+        mode, crashes = "unaligned", 4
     changes = chance.choice([0, 0, 1, 2, 4]) if program.name not in FIXED else 0
     try:
-        one = run(seed, program, parallelism, placement, mode=mode, crashes=crashes, changes=changes)
+        one = run(seed, program, parallelism, placement, mode=mode, crashes=crashes, changes=changes, eager=eager)
     except Exception as error:
         where = " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(traceback.extract_tb(error.__traceback__)[-5:]))
         return Outcome(seed, program.name, f"{type(error).__name__}: {error}"[:600], where)

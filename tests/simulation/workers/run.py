@@ -116,7 +116,7 @@ class LiveInput:
 @dataclass
 class Run:
     """Args: program, parallelism: what runs; placement: who shares a process; crashes: how often all is lost; mode: of snapshots;
-    changes: of layout, how many."""
+    changes: of layout, how many; eager: a snapshot begins as soon as all have come to the coordinator, and its barriers are fast."""
 
     seed: int
     program: Program
@@ -125,6 +125,7 @@ class Run:
     crashes: int = 0
     mode: str = "none"
     changes: int = 0
+    eager: bool = False
     inputs: dict[str, LiveInput] = field(default_factory=dict)
     writers: list[EventWriter] = field(default_factory=list)
     figures: Counter[str] = field(default_factory=Counter)
@@ -134,7 +135,7 @@ class Run:
         self.folder = tempfile.mkdtemp(prefix="rayad-workers-", dir=FAST if Path(FAST).is_dir() else None)
         self.config = RunConfig(
             storage_path=self.folder if self.mode != "none" else None,
-            window_batches=chance.choice([1, 2, 4, 64]),
+            window_batches=1 if self.eager else chance.choice([1, 2, 4, 64]),
             window_bytes=chance.choice([300, 3000, 16 << 20]),
             spill_memory_bytes=chance.choice([1, 400, 64 << 20]),
             combine_hold_s=chance.choice([0.0, 0.001, 0.05]),
@@ -316,10 +317,11 @@ class Run:
                     self._close()
                     self.begin()
                 are_there = self.mode != "none" and self.bus.have_met(self.workers, COORDINATOR)
-                may_ask = are_there and self.final is None and not self.is_finished and self.asks > 0
+                may_ask = are_there and self.final is None and not self.is_finished
                 is_first = are_there and not self._were_there
                 self._were_there = are_there
-                if may_ask and self.chance.random() < (0.4 if is_first else 0.02):
+                is_at_once = is_first and self.eager
+                if may_ask and (is_at_once or (self.asks > 0 and self.chance.random() < (0.4 if is_first else 0.02))):
                     self.asks -= 1
                     self.tell(lead.SavepointWanted(self.steps))
                 if are_there and self.chance.random() < 0.2:
@@ -372,7 +374,8 @@ class Run:
             self.figures["waited"] += 1
             assert self.figures["waited"] < 20_000, f"nothing can move: {self._told()}"
             ready = [("turn", name) for _, name in due]
-        kind, what = self.chance.choice(ready)
+        urgent = [one for one in ready if self.eager and one[0] == "deliver" and one[1][0] == COORDINATOR]
+        kind, what = self.chance.choice(urgent or ready)
         if kind == "deliver":
             self._arrive(what[1], self.bus.deliver(what))
         elif kind == "turn":

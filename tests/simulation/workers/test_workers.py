@@ -32,12 +32,14 @@ CAUGHT_BY: dict[str, int] = {
     "a view that waits is older than one that was sent": 101,
 }
 """Each with a seed that catches it."""
+CAUGHT_WHEN_EAGER = {"what waited for credit at the cut goes out after the first barrier": 22}
+"""Those that need a snapshot as soon as all have come back, and a crash after it."""
 
 
-def with_defect(name: str, seed: int) -> Outcome:
+def with_defect(name: str, seed: int, *, eager: bool = False) -> Outcome:
     with ExitStack() as stack:
         DEFECTS_OF_WORKERS[name](stack)
-        return run_seed(seed)
+        return run_seed(seed, eager=eager)
 
 
 def test_seeds_give_what_the_model_says() -> None:
@@ -60,5 +62,12 @@ def test_a_defect_is_caught(name: str) -> None:
     assert not run_seed(CAUGHT_BY[name]).violation, "it is not there when the defect is not"
 
 
+@pytest.mark.parametrize("name", CAUGHT_WHEN_EAGER)
+def test_a_defect_of_the_first_moments_is_caught(name: str) -> None:
+    seed = CAUGHT_WHEN_EAGER[name]
+    assert with_defect(name, seed, eager=True).violation
+    assert not run_seed(seed, eager=True).violation, "it is not there when the defect is not"
+
+
 def test_every_defect_has_a_seed() -> None:
-    assert CAUGHT_BY.keys() == DEFECTS_OF_WORKERS.keys()
+    assert CAUGHT_BY.keys() | CAUGHT_WHEN_EAGER.keys() == DEFECTS_OF_WORKERS.keys()
