@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rayad.actors.lead.diagnosis import Stamp, stamps_of
 from rayad.actors.plane.frames import Frame
@@ -15,9 +15,11 @@ from rayad.actors.plane.protocol import Kind, pack_view, unpack_report
 from rayad.actors.plane.replica_id import ReplicaId, replicas_of
 from rayad.actors.replica.places import Places, is_worker
 from rayad.actors.replica.upstream import Region, zeroing
-from rayad.actors.worker.surroundings import Link
 from rayad.dataflow.plan import Plan
 from rayad.progress import JobTracker, ProtocolError, Timestamp
+
+if TYPE_CHECKING:
+    from rayad.actors.worker.surroundings import Link
 
 
 @dataclass(slots=True)
