@@ -113,7 +113,7 @@ def test_interval_says_which_are_too_short_for_a_snapshot() -> None:
 
 def test_interval_gives_json_in_seconds() -> None:
     result = CliRunner().invoke(main, [*TABLE_1, "--json"])
-    found = json.loads(result.output)
+    found = json.loads(result.stdout)
     assert found["interval_s"] == optimal_interval_s(1.6, 0.05 / 60)
     assert found["utilization"] == pytest.approx(utilization(found["interval_s"], 1.6, 0.05 / 60, 23.1, 5, 0.02735))
     assert found["daly_interval_s"] == daly_interval_s(1.6, 0.05 / 60, 23.1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -55,9 +56,24 @@ def lived(job: Any, upto: int, *, kills: bool = False) -> None:
         if kills and epoch == (begun + upto) // 2:
             job.savepoint()
             kill("VertexActor")
-    assert job.probe("seen").wait(upto - 1, timeout_s=PATIENCE_S)
-    job.savepoint()
-    job.cancel()
+    try:
+        assert job.probe("seen").wait(upto - 1, timeout_s=PATIENCE_S)
+        saved(job)
+    finally:
+        job.cancel()
+
+
+def saved(job: Any) -> None:
+    """A savepoint. Epochs may be complete at the probe before a death elsewhere is noticed: then the job says to ask again."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            job.savepoint()
+            return
+        except rd.SnapshotError as error:
+            if "ask again" not in str(error) or time.monotonic() > deadline_s:
+                raise
+            time.sleep(0.1)
 
 
 def totals(epochs: list[list[str]], key: Callable[[str], Any] = str) -> list[tuple[Any, int]]:
