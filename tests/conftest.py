@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
+from rayad.actors.process import unwaited
 from tests import second_try
 
 # ci: the same examples on every run, so that a red build is red for everybody; it prints the blob that repeats a failure.
@@ -71,6 +72,12 @@ def logging_stays_as_it_was() -> Iterator[None]:
     yield
     after = _logging_now()
     assert after == before, "this test left logging changed"
+
+
+@pytest.fixture(autouse=True)
+def jobs_of_earlier_tests_are_not_told() -> None:
+    """A job that a test leaves behind is told when Python collects it: in the output of a later test that looks at its own."""
+    unwaited.OF_THIS_PROCESS.forget_all()
 
 
 def _logging_now() -> dict[str, Any]:

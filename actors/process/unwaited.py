@@ -40,6 +40,11 @@ class Unwaited:
             if lost and sys.stderr is not None:
                 sys.stderr.write(f"rayad: {presentable(f'job {job.name!r} {lost}')}\n")
 
+    def forget_all(self) -> None:
+        """Tell of none of those that there are now."""
+        for job in list(self._jobs):
+            job.is_watched = False
+
     def tell_all(self) -> None:
         """The process ends."""
         for job in list(self._jobs):

@@ -45,9 +45,12 @@ def write_between(pid: int, other: int, forged: bytes) -> int:
 
 
 def _at_each(pid: int, other: int, act: Callable[[socket.socket], object]) -> int:
-    ports = {one.laddr.port for one in psutil.Process(other).net_connections("tcp") if one.status == psutil.CONN_LISTEN}
-    made = [one for one in psutil.Process(pid).net_connections("tcp") if one.raddr and one.raddr.port in ports]
     done = 0
+    try:
+        ports = {one.laddr.port for one in psutil.Process(other).net_connections("tcp") if one.status == psutil.CONN_LISTEN}
+        made = [one for one in psutil.Process(pid).net_connections("tcp") if one.raddr and one.raddr.port in ports]
+    except psutil.NoSuchProcess:  # it has just ended, and its connections with it
+        return done
     for one in made:
         with contextlib.suppress(OSError), _duplicate(pid, one.fd) as duplicate:  # else it has just ended by itself
             act(duplicate)
