@@ -566,6 +566,7 @@ class Network:
                 core.name,
                 at[1],
                 records_in=core.records_in,
+                title=self.plan.called(at[0]),
                 sinks=tuple(sink.key for sink in self.plan.sinks if sink.id in mine),
                 set_aside=core.outputs.bad_records(),
                 waits=Waits(
