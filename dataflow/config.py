@@ -302,8 +302,9 @@ class ScalingConfig:
         timeout_s: on Ray: how long the new replicas of a change may take to start.
         placement: on Ray: who shares a process. "vertices": each replica is an actor of its own; "workers": one of each vertex shares a
             worker, so that what stays within it is handed over as it is; "auto": an actor for each replica while the cluster has a
-            processor for each, else workers. Or a dict from vertex name to one of these ("vertices" for those that it does not name). A
-            vertex that asks for resources always has actors of its own.
+            processor for each, else as many workers as it has processors. Or a dict from vertex name to one of these ("vertices" for those
+            that it does not name). Always by themselves are vertices that ask for resources, and unless the dict names them sources that
+            wait (``Source.blocks``) and classes given to ``map_batches``: models take long.
         journal: on Ray: file to which measurements and decisions are appended as JSON lines, for ``rayad plot``; default:
             ``<storage_path>/<job>/scaling.jsonl`` if the storage is a local folder.
     """
@@ -317,7 +318,7 @@ class ScalingConfig:
     warm_up_s: float = 5.0
     timeout_s: float = 60.0
     journal: str | None = None
-    placement: Placement = "vertices"
+    placement: Placement = "auto"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "placement", _placement(self.placement))

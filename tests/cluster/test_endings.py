@@ -31,6 +31,8 @@ Check = Callable[[], None]
 class Endless(rd.Source):
     """One part that never ends."""
 
+    blocks = False
+
     def list_parts(self) -> list[int]:
         return [0]
 
