@@ -13,6 +13,7 @@ from typing import Any
 from rayad.actors.coordinator.crew import Crew
 from rayad.actors.coordinator.long_calls import LongCalls
 from rayad.actors.coordinator.outcome import Starting
+from rayad.actors.coordinator.sites import DrainWatch, Sites
 from rayad.actors.coordinator.snapshots import CoordinatorSnapshots
 from rayad.actors.coordinator.store_thread import StoreThread
 from rayad.actors.job import JobState
@@ -49,13 +50,15 @@ class RunningJob:
         self.secret = secret
         self.name = name
         self.asked = layouts.asked_of(plan)
-        self.crew = Crew(plan, places, config, job, secret)
+        self.journal = Journal(clock.time)
+        self.drains = DrainWatch()
+        """Which nodes drain."""
+        self.crew = Crew(plan, places, config, job, secret, Sites(self.journal.note))
         self.snapshots: CoordinatorSnapshots | None = None
         """Of its snapshots, if it keeps any."""
         self.left: list[tuple[str, Left]] = []
         """What replicas that have retired left behind, by name."""
         self.sink_calls = SinkCalls(name)
-        self.journal = Journal(clock.time)
         self.state = JobState.STARTING
         self.incarnation = 1
         self.failures = 0

@@ -20,6 +20,7 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 from rayad.actors.cluster import last_words
 from rayad.actors.cluster.joining import own_address
 from rayad.actors.coordinator.crew import Stuck
+from rayad.actors.coordinator.moving import Mover
 from rayad.actors.coordinator.outcome import JobOutcome, Starting, stage_statistics
 from rayad.actors.coordinator.rescaling import Rescaler
 from rayad.actors.coordinator.running_job import RunningJob
@@ -80,6 +81,7 @@ class Supervisor:
         self._asked: dict[Any, tuple[str, int, type[Listens | RolledBack]]] = {}  # short calls under way, by reference
         self._asked_s = 0.0
         self._published: deque[Manifest] = deque()  # since the last look
+        self._mover = Mover(job)
         self._stored = StoredJob(job, rescaler, self._leader.recovery, published=self._published.append, failed=self._failed)
         self._ended = _Ended()
         self._outcome: JobOutcome | None = None
@@ -158,8 +160,11 @@ class Supervisor:
             events = [self._failed(error)]
         while self._published:
             self._tell(recovery.SnapshotPublished(is_last=self._published.popleft().kind == "final"))
+            self._move(self._mover.on_published())
         for event in events:
             self._tell(event)
+        if leader.recovery.is_running and not leader.recovery.has_failed:
+            self._move(self._mover.look(self._rescaler.newcomers))
         if job.cancelled.is_set():
             self._tell(lead.Cancel())
         if job.is_stopping and not leader.is_stopping:
@@ -167,6 +172,10 @@ class Supervisor:
         if leader.recovery.is_running and not job.calls:
             self._tell(lead.AllEnded())
         self._tell(recovery.Tick())
+
+    def _move(self, names: frozenset[str]) -> None:
+        if names:
+            self._tell(recovery.Move(names))
 
     def _events(self) -> Iterable[lead.Event]:
         job, rescaler = self._job, self._rescaler

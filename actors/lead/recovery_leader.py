@@ -120,6 +120,14 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
+class Move:
+    """These processes are to leave their nodes, which is no failure: others take their places, and resume from the last snapshot. Void
+    while something is started or has failed."""
+
+    names: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class SnapshotPublished:
     """A snapshot is in the store; ``is_last``: of a job that is complete."""
 
@@ -136,7 +144,7 @@ class Tick:
     """Time has passed. What is known by then has been told."""
 
 
-Event: TypeAlias = Begin | StoreRead | StoreAway | Listens | RolledBack | Failed | Lost | SnapshotPublished | AllReported | Tick
+Event: TypeAlias = Begin | StoreRead | StoreAway | Listens | RolledBack | Failed | Lost | Move | SnapshotPublished | AllReported | Tick
 
 
 # -- what is to be done ------------------------------------------------------------------------------
@@ -233,10 +241,12 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """The job runs. ``restart_s``: seconds since the failure, without the delay; None: it has been started."""
+    """The job runs. ``restart_s``: seconds since the failure, without the delay; None: it has been started. ``moved``: who has left a
+    node, where that was all that happened."""
 
     names: tuple[str, ...]
     restart_s: float | None
+    moved: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,6 +345,7 @@ class RecoveryLeader:
         self._too_late_s = float("inf")
         self._failed_s: float | None = None
         self._delay_s = 0.0
+        self._moved: tuple[str, ...] = ()
 
     # -- what others look at -------------------------------------------------------------------------
     @property
@@ -421,6 +432,11 @@ class RecoveryLeader:
                 self._reported = _Reported()
                 effects.append(StopChange())
                 self._recover(everybody if names is None else set(names), set(), 0.0, now_s, effects)
+            case Move(names):
+                if self.is_running and not self.has_failed and (there := names & {PROGRESS, *self._processes()}):
+                    effects.append(StopChange())
+                    self._recover(set(there), set(there), 0.0, now_s, effects)
+                    self._moved = tuple(sorted(there))
             case SnapshotPublished():
                 if stages := self._crashes.on_snapshot(now_s):
                     effects.append(Acquit(tuple(name for name in self._processes() if not is_worker(name) and stage_of(name) in stages)))
@@ -516,7 +532,7 @@ class RecoveryLeader:
 
     # -- a recovery ----------------------------------------------------------------------------------
     def _recover(self, failed: set[str], stuck: set[str], delay_s: float, now_s: float, effects: list[Effect]) -> None:
-        self.phase = Phase.DELAYED
+        self.phase, self._moved = Phase.DELAYED, ()
         self.waiting, self._too_late_s = set(), float("inf")
         self._lost, self._stuck = failed, self._stuck | stuck
         self._failed_s, self._delay_s, self._due_s = now_s, delay_s, now_s + delay_s
@@ -617,7 +633,8 @@ class RecoveryLeader:
         self._restarts.on_running(now_s)
         self._crashes.on_running(now_s)
         self._region, self._lost, self._too_late_s = None, set(), float("inf")
-        effects.append(Running(names, restart_s))
+        effects.append(Running(names, restart_s, self._moved))
+        self._moved = ()
 
     # -- names ---------------------------------------------------------------------------------------
     def _names(self) -> tuple[str, ...]:
