@@ -31,7 +31,6 @@ from rayad.actors.status.snapshots_late import SnapshotsLate, late_of
 from rayad.actors.status.taking import Seen, StatusTaker
 from rayad.actors.status.updates import ReadSoFar
 from rayad.dataflow.plan import sinks_of
-from rayad.dataflow.resources import told_resources
 from rayad.progress import ConfigError, RayadError, SnapshotError, Timestamp
 from rayad.snapshots.attempts import SnapshotStatistics
 
@@ -263,7 +262,7 @@ class Control:
         if current is None:
             return None
         awaited, began_s = current
-        free = told_resources(ray.available_resources())
+        free = self._job.crew.sites.told_free()
         return dataclasses.replace(awaited, for_s=clock.monotonic() - began_s, free=free)
 
     def _silent(self, name: str, waited_s: float) -> Silent:

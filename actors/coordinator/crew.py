@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time as clock
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,6 +72,10 @@ class Crew:
         self.actors: dict[str, Any] = {}
         self.sites = sites if sites is not None else Sites()
         self._spares: dict[str, Spare] = {}
+        self.sharing: frozenset[str] = frozenset()
+        """Workers that ask for no processor, since there was no room."""
+        self.to_move: frozenset[str] = frozenset()
+        """Those of them that are to get processors of their own."""
         self._cpus = config.cpus_per_replica
         self._identity = (job, secret)
         self.config = config
@@ -86,8 +90,27 @@ class Crew:
         """Start every actor that is not there; does not wait."""
         with self._lock:
             missing = [name for name in (PROGRESS, *self.places.processes(self.plan)) if name not in self.actors]
-            for name, (actor, site) in self._started(missing).items():
+            for name, (actor, site) in self._started(missing, self.sharing).items():
                 self._take_in(name, Spare(actor, actor.ping.remote(), site.node))
+
+    def share(self, names: Collection[str]) -> list[str]:
+        """Of these processes, which do not start: let the workers for which no node has room share the processors that are there. Gives
+        those; they are started anew."""
+        with self._lock:
+            workers = [name for name in names if is_worker(name) and name not in self.sharing and name in self.actors]
+            lacking = self.sites.without_room(self._needs(workers))
+            for name in lacking:
+                self._forget(name)
+                self._kill(name)
+            self.sharing |= frozenset(lacking)
+            self.start()
+            return lacking
+
+    def could_spread(self) -> frozenset[str]:
+        """The workers that share processors and for which there is room now."""
+        with self._lock:
+            sharing = self.sharing
+            return sharing - frozenset(self.sites.without_room(self._needs(sharing))) if sharing else sharing
 
     def start_spares(self, names: Collection[str]) -> None:
         """Start a process elsewhere for each of these, which is to take its place; does not wait."""
@@ -120,26 +143,35 @@ class Crew:
         self._pings[name] = spare.ping
         self.sites.put(name, spare.node)
 
-    def _started(self, names: Sequence[str]) -> dict[str, tuple[Any, Site]]:
-        """Start these processes, each where it is to be."""
+    def _started(self, names: Sequence[str], sharing: Collection[str] = ()) -> dict[str, tuple[Any, Site]]:
+        """Start these processes, each where it is to be; ``sharing``: those that ask for no processor."""
         if not names:
             return {}
-        needs = {name: process_needs(name, self.plan, self._cpus) for name in names if name != PROGRESS}
+        needs = {name: asked for name, asked in self._needs(names).items() if name not in sharing}
         sites = self.sites.choose(names, needs)
         specs: dict[int | None, Any] = {}
-        return {name: (self._start(name, specs, sites[name].strategy), sites[name]) for name in names}
+        out = {}
+        for name in names:
+            how = {"scheduling_strategy": sites[name].strategy, **({"num_cpus": 0} if name in sharing else {})}
+            out[name] = self._start(name, specs, how), sites[name]
+        return out
 
-    def _start(self, process: str, specs: dict[int | None, Any], where: Any) -> Any:
-        """Start one process; ``specs``: the plans that have been put into the object store for others, by stage, None for workers."""
+    def _needs(self, names: Iterable[str]) -> dict[str, Mapping[str, float]]:
+        """What processes ask for where there is room; the progress actor asks for nothing."""
+        return {name: process_needs(name, self.plan, self._cpus) for name in names if name != PROGRESS}
+
+    def _start(self, process: str, specs: dict[int | None, Any], how: Mapping[str, Any]) -> Any:
+        """Start one process; ``specs``: the plans that have been put into the object store for others, by stage, None for workers; ``how``:
+        options of the actor."""
         if process == PROGRESS:
             spec = ray.put(plan_for(self.plan, []))
             arguments = (spec, self.places, *self._identity, bool(self.config.encrypt))
-            return remote_progress().options(num_cpus=0, scheduling_strategy=where).remote(*arguments)
+            return remote_progress().options(num_cpus=0, **how).remote(*arguments)
         stage = None if is_worker(process) else self.plan.stage(stage_of(process))
         of = stage.id if stage is not None else None
         if of not in specs:
             specs[of] = ray.put(plan_for(self.plan, self.places.offsets if stage is None else [stage.id]))
-        options = {"num_cpus": self._cpus, **ray_options(stage.resources if stage is not None else None), "scheduling_strategy": where}
+        options = {"num_cpus": self._cpus, **ray_options(stage.resources if stage is not None else None), **how}
         return remote_vertex(process, self.places).options(**options).remote(specs[of], process, self.places, self.config, *self._identity)
 
     def stop(self, names: Collection[str]) -> None:
@@ -155,6 +187,8 @@ class Crew:
         """End one; this also fences one that is only stopped. Its spare takes its place, if there is one."""
         ray.kill(self.actors.pop(name), no_restart=True)
         self.sites.forget(name)
+        self.sharing -= {name}
+        self.to_move -= {name}
         spare = self._spares.pop(name, None)
         if spare is not None:
             self._take_in(name, spare)

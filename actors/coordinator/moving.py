@@ -33,11 +33,11 @@ class Mover:
             return frozenset()
         self._looked_s = now_s
         drains, crew = self._job.drains.now, self._job.crew
-        if not drains and self._leader.phase is Phase.IDLE:
+        if not drains and not crew.to_move and self._leader.phase is Phase.IDLE:
             return frozenset()
         self._tell_of_own(drains)
         on = {name: crew.sites.on[name] for name in crew.actors if name in crew.sites.on and name not in besides}
-        names = self._tell(leaving.Look(on, drains))
+        names = self._tell(leaving.Look(on, drains, crew.to_move))
         if self._leader.phase is Phase.STARTING and not crew.missing_spares():
             names |= self._tell(leaving.Ready())
         return names
@@ -45,6 +45,20 @@ class Mover:
     def on_published(self) -> frozenset[str]:
         """A snapshot is in the store. Gives who is to leave now."""
         return self._tell(leaving.Published())
+
+    def share(self, waiting: Collection[str]) -> list[str]:
+        """Of these, which do not start: let workers for which nothing has room share the processors that are there. Gives those; they are
+        started anew."""
+        job = self._job
+        names = job.crew.share(waiting)
+        if names:
+            told = (
+                f"{', '.join(map(job.who, names))}: no node has had room for {job.config.failures.room_wait_s:g} s, so these share the "
+                "processors that are there; rescale() gives them processors of their own again when there are nodes for them"
+            )
+            _log.warning("job %r: %s", job.name, told)
+            job.journal.note("node", told, names=names)
+        return names
 
     def _tell(self, event: leaving.Event) -> frozenset[str]:
         job, go = self._job, frozenset[str]()

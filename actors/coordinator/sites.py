@@ -19,6 +19,7 @@ from rayad.actors.cluster import node_table
 from rayad.actors.lead.nodes.known import KnownNodes
 from rayad.actors.plane.protocol import PROGRESS
 from rayad.actors.process.threads import OwnedThread
+from rayad.dataflow.resources import told_resources
 from rayad.progress import say
 
 
@@ -77,6 +78,10 @@ class Sites:
             chosen |= {PROGRESS: own} if own not in avoided else self.known.choose([PROGRESS], there, table, needs, now_s)
         return {name: Site(chosen.get(name), _strategy(chosen.get(name), list(avoided), bool(needs.get(name)))) for name in processes}
 
+    def without_room(self, needs: Mapping[str, Mapping[str, float]]) -> list[str]:
+        """Which of these processes, which are not placed, have no room now."""
+        return self.known.without_room(list(needs), node_table.nodes_now(), needs, clock.monotonic()) if needs else []
+
     def put(self, process: str, node: str | None) -> None:
         """It was sent to this node; None: Ray chooses one."""
         if node is not None:
@@ -90,10 +95,10 @@ class Sites:
         """A node as people know it."""
         return self._addresses.get(node, node[:12])
 
-    def told(self) -> str:
-        """Which nodes are avoided, and why, in words, behind what else is said; "" for none."""
-        told = self.known.told(node_table.nodes_now(), clock.monotonic())
-        return f"; not placed there: {told}" if told else ""
+    def told_free(self) -> str:
+        """What is free in the cluster, and which nodes are avoided, and why, in words."""
+        avoided = self.known.told(node_table.nodes_now(), clock.monotonic())
+        return told_resources(ray.available_resources()) + (f"; nothing is placed on some of it: {avoided}" if avoided else "")
 
 
 def _strategy(best: str | None, avoided: Iterable[str], asks: bool) -> Any:

@@ -320,6 +320,10 @@ class Supervisor:
                         job.crew.actors[name].acquit.remote()
             case recovery.TooLate(names, count, incarnation):
                 return [Failed(None, incarnation, Failure("coordinator", self._told_late(names, count), "", None, False))]
+            case recovery.LacksRoom(names):
+                sharing = self._mover.share(names)
+                self._asked = {ref: asked for ref, asked in self._asked.items() if asked[0] not in sharing}
+                self._let_listen(sharing)
             case lead.StopReading():
                 job.stop_reading()
             case lead.TakeLastSnapshot():
@@ -369,13 +373,18 @@ class Supervisor:
             snapshots.expect(effect.names, effect.incarnation)
         job.ended = effect.ended
         self._tell_isolated(effect.ended)
+        self._let_listen([name for name in effect.names if name != PROGRESS])
+
+    def _let_listen(self, names: Collection[str]) -> None:
+        """Processes build the replicas that they hold."""
+        job, snapshots = self._job, self._job.snapshots
         store = snapshots.store.store if snapshots is not None else None
-        for name in effect.names:
-            if name != PROGRESS:
-                ended = effect.ended.get(stage_of(name), 0) if not is_worker(name) else 0
-                resumed = (store, self._parts(name), job.incarnations, job.plan.layout, False, job.config, ended)
-                listening = crew.actors[name].listen.remote(job.config.host, effect.incarnation, *resumed)
-                self._asked[listening] = (name, effect.incarnation, Listens)
+        for name in names:
+            ended = job.ended.get(stage_of(name), 0) if not is_worker(name) else 0
+            resumed = (store, self._parts(name), job.incarnations, job.plan.layout, False, job.config, ended)
+            incarnation = job.incarnations[name]
+            listening = job.crew.actors[name].listen.remote(job.config.host, incarnation, *resumed)
+            self._asked[listening] = (name, incarnation, Listens)
 
     def _parts(self, process: str) -> dict[ReplicaId, Resumable]:
         """The parts of the snapshot from which the replicas of a process resume."""
@@ -422,7 +431,7 @@ class Supervisor:
         who = sorted(map(self._job.who, names))
         return (
             f"{len(who)} of {count} actors did not start within {self._job.config.start_timeout_s} s: {who[:5]}; "
-            f"free resources now: {told_resources(ray.available_resources())}; lower the parallelism or what a replica asks "
+            f"free resources now: {self._job.crew.sites.told_free()}; lower the parallelism or what a replica asks "
             f"for ({self._asked_by(who[0])}), or raise start_timeout_s"
         )
 

@@ -266,6 +266,14 @@ class TooLate:
 
 
 @dataclass(frozen=True, slots=True)
+class LacksRoom:
+    """These have not answered for ``FailureConfig.room_wait_s``: if nothing has room for them, and that is allowed, let them share
+    processors with others, and listen again."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class GaveUp:
     """The job has failed with this failure; ``why`` says why it is not survived, where that was possible."""
 
@@ -287,6 +295,7 @@ Effect: TypeAlias = (
     | Running
     | Acquit
     | TooLate
+    | LacksRoom
     | GaveUp
 )
 
@@ -342,7 +351,7 @@ class RecoveryLeader:
         self._addresses: dict[str, object] = {}
         self._due_s = 0.0  # when the delay is over, or the store is asked again
         self._store_patience_s = 0.0
-        self._too_late_s = float("inf")
+        self._too_late_s = self._room_s = float("inf")
         self._failed_s: float | None = None
         self._delay_s = 0.0
         self._moved: tuple[str, ...] = ()
@@ -365,7 +374,7 @@ class RecoveryLeader:
 
     def due_in_s(self, now_s: float) -> float | None:
         """Seconds until a :class:`Tick` can do something; None: never by itself."""
-        due_s = min(self._reported.decide_s, self._too_late_s)
+        due_s = min(self._reported.decide_s, self._too_late_s, self._room_s)
         if self.phase is Phase.DELAYED or (self.phase is Phase.READING and self._due_s):
             due_s = min(due_s, self._due_s)
         return max(0.0, due_s - now_s) if due_s != float("inf") else None
@@ -385,7 +394,7 @@ class RecoveryLeader:
         self.phase = Phase.OVER
         self.waiting = set()
         self._reported = _Reported()
-        self._too_late_s = float("inf")
+        self._too_late_s = self._room_s = float("inf")
 
     def check_invariants(self) -> None:
         """Raises InternalError when the state contradicts itself."""
@@ -454,6 +463,9 @@ class RecoveryLeader:
         elif self.phase is Phase.READING and self._due_s and now_s >= self._due_s:
             self._due_s = 0.0
             effects.append(ReadStore(self.incarnation, self._region, self._names() if self._region is not None else ()))
+        elif now_s >= self._room_s and self.phase is Phase.LISTENING:
+            self._room_s = now_s + self.config.failures.room_wait_s
+            effects.append(LacksRoom(tuple(sorted(self.waiting))))
         elif now_s >= self._too_late_s and self.waiting:
             self._too_late_s = float("inf")
             effects.append(TooLate(tuple(sorted(self.waiting)), self.asked, self.incarnation))
@@ -533,7 +545,7 @@ class RecoveryLeader:
     # -- a recovery ----------------------------------------------------------------------------------
     def _recover(self, failed: set[str], stuck: set[str], delay_s: float, now_s: float, effects: list[Effect]) -> None:
         self.phase, self._moved = Phase.DELAYED, ()
-        self.waiting, self._too_late_s = set(), float("inf")
+        self.waiting, self._too_late_s, self._room_s = set(), float("inf"), float("inf")
         self._lost, self._stuck = failed, self._stuck | stuck
         self._failed_s, self._delay_s, self._due_s = now_s, delay_s, now_s + delay_s
         region = self._region_of(failed)
@@ -609,10 +621,12 @@ class RecoveryLeader:
         self.phase = Phase.LISTENING
         self._addresses = {}
         self._await(names, self.config.start_timeout_s, now_s)
+        if not self._is_first:
+            self._room_s = now_s + self.config.failures.room_wait_s
         effects.append(Listen(names, self.incarnation, dict(self.incarnations), self._crashes.in_a_row))
 
     def _await(self, names: Collection[str], timeout_s: float, now_s: float) -> None:
-        self.waiting, self.asked = set(names), len(names)
+        self.waiting, self.asked, self._room_s = set(names), len(names), float("inf")
         self._too_late_s = now_s + timeout_s
 
     def _on_all_listen(self, now_s: float, effects: list[Effect]) -> None:
@@ -632,7 +646,7 @@ class RecoveryLeader:
         self.phase = Phase.RUNNING
         self._restarts.on_running(now_s)
         self._crashes.on_running(now_s)
-        self._region, self._lost, self._too_late_s = None, set(), float("inf")
+        self._region, self._lost, self._too_late_s, self._room_s = None, set(), float("inf"), float("inf")
         effects.append(Running(names, restart_s, self._moved))
         self._moved = ()
 
