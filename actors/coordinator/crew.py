@@ -61,6 +61,8 @@ class Spare:
     ping: Any
     """Answered when it is there."""
     node: str | None
+    shares: bool = False
+    """It asks for no processor."""
 
 
 class Crew:
@@ -118,6 +120,17 @@ class Crew:
             missing = [name for name in names if name not in self._spares]
             for name, (actor, site) in self._started(missing).items():
                 self._spares[name] = Spare(actor, actor.ping.remote(), site.node)
+
+    def share_spares(self) -> list[str]:
+        """Let the workers among the spares for which no node has room share the processors that are there. Gives those."""
+        missing = [name for name in self.missing_spares() if is_worker(name)]
+        with self._lock:
+            lacking = self.sites.without_room(self._needs(missing))
+            for name in lacking:
+                self._drop_spare(name)
+            for name, (actor, site) in self._started(lacking, lacking).items():
+                self._spares[name] = Spare(actor, actor.ping.remote(), site.node, shares=True)
+            return lacking
 
     def missing_spares(self) -> list[str]:
         """Those that have not answered yet."""
@@ -192,6 +205,7 @@ class Crew:
         spare = self._spares.pop(name, None)
         if spare is not None:
             self._take_in(name, spare)
+            self.sharing |= {name} if spare.shares else set()
 
     def _forget(self, name: str) -> None:
         self._pings.pop(name, None)

@@ -49,16 +49,18 @@ class Mover:
     def share(self, waiting: Collection[str]) -> list[str]:
         """Of these, which do not start: let workers for which nothing has room share the processors that are there. Gives those; they are
         started anew."""
-        job = self._job
-        names = job.crew.share(waiting)
+        names = self._job.crew.share(waiting)
+        self._note_sharing(names)
+        return names
+
+    def _note_sharing(self, names: list[str]) -> None:
         if names:
             told = (
-                f"{', '.join(map(job.who, names))}: no node has had room for {job.config.failures.room_wait_s:g} s, so these share the "
-                "processors that are there; rescale() gives them processors of their own again when there are nodes for them"
+                f"{', '.join(map(self._job.who, names))}: no node has room, so these share the processors that are there; rescale() gives "
+                "them processors of their own again when there are nodes for them"
             )
-            _log.warning("job %r: %s", job.name, told)
-            job.journal.note("node", told, names=names)
-        return names
+            _log.warning("job %r: %s", self._job.name, told)
+            self._job.journal.note("node", told, names=names)
 
     def _tell(self, event: leaving.Event) -> frozenset[str]:
         job, go = self._job, frozenset[str]()
@@ -74,6 +76,8 @@ class Mover:
                     job.crew.start_spares(names)
                 case leaving.DropSpares():
                     job.crew.drop_spares()
+                case leaving.LetShare():
+                    self._note_sharing(job.crew.share_spares())
                 case leaving.TakeSnapshot():
                     if job.snapshots is not None:
                         job.snapshots.hasten()

@@ -16,6 +16,7 @@ from rayad.actors.lead.nodes.leaving import (
     DropSpares,
     Go,
     LeavingLeader,
+    LetShare,
     Look,
     Phase,
     Published,
@@ -73,7 +74,7 @@ def test_without_a_deadline_the_snapshot_is_waited_for() -> None:
 def test_without_others_in_time_the_job_stays_and_says_so_once() -> None:
     leader = leaving()
     leader.handle(Look(ON, {"b": 60.0}), 0.0)
-    assert leader.handle(Look(ON, {"b": 14.0}), 46.0) == [Tell("b", ("w1", "w2"), NOT_THERE, 14.0)]
+    assert leader.handle(Look(ON, {"b": 14.0}), 46.0) == [Tell("b", ("w1", "w2"), NOT_THERE, 14.0), LetShare()]
     assert leader.handle(Look(ON, {"b": 13.0}), 47.0) == []
     assert leader.handle(Ready(), 48.0) == [TakeSnapshot()]
     assert leader.handle(Look(ON, {"b": 11.5}), 48.5) == [Go(frozenset({"w1", "w2"}))], "better late than lost"

@@ -11,6 +11,7 @@ from rayad.actors.lead.recovery_leader import (
     AllReported,
     Begin,
     Failed,
+    LacksRoom,
     Listen,
     Listens,
     Lost,
@@ -467,3 +468,27 @@ def test_where_vertices_recover_alone_they_move_alone() -> None:
     assert kinds(led.tell(Move(frozenset({mover})))) == ["StopChange", "ReadStore"]
     released = [effect for effect in led.store_read() if isinstance(effect, Release)]
     assert [effect.stuck for effect in released] == [(mover,)]
+
+
+# -- room ----------------------------------------------------------------------------------------------------
+def test_a_recovery_says_again_and_again_who_has_no_room_and_goes_on_waiting() -> None:
+    led = Led(delay_s=0.0, room_wait_s=10.0).started()
+    led.fail("first")
+    led.tick(GRACE_S)
+    led.store_read()
+    *others, last = led.everybody
+    for name in others:
+        led.tell(Listens(name, 2))
+    assert led.tick(9.0) == []
+    assert led.tick(1.0) == [LacksRoom((last,))]
+    assert led.tick(9.0) == []
+    assert led.tick(1.0) == [LacksRoom((last,))]
+    assert Running in map(type, led.tell(Listens(last, 2)))
+    assert led.tick(20.0) == []
+
+
+def test_a_first_start_waits_for_room_as_long_as_it_may() -> None:
+    led = Led(room_wait_s=1.0)
+    led.tell(Begin())
+    led.store_read()
+    assert led.tick(5.0) == []

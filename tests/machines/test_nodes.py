@@ -76,3 +76,25 @@ def test_a_machine_that_is_stopped_gets_nothing_though_ray_counts_it_as_alive(ma
     enough.touch()
     counts, _ = machines.call(jobs.finish, "stopped", PATIENCE_S)
     assert counts == jobs.committed(out) == jobs.counted(400)
+
+
+def test_where_a_machine_is_gone_for_good_workers_share_processors_until_another_one_comes(machines: Machines) -> None:
+    """Regression: the job waited for room that did not come, and failed in the end. Three machines have six processors."""
+    out, enough = machines.folder / "gone-out", machines.folder / "gone-enough"
+    config = surviving(str(machines.folder / "jobs"), room_wait_s=5.0, heartbeat_timeout_s=8.0) | {"cpus_per_replica": 1.0}
+    with third(machines):
+        five = rd.ScalingConfig(parallelism=5, placement="workers")
+        submit(machines, "gone", 400, str(out), five, str(enough), **config)
+        until(lambda: machines.call(jobs.snapshots, "gone") > 1, "a snapshot")
+    until(lambda: machines.call(jobs.told, "gone", "recovery"), "the job goes on")
+    told = [one for one in machines.call(jobs.told, "gone", "node") if "share the processors that are there" in one]
+    assert told
+    assert all(one.startswith("worker ") and ": no node has room, so these share" in one for one in told), told
+    with third(machines) as address:
+        machines.call(jobs.rescale, "gone", "counts", 5)
+        assert len(machines.call(jobs.told, "gone", "move")) == 1
+        assert address in machines.call(jobs.hosts, "gone").values(), "a worker is back on it"
+        enough.touch()
+        counts, failures = machines.call(jobs.finish, "gone", PATIENCE_S)
+    assert failures >= 1
+    assert counts == jobs.committed(out) == jobs.counted(400)

@@ -78,6 +78,11 @@ class DropSpares:
 
 
 @dataclass(frozen=True, slots=True)
+class LetShare:
+    """Time is short: spares for which no node has room share processors with others, where that is allowed."""
+
+
+@dataclass(frozen=True, slots=True)
 class TakeSnapshot:
     """As soon as possible; answer :class:`Published`."""
 
@@ -89,7 +94,7 @@ class Go:
     names: frozenset[str]
 
 
-Effect: TypeAlias = Tell | StartSpares | DropSpares | TakeSnapshot | Go
+Effect: TypeAlias = Tell | StartSpares | DropSpares | LetShare | TakeSnapshot | Go
 
 WILL_LEAVE = "drains: the job leaves it"
 CANNOT_SAVE = "drains: the job cannot leave it, since it keeps no snapshots (RunConfig.storage_path)"
@@ -159,7 +164,7 @@ class LeavingLeader:
             self._go(effects)
         elif late and not self._is_late:
             self._is_late = True
-            effects.append(Tell(late[0], by_node[late[0]], NOT_THERE, look.drains[late[0]]))
+            effects += [Tell(late[0], by_node[late[0]], NOT_THERE, look.drains[late[0]]), LetShare()]
 
     def _go(self, effects: list[Effect]) -> None:
         effects.append(Go(self.names))
