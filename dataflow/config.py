@@ -111,9 +111,8 @@ class FailureConfig:
             not replaced for so long. Heartbeats have a thread of their own, so your functions may take longer, as long as they let other
             threads run (Python code does; C code that keeps the interpreter's lock does not). For functions that never return see
             `RunConfig.activation_timeout_s`.
-        room_wait_s: on Ray: when nodes are gone and the others have no room for all workers (``ScalingConfig.placement``), a recovery waits
-            so long for other nodes. Then workers without room ask for no processor, and share those that are there. They get processors of
-            their own by the next `Job.rescale` that finds room for them. Actors that hold a single replica are waited for.
+        room_wait_s: on Ray: when nodes are gone, a recovery waits so long for others. Then workers (``ScalingConfig.placement``) for which no
+            node has room share the processors that are there, until a `Job.rescale` finds room. Other actors are waited for.
     """
 
     max_failures: int | None = None
@@ -128,8 +127,7 @@ class FailureConfig:
     room_wait_s: float = 30.0
 
     def __post_init__(self) -> None:
-        _settle(self, arguments.number, "heartbeat_timeout_s")
-        _settle(self, arguments.number, "room_wait_s", zero=True)
+        _settle(self, arguments.number, "heartbeat_timeout_s", "room_wait_s")
         arguments.choice(self.recovery, "FailureConfig.recovery", "graph", "upstream", error=ConfigError)
         _settle(self, arguments.number, "window_s", optional=True)
         _settle(self, arguments.number, "delay_s", "delay_max_s", zero=True)

@@ -144,7 +144,7 @@ class Control:
         found = (look.reports, readings, look.views, look.active, failures, newest, age_s, interval_s, look.silent, job.journal.noted)
         seen = Seen(look.state, clock.time(), *found, late)
         with self._taking:
-            return self._taker.take(job.plan, seen)
+            return dataclasses.replace(self._taker.take(job.plan, seen), nodes=job.told_nodes())
 
     def holds_up(self) -> str | None:
         """What holds the job up, in one sentence; None where nothing is known to, or only that input is missing."""

@@ -120,6 +120,11 @@ def told(name: str, kind: str) -> list[str]:
     return [event.what for event in KEPT[name].journal() if event.kind == kind]
 
 
+def told_nodes(name: str) -> tuple[str, ...]:
+    """What the status says of nodes."""
+    return KEPT[name].status().nodes
+
+
 def given_up(name: str) -> int:
     """How many attempts at a snapshot were given up."""
     return len(told(name, "snapshot given up"))

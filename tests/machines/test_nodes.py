@@ -50,6 +50,7 @@ def test_a_machine_that_is_taken_back_is_left_before_it_goes_and_nothing_has_fai
         out, enough = begun(machines, name, placement, max_failures=0)  # type: ignore[arg-type]
         assert address in machines.call(jobs.hosts, name).values(), "it is used"
         machines.call(jobs.drain, address, PATIENCE_S)
+        until(lambda: any(f"node {address} drains" in one for one in machines.call(jobs.told_nodes, name)), "the status says so")
         until(lambda: machines.call(jobs.told, name, "move"), "the job has left it")
         assert address not in machines.call(jobs.hosts, name).values()
     enough.touch()
@@ -90,6 +91,7 @@ def test_where_a_machine_is_gone_for_good_workers_share_processors_until_another
     told = [one for one in machines.call(jobs.told, "gone", "node") if "share the processors that are there" in one]
     assert told
     assert all(one.startswith("worker ") and ": no node has room, so these share" in one for one in told), told
+    assert any("share the processors" in one for one in machines.call(jobs.told_nodes, "gone"))
     with third(machines) as address:
         machines.call(jobs.rescale, "gone", "counts", 5)
         assert len(machines.call(jobs.told, "gone", "move")) == 1

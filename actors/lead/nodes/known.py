@@ -62,15 +62,19 @@ class KnownNodes:
     # -- what follows --------------------------------------------------------------------------------
     def avoided(self, table: Sequence[Node], now_s: float) -> dict[str, str]:
         """Why nothing is placed on some of these nodes, by id, in words."""
-        self._silent = {node: since_s for node, since_s in self._silent.items() if now_s - since_s < FORGIVEN_S}
-        why = {}
+        silent, why = self.silent(now_s), {}
         for node in table:
-            if node.id in self._silent:
-                why[node.id] = f"nobody of this job on node {node.address} answered {now_s - self._silent[node.id]:.0f} s ago"
+            if node.id in silent:
+                why[node.id] = f"nobody of this job on node {node.address} answered {silent[node.id]:.0f} s ago"
             elif node.leaves_in_s is not None:
                 at = f" and goes in {node.leaves_in_s:.0f} s" if node.leaves_in_s < inf else ""
                 why[node.id] = f"node {node.address} drains{at}"
         return why
+
+    def silent(self, now_s: float) -> dict[str, float]:
+        """For how many seconds each silent node has been one, by id."""
+        self._silent = {node: since_s for node, since_s in self._silent.items() if now_s - since_s < FORGIVEN_S}
+        return {node: now_s - since_s for node, since_s in self._silent.items()}
 
     def told(self, table: Sequence[Node], now_s: float) -> str:
         """Which nodes are avoided, and why, in words; "" for none."""
