@@ -111,7 +111,7 @@ class FailureConfig:
             not replaced for so long. Heartbeats have a thread of their own, so your functions may take longer, as long as they let other
             threads run (Python code does; C code that keeps the interpreter's lock does not). For functions that never return see
             `RunConfig.activation_timeout_s`.
-        room_wait_s: on Ray: when nodes are gone, a recovery waits so long for others. Then workers (``ScalingConfig.placement``) for which no
+        room_wait_s: on Ray: when nodes are gone, a recovery waits so long for others. Then workers (`ScalingConfig.placement`) for which no
             node has room share the processors that are there, until a `Job.rescale` finds room. Other actors are waited for.
     """
 
