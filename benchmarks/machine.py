@@ -25,7 +25,7 @@ import ray
 ROOT = Path(__file__).resolve().parent.parent
 WORKER_NICE = 15
 PACKAGES = ("ray", "pyarrow", "numpy", "cloudpickle")
-ACTORS = ("VertexActor", "ProgressActor", "Coordinator")
+ACTORS = ("VertexActor", "WorkerActor", "ProgressActor", "Coordinator")
 MIB = 1 << 20
 SETTLE_MOST_S = 5.0
 """How long :func:`settle` waits at most; tests set it to 0, since their times do not matter."""

@@ -133,7 +133,7 @@ class Watched:
 def names_of(folder: str) -> dict[int, str]:
     """Process of each role, from the marks, then the job's own actors."""
     marked = {int(path.suffix[1:]): path.stem for path in Path(folder).iterdir()}
-    others = {pid: kind for pid, kind in actor_processes().items() if kind != "VertexActor"}
+    others = {pid: kind for pid, kind in actor_processes().items() if kind not in ("VertexActor", "WorkerActor")}
     return {**marked, **others}
 
 

@@ -66,7 +66,11 @@ class Run:
 def run_once(replicas: int, *, began: float | None = None, **options: Any) -> Run:
     """Run the program; ``began`` is when the clock started, by default now."""
     began = time.time() if began is None else began
-    result = program().run(parallelism={"note": replicas} if not options else replicas, **options)
+    if not options:
+        options = {"scaling": rd.ScalingConfig(parallelism={"note": replicas}, placement="vertices")}
+    else:
+        options["parallelism"] = replicas
+    result = program().run(**options)
     ended = time.time()
     told = [record for _, record in result["first"]]
     times = [at_s - began for _, at_s, _ in told]
@@ -75,7 +79,7 @@ def run_once(replicas: int, *, began: float | None = None, **options: Any) -> Ru
 
 def look_at_processes(replicas: int) -> list[tuple[str, float, float]]:
     """Class, resident and unshared MiB of each actor process of a running job."""
-    job = program(live=True).submit(parallelism={"note": replicas})
+    job = program(live=True).submit(None, rd.ScalingConfig(parallelism={"note": replicas}, placement="vertices"))
     try:
         handle = job.input("start")
         handle.send(["go"])

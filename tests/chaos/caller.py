@@ -69,7 +69,7 @@ class Caller:
 
     def submit(self, name: str, detached: bool, folder: str) -> None:
         options = {"detached": True} if detached else {}
-        self._jobs[name] = program(name).submit(configuration(folder), parallelism=2, **options)
+        self._jobs[name] = program(name).submit(configuration(folder), rd.ScalingConfig(parallelism=2, placement="vertices"), **options)
 
     def attach(self, name: str) -> str:
         self._jobs[name] = rd.attach(name)

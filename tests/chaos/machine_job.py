@@ -103,7 +103,8 @@ class Feeder:
         snapshots = rd.SnapshotConfig(interval_s=1.0)
         config = rd.RunConfig(storage_path=f"{folder}/jobs", snapshots=snapshots, failures=failures, start_timeout_s=120.0)
         self.seed = seed
-        self.job = build(name, folder, compact=compact).submit(config, parallelism=2, detached=detached)
+        scaling = rd.ScalingConfig(parallelism=2, placement="vertices")
+        self.job = build(name, folder, compact=compact).submit(config, scaling, detached=detached)
         self.live = self.job.input("numbers")
         self.sent = self.done = self.saved = -1
         self.error = ""

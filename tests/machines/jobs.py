@@ -66,7 +66,7 @@ def submit_counting(name: str, epochs: int, out: str | None = None, parallelism:
     counts.collect("counts")
     if out is not None:
         counts.map(lambda pair: {"key": pair[0], "count": pair[1]}).write_parquet(out, epoch_column="epoch")
-    scaling = parallelism if isinstance(parallelism, rd.ScalingConfig) else rd.ScalingConfig(parallelism=parallelism)
+    scaling = parallelism if isinstance(parallelism, rd.ScalingConfig) else rd.ScalingConfig(parallelism=parallelism, placement="vertices")
     KEPT[name] = flow.submit(rd.RunConfig(**config), scaling)
 
 
