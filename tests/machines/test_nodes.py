@@ -18,7 +18,7 @@ from tests.machines.machines import Machines
 from tests.machines.test_machines import submit, surviving
 from tests.patience import PATIENCE_S
 
-pytestmark = [pytest.mark.cluster]
+pytestmark = [pytest.mark.cluster, pytest.mark.soak]
 
 
 @contextlib.contextmanager
@@ -43,7 +43,7 @@ def begun(machines: Machines, name: str, placement: rd.dataflow.config.Placement
     return out, enough
 
 
-@pytest.mark.parametrize("placement", [pytest.param("vertices", marks=pytest.mark.soak), "workers"])
+@pytest.mark.parametrize("placement", ["vertices", "workers"])
 def test_a_machine_that_is_taken_back_is_left_before_it_goes_and_nothing_has_failed(machines: Machines, placement: str) -> None:
     name = f"drained-{placement}"
     with third(machines) as address:
