@@ -4,6 +4,8 @@ everything else is in its host."""
 from __future__ import annotations
 
 import dataclasses
+import gc
+import time as clock
 from collections.abc import Mapping
 from functools import cache, partial
 from typing import Any
@@ -11,8 +13,9 @@ from typing import Any
 import ray
 
 from rayad.actors.cluster import last_words
-from rayad.actors.cluster.actor_class import PULSE, actor_title, remote_class
+from rayad.actors.cluster.actor_class import PULSE, actor_title, remote_class, show_in_logs
 from rayad.actors.cluster.joining import own_address
+from rayad.actors.cluster.spares import Kind, changed_modules
 from rayad.actors.host.isolated import isolated
 from rayad.actors.host.worker_host import WorkerHost
 from rayad.actors.lead.failure import Failure, failure_of
@@ -26,6 +29,7 @@ from rayad.actors.replica.source_parts import Resumable
 from rayad.autoscale.statistics import ReplicaReading
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Layout, Plan
+from rayad.progress import ProtocolError
 from rayad.snapshots.store import SnapshotStore
 
 Ended = dict[str, ReplicaReport]
@@ -33,16 +37,17 @@ Ended = dict[str, ReplicaReport]
 
 
 class VertexActor:
-    """The process of one replica of one vertex."""
+    """The process of one replica of one vertex, in one job after the other. ``shown_as``: see :func:`actor_title`."""
 
-    def __init__(self, plan: Plan, process: str, places: Places, config: RunConfig, job: str, secret: bytes) -> None:
-        (stage, replica) = places.replicas_at(process, plan)[0] if not is_worker(process) else (0, 0)
-        self._who = places.title(process, plan) if is_worker(process) else f"{plan.stage(stage).name}[{replica}]"
-        self._shown_as = (job, self._who)
-        self._arguments = (plan, process, places, config)
-        self._identity: dict[str, Any] = {"job": job, "secret": secret}
+    def __init__(self, *shown_as: str) -> None:
+        self._shown_as = shown_as
+        self._who = ""
+        self._arguments: tuple[Plan, str, Places, RunConfig] | None = None
+        self._refusal: Exception | None = None
+        self._identity: dict[str, Any] = {}
         self._host: WorkerHost | None = None
         self._has_run = True
+        self._began_s = clock.time()
         self._node = ray.util.get_node_ip_address()
         self._id = ray.get_runtime_context().get_actor_id()
         if self._id is not None:
@@ -51,6 +56,29 @@ class VertexActor:
     def __repr__(self) -> str:
         """What Ray shows in its dashboard, ``ray list actors --detail`` and the prefix of log lines."""
         return actor_title(self, *getattr(self, "_shown_as", ()))
+
+    def take(self, plan: list[Any], process: str, places: Places, config: RunConfig, job: str, secret: bytes) -> None:
+        """Be this process of a job. ``plan``: a reference to it; where it cannot be read here, :meth:`listen` says so."""
+        self._who, self._identity = process, {"job": job, "secret": secret}
+        self._host, self._has_run, self._arguments, self._refusal = None, True, None, None
+        try:
+            mine: Plan = ray.get(plan[0])  # the coordinator, which owns it, waits for listen() with a bound
+        except Exception as error:
+            self._refusal = error
+            return
+        (stage, replica) = places.replicas_at(process, mine)[0] if not is_worker(process) else (0, 0)
+        self._who = places.title(process, mine) if is_worker(process) else f"{mine.stage(stage).name}[{replica}]"
+        self._arguments = (mine, process, places, config)
+        show_in_logs(self, job, self._who)
+
+    def rest(self) -> None:
+        """The job is complete: forget it, and wait for another one."""
+        self._host, self._arguments, self._identity = None, None, {}
+        gc.collect()
+
+    def is_fit(self) -> bool:
+        """Whether another job may use this process: it answers, and modules that it has imported are as they are on disk."""
+        return not changed_modules(self._began_s)
 
     def listen(
         self,
@@ -69,6 +97,8 @@ class VertexActor:
         ``host``: where to listen, None: at the address of its node; ``layout``: of the job now; ``is_newcomer``: it comes into a running
         job; ``changed``: the configuration now; ``ended``: how often processes of this vertex have ended in a row.
         """
+        if self._arguments is None:
+            return failure_of(self._who, self._refusal or ProtocolError(f"{self._who or 'this process'} has been given no job"))
         plan, process, places, config = self._arguments
         try:
             if layout is not None:
@@ -188,15 +218,24 @@ class WorkerActor(VertexActor):
     """The process of one replica of each of several vertices."""
 
 
-def remote_vertex(process: str, places: Places) -> Any:
-    """The Ray class of a process that holds replicas. Each of them may be asked to wait for something, and for one thing more."""
-    return _remote(len(places.offsets) if is_worker(process) else None)
+ROOM = 8
+"""A worker has threads for changes of so many vertices, or a multiple of that: so a job with other vertices can use it, too."""
+
+
+def kind_of(process: str, places: Places, options: Mapping[str, Any]) -> Kind:
+    """What a process that holds replicas has to be. Each of them may be asked to wait for something, and for one thing more."""
+    return Kind("worker", options, room_for(len(places.offsets))) if is_worker(process) else Kind("vertex", options)
+
+
+def room_for(vertices: int) -> int:
+    """For how many vertices a worker is made that is to hold replicas of so many."""
+    return max(1, -(-vertices // ROOM)) * ROOM
 
 
 @cache
-def _remote(vertices: int | None) -> Any:
-    """Of a worker that holds replicas of so many vertices; None: of a single replica."""
-    groups = {PULSE: ("ping", "abandon", "stop", "has_stopped", "acquit"), "looks": ("look", "readings", "updates")}
+def remote_vertex(role: str, vertices: int) -> Any:
+    """The Ray class of processes of a :class:`Kind`."""
+    groups = {PULSE: ("ping", "abandon", "stop", "has_stopped", "acquit"), "looks": ("look", "readings", "updates", "is_fit")}
     groups |= {"control": ("roll_back", "change", "change_within", "await_change")}
-    sizes = {PULSE: 2, "looks": 2, "control": 4 + 2 * (vertices or 0)}
-    return remote_class(VertexActor if vertices is None else WorkerActor, sizes, groups)
+    sizes = {PULSE: 2, "looks": 2, "control": 4 + 2 * vertices}
+    return remote_class(WorkerActor if role == "worker" else VertexActor, sizes, groups)

@@ -7,10 +7,12 @@ So an actor with many waiting calls still answers heartbeats, and does not look 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Mapping
 from typing import Any
 
 import ray
+from ray._private.ray_constants import LOG_PREFIX_ACTOR_NAME
 
 PULSE = "pulse"
 """The concurrency group of heartbeats, and of other calls that must always be served: no call in it waits for anything."""
@@ -33,6 +35,13 @@ def actor_title(actor: object, job: str = "", who: str = "") -> str:
     handle of a dead actor has gone (docs/design/service.md).
     """
     return f"{type(actor).__name__}({job}{f': {who}' if who else ''})"
+
+
+def show_in_logs(actor: object, job: str, who: str = "") -> None:
+    """What Ray's log monitor puts before further lines of this process: its job may be another one than when it was made."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            print(f"{LOG_PREFIX_ACTOR_NAME}{actor_title(actor, job, who)}", file=stream, flush=True)
 
 
 def _forward(cls: type, name: str) -> Any:

@@ -16,6 +16,7 @@ import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from rayad.actors.cluster.spares import Kind, Spares
 from rayad.actors.coordinator.outcome import plan_for
 from rayad.actors.lead.heartbeats import Heartbeats
 from rayad.actors.plane.protocol import PROGRESS, stage_of
@@ -24,7 +25,7 @@ from rayad.actors.process.activity import Activity
 from rayad.actors.progress_actor import remote_progress
 from rayad.actors.replica.places import Places, is_worker
 from rayad.actors.replica.report import Pulse
-from rayad.actors.vertex_actor import remote_vertex
+from rayad.actors.vertex_actor import kind_of, remote_vertex
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan
 from rayad.dataflow.resources import Resources
@@ -43,6 +44,16 @@ def ray_options(resources: Resources | None) -> dict[str, Any]:
     return {name: value for name, value in {**asked, "resources": dict(resources.resources)}.items() if value is not None and value != {}}
 
 
+PROGRESS_KIND = Kind("progress", {"num_cpus": 0})
+
+
+def new_process(kind: Kind, where: Any, *title: str) -> Any:
+    """Start a process of this kind; ``title``: see :func:`actor_title`, for one that is of one job only."""
+    if kind.role == PROGRESS_KIND.role:
+        return remote_progress().options(**kind.options).remote(*title)
+    return remote_vertex(kind.role, kind.vertices).options(**kind.options, scheduling_strategy=where).remote(*title)
+
+
 @dataclass(frozen=True, slots=True)
 class Stuck:
     """An actor that is to be given up."""
@@ -55,12 +66,14 @@ class Stuck:
 class Crew:
     """Actors by the name of their process on the plane."""
 
-    def __init__(self, plan: Plan, places: Places, config: RunConfig, job: str, secret: bytes) -> None:
+    def __init__(self, plan: Plan, places: Places, config: RunConfig, job: str, secret: bytes, spares: Spares | None = None) -> None:
         self.plan = plan
         self.places = places
         self.actors: dict[str, Any] = {}
         self._cpus = config.cpus_per_replica
         self._identity = (job, secret)
+        self._spares = spares
+        self._kinds: dict[str, Kind] = {}
         self.config = config
         self._lock = threading.RLock()
         self._pings: dict[str, Any] = {}
@@ -73,23 +86,37 @@ class Crew:
         """Start every actor that is not there; does not wait. ``places``: the node for some of them, unless it has no room now."""
         where = {name: NodeAffinitySchedulingStrategy(node, soft=True, _spill_on_unavailable=True) for name, node in (places or {}).items()}
         with self._lock:
-            if PROGRESS not in self.actors:
-                spec = ray.put(plan_for(self.plan, []))
-                arguments = (spec, self.places, *self._identity, bool(self.config.encrypt))
-                self.actors[PROGRESS] = remote_progress().options(num_cpus=0).remote(*arguments)
+            names = [PROGRESS, *self.places.processes(self.plan)]
+            self._kinds |= {name: self._kind(name) for name in names}
+            if self._spares:
+                self._spares.select([self._kinds[name] for name in names])
             specs: dict[int | None, Any] = {}
-            for process in self.places.processes(self.plan):
-                if process not in self.actors:
-                    self.actors[process] = self._start(process, specs, where.get(process, "SPREAD"))
+            for name in names:
+                if name not in self.actors:
+                    self.actors[name] = self._start(name, specs, where.get(name, "SPREAD"))
 
-    def _start(self, process: str, specs: dict[int | None, Any], where: Any) -> Any:
-        """Start one process; ``specs``: the plans that have been put into the object store for others, by stage, None for workers."""
-        stage = None if is_worker(process) else self.plan.stage(stage_of(process))
-        of = stage.id if stage is not None else None
+    def _kind(self, name: str) -> Kind:
+        if name == PROGRESS:
+            return PROGRESS_KIND
+        resources = self.plan.stage(stage_of(name)).resources if not is_worker(name) else None
+        return kind_of(name, self.places, {"num_cpus": self._cpus, **ray_options(resources)})
+
+    def _start(self, name: str, specs: dict[int | None, Any], where: Any) -> Any:
+        """Start one process, or take a spare one; ``specs``: the plans that have been put into the object store for others, by stage, None
+        for workers, -1 for the progress actor."""
+        of = -1 if name == PROGRESS else None if is_worker(name) else stage_of(name)
         if of not in specs:
-            specs[of] = ray.put(plan_for(self.plan, self.places.offsets if stage is None else [stage.id]))
-        options = {"num_cpus": self._cpus, **ray_options(stage.resources if stage is not None else None), "scheduling_strategy": where}
-        return remote_vertex(process, self.places).options(**options).remote(specs[of], process, self.places, self.config, *self._identity)
+            specs[of] = ray.put(plan_for(self.plan, [] if of == -1 else self.places.offsets if of is None else [of]))
+        kind, (job, _) = self._kinds[name], self._identity
+        actor = self._spares.take(kind) if self._spares is not None else None
+        if actor is None:
+            title = [] if self._spares is not None else [job] if name == PROGRESS else [job, self.places.title(name, self.plan)]
+            actor = new_process(kind, where, *title)
+        if name == PROGRESS:
+            actor.take.remote([specs[of]], self.places, *self._identity, bool(self.config.encrypt))
+        else:
+            actor.take.remote([specs[of]], name, self.places, self.config, *self._identity)
+        return actor
 
     def stop(self, names: Collection[str]) -> None:
         """End these: they have retired, or will not be needed."""
@@ -187,6 +214,16 @@ class Crew:
     def is_busy(self, longer_than_s: float) -> bool:
         """Whether some replica is in a long activation: what needs its event loop takes as long."""
         return bool(self.busy(longer_than_s))
+
+    def rest(self) -> bool:
+        """The job is complete: its processes are spare, for the next one. False where they are not to stay."""
+        if self._spares is None:
+            return False
+        with self._lock:
+            actors, self.actors = self.actors, {}
+            for name, actor in actors.items():
+                self._spares.keep(self._kinds[name], actor)
+        return True
 
     def end(self) -> None:
         """Kill all actors and wait until they are dead. Ray tells one that outlives the coordinator to exit a second time, and threaded

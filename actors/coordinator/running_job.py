@@ -10,6 +10,7 @@ import time as clock
 from collections.abc import Mapping
 from typing import Any
 
+from rayad.actors.cluster.spares import Spares
 from rayad.actors.coordinator.crew import Crew
 from rayad.actors.coordinator.long_calls import LongCalls
 from rayad.actors.coordinator.outcome import Starting
@@ -39,9 +40,12 @@ class RunningJob:
         job, secret: of the data plane.
         name: of the job, for people.
         places: which process holds which replica.
+        spares: processes of jobs before, which this one uses, and where its own go when it is complete; None: they end with it.
     """
 
-    def __init__(self, plan: Plan, config: RunConfig, job: str, secret: bytes, name: str, places: Places) -> None:
+    def __init__(
+        self, plan: Plan, config: RunConfig, job: str, secret: bytes, name: str, places: Places, spares: Spares | None = None
+    ) -> None:
         self.plan = plan
         self.places = places
         self.config = config
@@ -49,7 +53,7 @@ class RunningJob:
         self.secret = secret
         self.name = name
         self.asked = layouts.asked_of(plan)
-        self.crew = Crew(plan, places, config, job, secret)
+        self.crew = Crew(plan, places, config, job, secret, spares)
         self.snapshots: CoordinatorSnapshots | None = None
         """Of its snapshots, if it keeps any."""
         self.left: list[tuple[str, Left]] = []

@@ -19,6 +19,11 @@ def is_worker(process: str) -> bool:
     return process[:1] == "w"
 
 
+def worker_name(number: int) -> str:
+    """The name of a worker on the data plane."""
+    return f"w{number}"
+
+
 @dataclass(frozen=True, slots=True)
 class Places:
     """Where the replicas of a job live.
@@ -43,7 +48,7 @@ class Places:
         offset = self.offsets.get(stage)
         if offset is None:
             return replica_name(stage, replica)
-        return f"w{(replica + offset) % self.workers if replica < self.workers else replica}"
+        return worker_name((replica + offset) % self.workers if replica < self.workers else replica)
 
     def replica_at(self, process: str, stage: int) -> int | None:
         """Which replica of a vertex a process may hold; None where it holds none of it."""
@@ -94,4 +99,4 @@ class Places:
         return plan.title(stage_of(process), int(process.split(".")[1]))
 
 
-__all__ = ["Places", "is_worker"]
+__all__ = ["Places", "is_worker", "worker_name"]
