@@ -150,7 +150,7 @@ def test_the_processes_of_a_job_that_was_not_complete_are_not_used_again(two: An
     if how == "fails":
         flow = rd.Dataflow("failing")
         flow.from_items(range(10)).map(lambda n: 1 // (n - 5), name="divide").collect("out")
-        with pytest.raises(ZeroDivisionError):
+        with pytest.raises(rd.DataflowError, match=r"'divide'\[0\].*ZeroDivisionError"):
             flow.run()
     else:
         job = ticking("cancelled", tmp_path / "never").submit()
