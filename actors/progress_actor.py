@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 
-from rayad.actors.cluster.actor_class import PULSE, WAITING, actor_title, remote_class, show_in_logs
+from rayad.actors.cluster.actor_class import PULSE, TAKE_S, WAITING, actor_title, remote_class, show_in_logs
 from rayad.actors.cluster.joining import own_address
-from rayad.actors.host.progress_host import ProgressHost
-from rayad.actors.lead.failure import Failure, failure_of
-from rayad.actors.plane.plane import Address
-from rayad.actors.replica.places import Places
-from rayad.actors.replica.report import Pulse
-from rayad.dataflow.plan import Layout, Plan
 from rayad.progress import ProtocolError
+
+if TYPE_CHECKING:
+    from rayad.actors.host.progress_host import ProgressHost
+    from rayad.actors.lead.failure import Failure
+    from rayad.actors.plane.plane import Address
+    from rayad.actors.replica.places import Places
+    from rayad.actors.replica.report import Pulse
+    from rayad.dataflow.plan import Layout, Plan
 
 
 class ProgressActor:
@@ -27,6 +29,7 @@ class ProgressActor:
         self._identity: dict[str, Any] = {}
         self._host: ProgressHost | None = None
         self._node = ray.util.get_node_ip_address()
+        _host()
 
     def __repr__(self) -> str:
         return actor_title(self, *getattr(self, "_shown_as", ()))
@@ -34,7 +37,7 @@ class ProgressActor:
     def take(self, plan: list[Any], places: Places, job: str, secret: bytes, seals: bool = True) -> None:
         """Be the progress core of a job. ``plan``: a reference to it."""
         self._identity = {"job": job, "secret": secret, "seals": seals, "places": places}
-        self._host, self._plan = None, ray.get(plan[0])
+        self._host, self._plan = None, ray.get(plan[0], timeout=TAKE_S)
         show_in_logs(self, job)
 
     def rest(self) -> None:
@@ -50,10 +53,14 @@ class ProgressActor:
         try:
             if self._plan is None:
                 raise ProtocolError("the progress actor has been given no job")
-            self._host = ProgressHost(self._plan.laid_out(layout), incarnation=incarnation, survives=survives, **self._identity)
+            self._host = _host().ProgressHost(self._plan.laid_out(layout), incarnation=incarnation, survives=survives, **self._identity)
             return self._host.listen(own_address(host), unix)
         except Exception as error:
-            return failure_of("progress", error)
+            return self._failed(error)
+
+    def _failed(self, error: Exception) -> Failure:
+        failure: Failure = _host().failure_of("progress", error)
+        return failure
 
     def run(self) -> tuple[dict[str, int] | Failure, dict[int, Any]]:
         """Run until the job is complete."""
@@ -61,11 +68,12 @@ class ProgressActor:
         try:
             return self._host.run(), {}
         except Exception as error:
-            return failure_of("progress", error), {}
+            return self._failed(error), {}
 
     def ping(self) -> Pulse:
         """Answer, if the process lives."""
-        return Pulse(None, self._node)
+        pulse: Pulse = _host().Pulse(None, self._node)
+        return pulse
 
     def idle(self) -> None:
         """Answer when no long call is running: not a control call."""
@@ -84,6 +92,13 @@ class ProgressActor:
         """Whether an epoch is complete at a probe; waits for that, not longer than ``hold_s``."""
         assert self._host is not None
         return self._host.wait_epoch(node, epoch, hold_s)
+
+
+def _host() -> Any:
+    """What this process needs once it has work: see :mod:`rayad.actors.vertex_actor`."""
+    from rayad.actors.host import progress_process
+
+    return progress_process
 
 
 @cache

@@ -1,5 +1,9 @@
 """The Ray actor of a process that holds replicas: of one, or of one of each vertex. Ray gives placement, supervision and control calls;
-everything else is in its host."""
+everything else is in its host.
+
+The modules of the host, three quarters of what this process imports, are imported in it alone: the coordinator makes these actors before it
+imports its own, so that all processes of a job import side by side.
+"""
 
 from __future__ import annotations
 
@@ -8,32 +12,31 @@ import gc
 import time as clock
 from collections.abc import Mapping
 from functools import cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 
 from rayad.actors.cluster import last_words
-from rayad.actors.cluster.actor_class import PULSE, actor_title, remote_class, show_in_logs
+from rayad.actors.cluster.actor_class import PULSE, TAKE_S, actor_title, remote_class, show_in_logs
 from rayad.actors.cluster.joining import own_address
-from rayad.actors.cluster.spares import Kind, changed_modules
-from rayad.actors.host.isolated import isolated
-from rayad.actors.host.worker_host import WorkerHost
-from rayad.actors.lead.failure import Failure, failure_of
-from rayad.actors.plane.plane import Address
-from rayad.actors.plane.replica_id import ReplicaId
-from rayad.actors.process.allocator import keep_freed_memory
-from rayad.actors.replica.places import Places, is_worker
-from rayad.actors.replica.recent import News
-from rayad.actors.replica.report import Left, Pulse, ReplicaReport
-from rayad.actors.replica.source_parts import Resumable
-from rayad.autoscale.statistics import ReplicaReading
-from rayad.dataflow.config import RunConfig
-from rayad.dataflow.plan import Layout, Plan
-from rayad.progress import ProtocolError
-from rayad.snapshots.store import SnapshotStore
+from rayad.actors.cluster.spares import changed_modules
 
-Ended = dict[str, ReplicaReport]
-"""What the replicas of a process did, by name, when their work is done."""
+if TYPE_CHECKING:
+    from rayad.actors.host.worker_host import WorkerHost
+    from rayad.actors.lead.failure import Failure
+    from rayad.actors.plane.plane import Address
+    from rayad.actors.plane.replica_id import ReplicaId
+    from rayad.actors.replica.places import Places
+    from rayad.actors.replica.recent import News
+    from rayad.actors.replica.report import Left, Pulse, ReplicaReport
+    from rayad.actors.replica.source_parts import Resumable
+    from rayad.autoscale.statistics import ReplicaReading
+    from rayad.dataflow.config import RunConfig
+    from rayad.dataflow.plan import Layout, Plan
+    from rayad.snapshots.store import SnapshotStore
+
+    Ended = dict[str, ReplicaReport]
+    """What the replicas of a process did, by name, when their work is done."""
 
 
 class VertexActor:
@@ -52,6 +55,7 @@ class VertexActor:
         self._id = ray.get_runtime_context().get_actor_id()
         if self._id is not None:
             last_words.tell_exits(self._id)
+        _host()
 
     def __repr__(self) -> str:
         """What Ray shows in its dashboard, ``ray list actors --detail`` and the prefix of log lines."""
@@ -62,12 +66,11 @@ class VertexActor:
         self._who, self._identity = process, {"job": job, "secret": secret}
         self._host, self._has_run, self._arguments, self._refusal = None, True, None, None
         try:
-            mine: Plan = ray.get(plan[0])  # the coordinator, which owns it, waits for listen() with a bound
+            mine: Plan = ray.get(plan[0], timeout=TAKE_S)
         except Exception as error:
             self._refusal = error
             return
-        (stage, replica) = places.replicas_at(process, mine)[0] if not is_worker(process) else (0, 0)
-        self._who = places.title(process, mine) if is_worker(process) else f"{mine.stage(stage).name}[{replica}]"
+        self._who = places.who(process, mine)
         self._arguments = (mine, process, places, config)
         show_in_logs(self, job, self._who)
 
@@ -98,21 +101,21 @@ class VertexActor:
         job; ``changed``: the configuration now; ``ended``: how often processes of this vertex have ended in a row.
         """
         if self._arguments is None:
-            return failure_of(self._who, self._refusal or ProtocolError(f"{self._who or 'this process'} has been given no job"))
+            return self._failed(self._refusal or _host().ProtocolError(f"{self._who or 'this process'} has been given no job"))
         plan, process, places, config = self._arguments
         try:
             if layout is not None:
                 plan = plan.laid_out(layout)
-            keep_freed_memory()
+            _host().keep_freed_memory()
             if not self._has_run:
                 assert self._host is not None
                 self._host.discard()  # another actor did not start
             options: dict[str, Any] = {"is_newcomer": is_newcomer}
             if ended:
                 joins = {"RAY_ADDRESS": str(ray.get_runtime_context().gcs_address)}  # a function that uses Ray finds this cluster
-                options["isolated"] = partial(isolated, self._who, ended, joins)
+                options["isolated"] = partial(_host().isolated, self._who, ended, joins)
             given: dict[str, Any] = {"incarnation": incarnation, "store": store, "incarnations": incarnations}
-            self._host = WorkerHost(process, plan, places, changed or config, **self._identity, **given)
+            self._host = _host().WorkerHost(process, plan, places, changed or config, **self._identity, **given)
             self._has_run = False
             mine = {replica: {**options, "part": (parts or {}).get(replica)} for replica in places.replicas_at(process, plan)}
             return self._host.listen(own_address(host), mine)
@@ -121,7 +124,11 @@ class VertexActor:
                 assert self._host is not None
                 self._host.discard()
                 self._has_run = True
-            return failure_of(self._who, error)
+            return self._failed(error)
+
+    def _failed(self, error: Exception) -> Failure:
+        failure: Failure = _host().failure_of(self._who, error)
+        return failure
 
     def run(self, addresses: dict[str, Address]) -> tuple[Ended | Failure, dict[str, Any]]:
         """Run to the end: what each replica did (or a Failure), and what its sinks have staged."""
@@ -130,7 +137,7 @@ class VertexActor:
         try:
             ended = {replica.plane_name: left for replica, left in self._host.run(addresses).items()}
         except Exception as error:
-            return failure_of(self._who, error), {}
+            return self._failed(error), {}
         except SystemExit as error:  # a function of the user's ends the process
             if self._id is not None:
                 last_words.leave(self._id, last_words.told_of(error))
@@ -139,7 +146,8 @@ class VertexActor:
 
     def ping(self) -> Pulse:
         """Answer, if the process lives, with what its event loop is busy with."""
-        return Pulse(self._host.activity() if self._host is not None else None, self._node)
+        pulse: Pulse = _host().Pulse(self._host.activity() if self._host is not None else None, self._node)
+        return pulse
 
     def acquit(self) -> None:
         """Functions in processes of their own may return, as soon as the loop comes to it."""
@@ -218,18 +226,11 @@ class WorkerActor(VertexActor):
     """The process of one replica of each of several vertices."""
 
 
-ROOM = 8
-"""A worker has threads for changes of so many vertices, or a multiple of that: so a job with other vertices can use it, too."""
+def _host() -> Any:
+    """What this process needs once it has work."""
+    from rayad.actors.host import replica_process
 
-
-def kind_of(process: str, places: Places, options: Mapping[str, Any]) -> Kind:
-    """What a process that holds replicas has to be. Each of them may be asked to wait for something, and for one thing more."""
-    return Kind("worker", options, room_for(len(places.offsets))) if is_worker(process) else Kind("vertex", options)
-
-
-def room_for(vertices: int) -> int:
-    """For how many vertices a worker is made that is to hold replicas of so many."""
-    return max(1, -(-vertices // ROOM)) * ROOM
+    return replica_process
 
 
 @cache

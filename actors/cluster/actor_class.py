@@ -18,6 +18,8 @@ PULSE = "pulse"
 """The concurrency group of heartbeats, and of other calls that must always be served: no call in it waits for anything."""
 WAITING = 8
 """An actor serves at most so many waiting calls at once; further ones queue."""
+TAKE_S = 60.0
+"""How long the plan of a job may take from the process that has put it into the object store to one that runs it."""
 NO_RETRIES = {"max_restarts": 0, "max_task_retries": 0}
 """Never restarted by Ray, because queued calls could reach the new process."""
 

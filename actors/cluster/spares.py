@@ -50,6 +50,7 @@ class _Spare:
     kind: Kind
     actor: Any
     answers: list[Any]
+    title: tuple[str, ...] = ()
 
 
 class Spares:
@@ -60,9 +61,9 @@ class Spares:
         self._spares: list[_Spare] = []
         self._new: list[_Spare] = []
 
-    def add(self, kind: Kind, actor: Any) -> None:
-        """A process that has just been started, for a job that is to come."""
-        self._new.append(_Spare(kind, actor, []))
+    def add(self, kind: Kind, actor: Any, title: tuple[str, ...] = ()) -> None:
+        """A process that has just been started, for a job that is to come. ``title``: that Ray shows it with."""
+        self._new.append(_Spare(kind, actor, [], title))
 
     def keep(self, kind: Kind, actor: Any) -> None:
         """A process whose job is complete. It forgets that job at once; nobody waits for it."""
@@ -85,9 +86,9 @@ class Spares:
         for spare in ended:
             self._kill(spare.actor)
 
-    def take(self, kind: Kind) -> Any:
-        """One of those that were selected; None where there is none that fits."""
-        found = next((spare for spare in self._spares if spare.kind.fits(kind)), None)
+    def take(self, kind: Kind, title: tuple[str, ...] = ()) -> Any:
+        """One of those that were selected, the last that had a job first, with this title; None where there is none that fits."""
+        found = next((spare for spare in reversed(self._spares) if spare.kind.fits(kind) and spare.title == title), None)
         if found is None:
             return None
         self._spares.remove(found)

@@ -18,14 +18,13 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rayad.actors.cluster.spares import Kind, Spares
 from rayad.actors.coordinator.outcome import plan_for
+from rayad.actors.coordinator.starting import PROGRESS_KIND, Start, new_process, worker_kind
 from rayad.actors.lead.heartbeats import Heartbeats
 from rayad.actors.plane.protocol import PROGRESS, stage_of
 from rayad.actors.plane.replica_id import ReplicaId, replicas_of
 from rayad.actors.process.activity import Activity
-from rayad.actors.progress_actor import remote_progress
 from rayad.actors.replica.places import Places, is_worker
 from rayad.actors.replica.report import Pulse
-from rayad.actors.vertex_actor import kind_of, remote_vertex
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan
 from rayad.dataflow.resources import Resources
@@ -44,14 +43,15 @@ def ray_options(resources: Resources | None) -> dict[str, Any]:
     return {name: value for name, value in {**asked, "resources": dict(resources.resources)}.items() if value is not None and value != {}}
 
 
-PROGRESS_KIND = Kind("progress", {"num_cpus": 0})
-
-
-def new_process(kind: Kind, where: Any, *title: str) -> Any:
-    """Start a process of this kind; ``title``: see :func:`actor_title`, for one that is of one job only."""
-    if kind.role == PROGRESS_KIND.role:
-        return remote_progress().options(**kind.options).remote(*title)
-    return remote_vertex(kind.role, kind.vertices).options(**kind.options, scheduling_strategy=where).remote(*title)
+def starts_of(plan: Plan, places: Places, cpus: float, job: str) -> list[Start]:
+    """The processes of a job. ``cpus``: of each that says nothing of them; ``job``: "" where they are to stay for others."""
+    starts: list[Start] = [(PROGRESS, PROGRESS_KIND, (job,) if job else ())]
+    for name in places.processes(plan):
+        resources = plan.stage(stage_of(name)).resources if not is_worker(name) else None
+        options = {"num_cpus": cpus, **ray_options(resources)}
+        kind = worker_kind(len(places.offsets), options) if is_worker(name) else Kind("vertex", options)
+        starts.append((name, kind, (job, places.who(name, plan)) if job else ()))
+    return starts
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +66,14 @@ class Stuck:
 class Crew:
     """Actors by the name of their process on the plane."""
 
-    def __init__(self, plan: Plan, places: Places, config: RunConfig, job: str, secret: bytes, spares: Spares | None = None) -> None:
+    def __init__(self, plan: Plan, places: Places, config: RunConfig, job: str, secret: bytes, spares: Spares, *, stays: bool) -> None:
         self.plan = plan
         self.places = places
         self.actors: dict[str, Any] = {}
         self._cpus = config.cpus_per_replica
         self._identity = (job, secret)
         self._spares = spares
+        self._stays = stays
         self._kinds: dict[str, Kind] = {}
         self.config = config
         self._lock = threading.RLock()
@@ -86,37 +87,28 @@ class Crew:
         """Start every actor that is not there; does not wait. ``places``: the node for some of them, unless it has no room now."""
         where = {name: NodeAffinitySchedulingStrategy(node, soft=True, _spill_on_unavailable=True) for name, node in (places or {}).items()}
         with self._lock:
-            names = [PROGRESS, *self.places.processes(self.plan)]
-            self._kinds |= {name: self._kind(name) for name in names}
-            if self._spares:
-                self._spares.select([self._kinds[name] for name in names])
+            starts = starts_of(self.plan, self.places, self._cpus, "" if self._stays else self._identity[0])
+            self._kinds |= {name: kind for name, kind, _ in starts}
+            self._spares.select([kind for _, kind, _ in starts])
             specs: dict[int | None, Any] = {}
-            for name in names:
+            for name, kind, title in starts:
                 if name not in self.actors:
-                    self.actors[name] = self._start(name, specs, where.get(name, "SPREAD"))
+                    actor = self._spares.take(kind, title) or new_process(kind, where.get(name, "SPREAD"), *title)
+                    self._give(name, actor, specs)
+                    self.actors[name] = actor
+            if not self._stays:
+                self._spares.end()  # prepared for another layout
 
-    def _kind(self, name: str) -> Kind:
-        if name == PROGRESS:
-            return PROGRESS_KIND
-        resources = self.plan.stage(stage_of(name)).resources if not is_worker(name) else None
-        return kind_of(name, self.places, {"num_cpus": self._cpus, **ray_options(resources)})
-
-    def _start(self, name: str, specs: dict[int | None, Any], where: Any) -> Any:
-        """Start one process, or take a spare one; ``specs``: the plans that have been put into the object store for others, by stage, None
+    def _give(self, name: str, actor: Any, specs: dict[int | None, Any]) -> None:
+        """Let a process be this one of the job; ``specs``: the plans that have been put into the object store for others, by stage, None
         for workers, -1 for the progress actor."""
         of = -1 if name == PROGRESS else None if is_worker(name) else stage_of(name)
         if of not in specs:
             specs[of] = ray.put(plan_for(self.plan, [] if of == -1 else self.places.offsets if of is None else [of]))
-        kind, (job, _) = self._kinds[name], self._identity
-        actor = self._spares.take(kind) if self._spares is not None else None
-        if actor is None:
-            title = [] if self._spares is not None else [job] if name == PROGRESS else [job, self.places.title(name, self.plan)]
-            actor = new_process(kind, where, *title)
         if name == PROGRESS:
             actor.take.remote([specs[of]], self.places, *self._identity, bool(self.config.encrypt))
         else:
             actor.take.remote([specs[of]], name, self.places, self.config, *self._identity)
-        return actor
 
     def stop(self, names: Collection[str]) -> None:
         """End these: they have retired, or will not be needed."""
@@ -217,7 +209,7 @@ class Crew:
 
     def rest(self) -> bool:
         """The job is complete: its processes are spare, for the next one. False where they are not to stay."""
-        if self._spares is None:
+        if not self._stays:
             return False
         with self._lock:
             actors, self.actors = self.actors, {}
@@ -232,6 +224,7 @@ class Crew:
             actors, self.actors = list(self.actors.values()), {}
             for actor in actors:
                 ray.kill(actor, no_restart=True)
+            self._spares.end()
         deadline_s = clock.monotonic() + END_TIMEOUT_S
         for actor in actors:
             try:

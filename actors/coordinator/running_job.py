@@ -40,11 +40,21 @@ class RunningJob:
         job, secret: of the data plane.
         name: of the job, for people.
         places: which process holds which replica.
-        spares: processes of jobs before, which this one uses, and where its own go when it is complete; None: they end with it.
+        spares: processes of jobs before, or that wait for this one.
+        stays: whether its own are spare when it is complete; else they end with it.
     """
 
     def __init__(
-        self, plan: Plan, config: RunConfig, job: str, secret: bytes, name: str, places: Places, spares: Spares | None = None
+        self,
+        plan: Plan,
+        config: RunConfig,
+        job: str,
+        secret: bytes,
+        name: str,
+        places: Places,
+        spares: Spares | None = None,
+        *,
+        stays: bool = False,
     ) -> None:
         self.plan = plan
         self.places = places
@@ -53,7 +63,7 @@ class RunningJob:
         self.secret = secret
         self.name = name
         self.asked = layouts.asked_of(plan)
-        self.crew = Crew(plan, places, config, job, secret, spares)
+        self.crew = Crew(plan, places, config, job, secret, spares or Spares(), stays=stays)
         self.snapshots: CoordinatorSnapshots | None = None
         """Of its snapshots, if it keeps any."""
         self.left: list[tuple[str, Left]] = []

@@ -19,6 +19,7 @@ import ray
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
 
 from rayad.actors.cluster import names, ray_calls
+from rayad.actors.coordinator.crew import starts_of
 from rayad.actors.coordinator.outcome import Beat, JobOutcome
 from rayad.actors.coordinator_actor import remote_coordinator
 from rayad.actors.driver.coordinator_line import END_S, GLANCE_S, CoordinatorLine, Gone
@@ -200,6 +201,11 @@ class RayJob(RayJobHandle):
             before = [self._warm.name]
         self._warm = self._borrow() if self._kept is None and not self._runs and keep_s_of(self._config) is not None else None
         actor = self._claim_name()
+        starts = starts_of(self.plan, places, self._config.cpus_per_replica, self.id if self._warm is None else "")
+        if self._warm is None:
+            ray_calls.call(actor.actor.prepare, starts)
+        elif self._warm.is_new:
+            self._warm.prepare(starts)
         taken = ray_calls.call(actor.take, self._warm is not None, *arguments)
         if self._warm is not None and self._warm.has_run:
             ray_calls.wait([taken], timeout=TAKE_S)  # else its other threads would not know the job

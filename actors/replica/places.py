@@ -19,11 +19,6 @@ def is_worker(process: str) -> bool:
     return process[:1] == "w"
 
 
-def worker_name(number: int) -> str:
-    """The name of a worker on the data plane."""
-    return f"w{number}"
-
-
 @dataclass(frozen=True, slots=True)
 class Places:
     """Where the replicas of a job live.
@@ -48,7 +43,7 @@ class Places:
         offset = self.offsets.get(stage)
         if offset is None:
             return replica_name(stage, replica)
-        return worker_name((replica + offset) % self.workers if replica < self.workers else replica)
+        return f"w{(replica + offset) % self.workers if replica < self.workers else replica}"
 
     def replica_at(self, process: str, stage: int) -> int | None:
         """Which replica of a vertex a process may hold; None where it holds none of it."""
@@ -86,6 +81,13 @@ class Places:
         out.discard(process)
         return out
 
+    def who(self, process: str, plan: Plan) -> str:
+        """A process in errors and where Ray shows it: a worker, or the replica, also where that is the only one of its vertex."""
+        if is_worker(process):
+            return self.title(process, plan)
+        (replica,) = self.replicas_at(process, plan)
+        return f"{plan.stage(replica.stage).name}[{replica.replica}]"
+
     def title(self, process: str, plan: Plan) -> str:
         """A process as people know it."""
         if process == PROGRESS:
@@ -99,4 +101,4 @@ class Places:
         return plan.title(stage_of(process), int(process.split(".")[1]))
 
 
-__all__ = ["Places", "is_worker", "worker_name"]
+__all__ = ["Places", "is_worker"]

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from rayad.actors.cluster import ray_calls
 from rayad.actors.cluster.joining import check_placeable, is_ray_client, join_or_start_ray
+from rayad.actors.coordinator.starting import PROGRESS_KIND, worker_kind
 from rayad.actors.warm.sets import OF_THIS_PROCESS, new_set
 from rayad.dataflow.config import RunConfig, ScalingConfig
 from rayad.dataflow.resources import Need, Resources
@@ -24,7 +25,8 @@ class Session:
     def __init__(self, workers: int, cpus: float) -> None:
         self.workers = workers
         warm = new_set()
-        ray_calls.call(warm.actor.prepare, workers, cpus)
+        worker = worker_kind(1, {"num_cpus": cpus})
+        warm.prepare([(str(at), kind, ()) for at, kind in enumerate([PROGRESS_KIND, *[worker] * workers])])
         OF_THIS_PROCESS.give(warm, math.inf)
         with _LOCK:
             _OPEN.append(self)

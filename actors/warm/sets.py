@@ -11,6 +11,7 @@ import math
 import secrets
 import threading
 import time as clock
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +20,7 @@ from ray.exceptions import RayError
 
 from rayad.actors.cluster import ray_calls
 from rayad.actors.cluster.names import NAMESPACE, WARM
+from rayad.actors.coordinator.starting import Start
 from rayad.actors.coordinator_actor import remote_coordinator
 from rayad.actors.process.threads import OwnedThread
 from rayad.progress import RayadError
@@ -37,10 +39,17 @@ class WarmSet:
     actor: Any
     ray_job: str
     """Of the driver, as Ray numbers them."""
+    is_new: bool = True
+    """Whether its processes are still to be started."""
     has_run: bool = False
     """Whether it has had a job: then it has to show that it lives before it gets another one."""
     until_s: float = math.inf
     """When it ends if nobody has used it by then, by ``time.monotonic()``."""
+
+    def prepare(self, starts: Sequence[Start]) -> None:
+        """Start its processes, for a job whose plan it need not know."""
+        self.is_new = False
+        ray_calls.call(self.actor.prepare, starts)
 
     def answers(self) -> bool:
         """Whether it can take a job now."""

@@ -195,7 +195,7 @@ def test_a_job_with_resources_of_its_own_or_of_another_kind_gets_processes_for_w
     flow.from_items(range(8)).map(lambda n: n + 1, num_cpus=0.5, name="asks").collect("out")
     assert sorted(record for _, record in flow.run()["out"]) == list(range(1, 9))
     assert there <= pids("WorkerActor") or not pids("WorkerActor"), "those of another kind than any that was asked for have ended"
-    assert len(pids("VertexActor")) == 2
+    assert len(pids("VertexActor")) == 1
     words("alike").run()
     assert not pids("VertexActor"), "what holds processors that nobody asks for ends"
 
@@ -296,7 +296,7 @@ def test_none_is_left_when_the_driver_dies(nothing_left: Check) -> None:
     try:
         assert driver.stdout is not None
         assert driver.stdout.readline() == "ready\n"
-        assert len(pids()) == 4
+        until(lambda: len(pids()) == 4, "all four are up")
         driver.kill()
         driver.wait(PATIENCE_S)
     finally:
@@ -306,5 +306,5 @@ def test_none_is_left_when_the_driver_dies(nothing_left: Check) -> None:
 
 
 def test_a_detached_job_cannot_stay_warm() -> None:
-    with pytest.raises(rd.ConfigError, match=r"submit\(detached=True\): RunConfig\(keep_warm_s=5.0\)"):
+    with pytest.raises(rd.ConfigError, match=r"submit\(detached=True\): RunConfig\(keep_warm_s=5\)"):
         words().submit(rd.RunConfig(keep_warm_s=5.0), detached=True)
