@@ -60,6 +60,7 @@ class Coordinator:
         for _, kind, title in starts:
             self._spares.add(kind, new_process(kind, "SPREAD", *title), title)
         _jobs()
+        gc.freeze()  # modules, which stay: what a job leaves is then found quickly
 
     def take(self, token: str, stays: bool, plan: list[Any], config: RunConfig, job: str, secret: bytes, name: str, places: Places) -> None:
         """This is the job now. ``stays``: it uses the processes of those before, and leaves its own. ``plan``: a reference to it."""

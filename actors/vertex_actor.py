@@ -56,6 +56,7 @@ class VertexActor:
         if self._id is not None:
             last_words.tell_exits(self._id)
         _host()
+        gc.freeze()  # modules, which stay: what a job leaves is then found quickly
 
     def __repr__(self) -> str:
         """What Ray shows in its dashboard, ``ray list actors --detail`` and the prefix of log lines."""
