@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from rayad.actors.cluster import ray_calls
 from rayad.actors.cluster.actor_class import PULSE, TAKE_S, WAITING, actor_title, remote_class, show_in_logs
 from rayad.actors.cluster.addressed import NotThisJob
 from rayad.actors.cluster.spares import Spares
@@ -127,4 +129,10 @@ def remote_coordinator() -> Any:
     return remote_class(type(Coordinator.__name__, (Coordinator,), called), _THREADS, groups, num_cpus=0)
 
 
-__all__ = ["CALLS", "Coordinator", "remote_coordinator"]
+def new_coordinator(options: Mapping[str, str], title: str) -> Any:
+    """Start a coordinator on the node of whoever owns it, if there is room: a node less whose end ends the job."""
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+    return ray_calls.create(remote_coordinator(), {**options, "scheduling_strategy": here}, title)
+
+
+__all__ = ["CALLS", "Coordinator", "new_coordinator"]

@@ -29,6 +29,7 @@ class ProgressActor:
         self._identity: dict[str, Any] = {}
         self._host: ProgressHost | None = None
         self._node = ray.util.get_node_ip_address()
+        self._node_id = str(ray.get_runtime_context().get_node_id())
         _host()
 
     def __repr__(self) -> str:
@@ -72,7 +73,7 @@ class ProgressActor:
 
     def ping(self) -> Pulse:
         """Answer, if the process lives."""
-        pulse: Pulse = _host().Pulse(None, self._node)
+        pulse: Pulse = _host().Pulse(None, self._node, self._node_id)
         return pulse
 
     def idle(self) -> None:

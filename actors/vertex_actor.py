@@ -52,6 +52,7 @@ class VertexActor:
         self._has_run = True
         self._began_s = clock.time()
         self._node = ray.util.get_node_ip_address()
+        self._node_id = str(ray.get_runtime_context().get_node_id())
         self._id = ray.get_runtime_context().get_actor_id()
         if self._id is not None:
             last_words.tell_exits(self._id)
@@ -147,7 +148,7 @@ class VertexActor:
 
     def ping(self) -> Pulse:
         """Answer, if the process lives, with what its event loop is busy with."""
-        pulse: Pulse = _host().Pulse(self._host.activity() if self._host is not None else None, self._node)
+        pulse: Pulse = _host().Pulse(self._host.activity() if self._host is not None else None, self._node, self._node_id)
         return pulse
 
     def acquit(self) -> None:

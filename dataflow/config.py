@@ -111,6 +111,8 @@ class FailureConfig:
             not replaced for so long. Heartbeats have a thread of their own, so your functions may take longer, as long as they let other
             threads run (Python code does; C code that keeps the interpreter's lock does not). For functions that never return see
             `RunConfig.activation_timeout_s`.
+        room_wait_s: on Ray: when nodes are gone, a recovery waits so long for others. Then workers (`ScalingConfig.placement`) for which no
+            node has room share the processors that are there, until a `Job.rescale` finds room. Other actors are waited for.
     """
 
     max_failures: int | None = None
@@ -122,9 +124,10 @@ class FailureConfig:
     same_error_max: int | None = 3
     recovery: Literal["graph", "upstream"] = "graph"
     heartbeat_timeout_s: float = 60.0
+    room_wait_s: float = 30.0
 
     def __post_init__(self) -> None:
-        _settle(self, arguments.number, "heartbeat_timeout_s")
+        _settle(self, arguments.number, "heartbeat_timeout_s", "room_wait_s")
         arguments.choice(self.recovery, "FailureConfig.recovery", "graph", "upstream", error=ConfigError)
         _settle(self, arguments.number, "window_s", optional=True)
         _settle(self, arguments.number, "delay_s", "delay_max_s", zero=True)

@@ -52,6 +52,7 @@ class CoordinatedJob:
         lease = Lease(self._job, self.told, earlier)
         watch.start()
         lease.start()
+        self._job.drains.start()
         try:
             if earlier:
                 began_s = clock.time()
@@ -63,6 +64,7 @@ class CoordinatedJob:
         finally:
             watch.stop()
             lease.stop()
+            self._job.drains.stop()
 
 
 __all__ = ["CoordinatedJob", "RunningJob"]

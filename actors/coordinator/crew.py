@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import threading
 import time as clock
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rayad.actors.cluster.spares import Kind, Spares
 from rayad.actors.coordinator.outcome import plan_for
+from rayad.actors.coordinator.sites import Sites
 from rayad.actors.coordinator.starting import PROGRESS_KIND, Start, new_process, worker_kind
 from rayad.actors.lead.heartbeats import Heartbeats
+from rayad.actors.lead.placing import process_needs
 from rayad.actors.plane.protocol import PROGRESS, stage_of
 from rayad.actors.plane.replica_id import ReplicaId, replicas_of
 from rayad.actors.process.activity import Activity
@@ -63,16 +64,46 @@ class Stuck:
     """The activation that takes longer than RunConfig.activation_timeout_s; None: the process does not answer."""
 
 
+@dataclass(frozen=True, slots=True)
+class Relief:
+    """A process that has just been started or taken, for a place of its own or for that of another when that leaves its node."""
+
+    actor: Any
+    kind: Kind
+    ping: Any
+    """Answered when it is there."""
+    node: str | None
+    shares: bool = False
+    """It asks for no processor."""
+
+
 class Crew:
     """Actors by the name of their process on the plane."""
 
-    def __init__(self, plan: Plan, places: Places, config: RunConfig, job: str, secret: bytes, spares: Spares, *, stays: bool) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        places: Places,
+        config: RunConfig,
+        job: str,
+        secret: bytes,
+        sites: Sites | None = None,
+        spares: Spares | None = None,
+        *,
+        stays: bool = False,
+    ) -> None:
         self.plan = plan
         self.places = places
         self.actors: dict[str, Any] = {}
+        self.sites = sites if sites is not None else Sites()
+        self._reliefs: dict[str, Relief] = {}
+        self.sharing: frozenset[str] = frozenset()
+        """Workers that ask for no processor, since there was no room."""
+        self.to_move: frozenset[str] = frozenset()
+        """Those of them that are to get processors of their own."""
         self._cpus = config.cpus_per_replica
         self._identity = (job, secret)
-        self._spares = spares
+        self._spares = spares if spares is not None else Spares()
         self._stays = stays
         self._kinds: dict[str, Kind] = {}
         self.config = config
@@ -83,21 +114,105 @@ class Crew:
         if config.activation_timeout_s is not None:
             self._beats.interval_s = min(self._beats.interval_s, config.activation_timeout_s / 4)
 
-    def start(self, places: Mapping[str, str] | None = None) -> None:
-        """Start every actor that is not there; does not wait. ``places``: the node for some of them, unless it has no room now."""
-        where = {name: NodeAffinitySchedulingStrategy(node, soft=True, _spill_on_unavailable=True) for name, node in (places or {}).items()}
+    def start(self) -> None:
+        """Start every actor that is not there; does not wait."""
         with self._lock:
-            starts = starts_of(self.plan, self.places, self._cpus, "" if self._stays else self._identity[0])
-            self._kinds |= {name: kind for name, kind, _ in starts}
-            self._spares.select([kind for _, kind, _ in starts])
-            specs: dict[int | None, Any] = {}
-            for name, kind, title in starts:
-                if name not in self.actors:
-                    actor = self._spares.take(kind, title) or new_process(kind, where.get(name, "SPREAD"), *title)
-                    self._give(name, actor, specs)
-                    self.actors[name] = actor
+            self._spares.select([kind for _, kind, _ in self._starts()])
+            missing = [name for name in (PROGRESS, *self.places.processes(self.plan)) if name not in self.actors]
+            for name, relief in self._started(missing, self.sharing, again=True).items():
+                self._take_in(name, relief)
             if not self._stays:
                 self._spares.end()  # prepared for another layout
+
+    def share(self, names: Collection[str]) -> list[str]:
+        """Of these processes, which do not start: let the workers for which no node has room share the processors that are there. Gives
+        those; they are started anew."""
+        with self._lock:
+            workers = [name for name in names if is_worker(name) and name not in self.sharing and name in self.actors]
+            lacking = self.sites.without_room(self._needs(workers))
+            for name in lacking:
+                self._forget(name)
+                self._kill(name)
+            self.sharing |= frozenset(lacking)
+            self.start()
+            return lacking
+
+    def could_spread(self) -> frozenset[str]:
+        """The workers that share processors and for which there is room now."""
+        with self._lock:
+            sharing = self.sharing
+            return sharing - frozenset(self.sites.without_room(self._needs(sharing))) if sharing else sharing
+
+    def start_reliefs(self, names: Collection[str]) -> None:
+        """Start a process elsewhere for each of these, which is to take its place; does not wait."""
+        with self._lock:
+            missing = [name for name in names if name not in self._reliefs]
+            self._reliefs |= self._started(missing)
+
+    def share_reliefs(self) -> list[str]:
+        """Let the workers among the spares for which no node has room share the processors that are there. Gives those."""
+        missing = [name for name in self.missing_reliefs() if is_worker(name)]
+        with self._lock:
+            lacking = self.sites.without_room(self._needs(missing))
+            for name in lacking:
+                self._drop_relief(name)
+            self._reliefs |= self._started(lacking, lacking)
+            return lacking
+
+    def missing_reliefs(self) -> list[str]:
+        """Those that have not answered yet."""
+        with self._lock:
+            pings = {relief.ping: name for name, relief in self._reliefs.items()}
+        late = ray.wait(list(pings), num_returns=len(pings), timeout=0)[1] if pings else []
+        return [pings[ping] for ping in late]
+
+    def drop_reliefs(self) -> None:
+        """They are not needed."""
+        with self._lock:
+            for name in list(self._reliefs):
+                self._drop_relief(name)
+
+    def _drop_relief(self, name: str) -> None:
+        relief = self._reliefs.pop(name, None)
+        if relief is not None:
+            ray.kill(relief.actor, no_restart=True)
+
+    def _take_in(self, name: str, relief: Relief) -> None:
+        """This is the process of that name from now on."""
+        self.actors[name] = relief.actor
+        self._kinds[name] = relief.kind
+        self._pings[name] = relief.ping
+        self.sites.put(name, relief.node)
+
+    def _starts(self) -> list[Start]:
+        return starts_of(self.plan, self.places, self._cpus, "" if self._stays else self._identity[0])
+
+    def _started(self, names: Sequence[str], sharing: Collection[str] = (), *, again: bool = False) -> dict[str, Relief]:
+        """Start these processes, each where it is to be; ``sharing``: those that ask for no processor; ``again``: the spare processes that
+        were selected may be used, wherever they are."""
+        empty = worker_kind(len(self.places.offsets), {"num_cpus": self._cpus})
+        starts = {**dict.fromkeys(names, (empty, ())), **{name: (kind, title) for name, kind, title in self._starts()}}
+        actors: dict[str, tuple[Any, Kind, str | None]] = {}
+        for name in names:
+            kind, title = starts[name]
+            if name in sharing:
+                starts[name] = Kind(kind.role, {**kind.options, "num_cpus": 0}, kind.vertices), title
+            elif again and (actor := self._spares.take(kind, title)) is not None:
+                actors[name] = actor, kind, None
+        missing = [name for name in names if name not in actors]
+        needs = {name: need for name, need in self._needs(missing).items() if name not in sharing}
+        sites = self.sites.choose(missing, needs) if missing else {}
+        for name in missing:
+            kind, title = starts[name]
+            actors[name] = new_process(kind, sites[name].strategy, *title), kind, sites[name].node
+        specs: dict[int | None, Any] = {}
+        for name, (actor, _, _) in actors.items():
+            self._give(name, actor, specs)
+        return {name: Relief(actor, kind, actor.ping.remote(), node, name in sharing) for name, (actor, kind, node) in actors.items()}
+
+    def _needs(self, names: Iterable[str]) -> dict[str, Mapping[str, float]]:
+        """What processes ask for where there is room; the progress actor asks for nothing."""
+        return {name: process_needs(name, self.plan, self._cpus) for name in names if name != PROGRESS}
 
     def _give(self, name: str, actor: Any, specs: dict[int | None, Any]) -> None:
         """Let a process be this one of the job; ``specs``: the plans that have been put into the object store for others, by stage, None
@@ -114,10 +229,21 @@ class Crew:
         """End these: they have retired, or will not be needed."""
         with self._lock:
             for name in names:
-                actor = self.actors.pop(name, None)
                 self._forget(name)
-                if actor is not None:
-                    ray.kill(actor, no_restart=True)
+                self._drop_relief(name)
+                if name in self.actors:
+                    self._kill(name)
+
+    def _kill(self, name: str) -> None:
+        """End one; this also fences one that is only stopped. Its relief takes its place, if there is one."""
+        ray.kill(self.actors.pop(name), no_restart=True)
+        self.sites.forget(name)
+        self.sharing -= {name}
+        self.to_move -= {name}
+        relief = self._reliefs.pop(name, None)
+        if relief is not None:
+            self._take_in(name, relief)
+            self.sharing |= {name} if relief.shares else set()
 
     def _forget(self, name: str) -> None:
         self._pings.pop(name, None)
@@ -141,7 +267,7 @@ class Crew:
         """Let these end their work in this incarnation. An actor that is dead, stuck or silent is killed and forgotten."""
         with self._lock:
             waiting: dict[Any, str] = {}
-            gone = []
+            gone, pings = [], {}
             for name in names:
                 actor = self.actors.get(name)
                 self._forget(name)
@@ -149,16 +275,26 @@ class Crew:
                     gone.append(name)
                 elif actor is not None:
                     actor.abandon.remote(incarnation)
+                    pings[name] = actor.ping.remote()
                     waiting[actor.idle.remote()] = name
             ready, late = ray.wait(list(waiting), num_returns=len(waiting), timeout=ABANDON_TIMEOUT_S) if waiting else ([], [])
             gone.extend(waiting[ref] for ref in late)
+            self._note_silence({waiting[ref]: pings[waiting[ref]] for ref in late}, pings)
             for ref in ready:
                 try:
                     ray.get(ref, timeout=ABANDON_TIMEOUT_S)
                 except (RayActorError, RayTaskError, GetTimeoutError):
                     gone.append(waiting[ref])
             for name in gone:
-                ray.kill(self.actors.pop(name), no_restart=True)  # also fences one that is only stopped
+                self._kill(name)
+
+    def _note_silence(self, late: Mapping[str, Any], pings: Mapping[str, Any]) -> None:
+        """Which nodes these are silent on: a process in a long activation answers its ping, and one that has died ends it."""
+        mute = set(ray.wait(list(pings.values()), num_returns=len(pings), timeout=0)[1]) if late else set()
+        silences_s = {name: ABANDON_TIMEOUT_S if ping in mute else 0.0 for name, ping in pings.items()}
+        for name, ping in late.items():
+            if ping in mute:
+                self.sites.on_silence(name, silences_s, ABANDON_TIMEOUT_S)
 
     def find_stuck(self, names: Collection[str]) -> Stuck | None:
         """One of these that has been silent for too long (its process is stopped, or its node is gone, which Ray may take a minute to
@@ -176,6 +312,8 @@ class Crew:
                 if name in there:
                     return Stuck(name, pulse.activity)
             silent = self._beats.silent()
+            if silent is not None:
+                self.sites.on_silence(silent, {name: self._beats.silence_s(name) for name in there}, self._beats.patience_s)
             return Stuck(silent) if silent is not None else None
 
     def _listen(self) -> None:
@@ -187,7 +325,9 @@ class Crew:
             del self._pings[name]
             self._beats.on_answer(name)
             try:
-                self._pulses[name] = ray.get(ref, timeout=1.0)
+                pulse: Pulse = ray.get(ref, timeout=1.0)
+                self._pulses[name] = pulse
+                self.sites.on_answer(name, pulse.node_id)
             except (RayActorError, RayTaskError, GetTimeoutError):
                 self._pulses.pop(name, None)  # its long call tells of its death
 
@@ -220,6 +360,7 @@ class Crew:
     def end(self) -> None:
         """Kill all actors and wait until they are dead. Ray tells one that outlives the coordinator to exit a second time, and threaded
         actors abort noisily when the two orders meet (ray 51582)."""
+        self.drop_reliefs()
         with self._lock:
             actors, self.actors = list(self.actors.values()), {}
             for actor in actors:

@@ -24,7 +24,7 @@ def worker_kind(vertices: int, options: Mapping[str, Any]) -> Kind:
 def new_process(kind: Kind, where: Any, *title: str) -> Any:
     """Start a process of this kind; ``where``: Ray's scheduling strategy; ``title``: see :func:`actor_title`."""
     if kind == PROGRESS_KIND:
-        return remote_progress().options(**kind.options).remote(*title)
+        return remote_progress().options(**kind.options, scheduling_strategy=where).remote(*title)
     return remote_vertex(kind.role, kind.vertices).options(**kind.options, scheduling_strategy=where).remote(*title)
 
 

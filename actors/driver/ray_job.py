@@ -21,7 +21,7 @@ from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
 from rayad.actors.cluster import names, ray_calls
 from rayad.actors.coordinator.crew import starts_of
 from rayad.actors.coordinator.outcome import Beat, JobOutcome
-from rayad.actors.coordinator_actor import remote_coordinator
+from rayad.actors.coordinator_actor import new_coordinator
 from rayad.actors.driver.coordinator_line import END_S, GLANCE_S, CoordinatorLine, Gone
 from rayad.actors.driver.epoch_ticker import EpochTicker
 from rayad.actors.driver.inputs import FedJob, InputPlane
@@ -237,7 +237,7 @@ class RayJob(RayJobHandle):
         """Start the coordinator under the job's name, or let one that is there have it."""
 
         def start(options: Mapping[str, str]) -> Any:
-            return self._warm.actor if self._warm is not None else ray_calls.create(remote_coordinator(), options, self.id)
+            return self._warm.actor if self._warm is not None else new_coordinator(options, self.id)
 
         within = self._warm.name if self._warm is not None else ""
         try:

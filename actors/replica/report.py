@@ -102,3 +102,5 @@ class Pulse:
 
     activity: Activity | None = None
     node: str = ""
+    node_id: str = ""
+    """Ray's, of the node."""

@@ -36,7 +36,7 @@ def heading(status: JobStatus) -> list[str]:
         for one in status.set_aside
     )
     late = [str(status.snapshots_late)] if status.snapshots_late is not None else []
-    return [", ".join(facts), _snapshot(status), *late, *bad, *map(str, status.silent)]
+    return [", ".join(facts), _snapshot(status), *late, *status.nodes, *bad, *map(str, status.silent)]
 
 
 def _snapshot(status: JobStatus) -> str:

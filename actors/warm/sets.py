@@ -21,7 +21,7 @@ from ray.exceptions import RayError
 from rayad.actors.cluster import ray_calls
 from rayad.actors.cluster.names import NAMESPACE, WARM
 from rayad.actors.coordinator.starting import Start
-from rayad.actors.coordinator_actor import remote_coordinator
+from rayad.actors.coordinator_actor import new_coordinator
 from rayad.actors.process.threads import OwnedThread
 from rayad.progress import RayadError
 
@@ -67,7 +67,7 @@ class WarmSet:
 def new_set() -> WarmSet:
     """Start a coordinator that has no job yet."""
     name = f"{WARM}:{secrets.token_hex(4)}"
-    actor = ray_calls.create(remote_coordinator(), {"name": name, "namespace": NAMESPACE}, TITLE)
+    actor = new_coordinator({"name": name, "namespace": NAMESPACE}, TITLE)
     return WarmSet(name, actor, _ray_job())
 
 
