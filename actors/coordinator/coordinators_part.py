@@ -10,10 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, cast
 
-import ray
-
-from rayad.actors.cluster.joining import check_placeable
-from rayad.actors.coordinator.placement import Node, places
+from rayad.actors.coordinator.placement import places
 from rayad.actors.coordinator.running_job import RunningJob
 from rayad.actors.lead import calls
 from rayad.actors.lead.placing import needs_of, process_needs
@@ -86,7 +83,7 @@ class CoordinatorsPart:
                 stage.name: stage.parallelism for stage in prepared.stages if job.plan.stage(stage.id).parallelism < stage.parallelism
             }
             needs = needs_of(prepared, job.places, job.config.cpus_per_replica)
-            check_placeable(needs, f"rescale({wanted})", job.config.autoscaling_cluster)
+            job.around.actors.check_placeable(needs, f"rescale({wanted})", job.config.autoscaling_cluster)
         except ConfigError as error:
             return str(error)
         job.incarnation = call.incarnation
@@ -96,9 +93,9 @@ class CoordinatorsPart:
 
     def _nodes(self, fresh: Sequence[str], prepared: Plan) -> dict[str, str]:
         job = self._job
-        nodes = [Node(node["NodeID"], node["NodeManagerAddress"], node["Resources"]) for node in ray.nodes() if node["Alive"]]
         there = {name: address.host for name, address in job.addresses.items() if name in job.crew.actors and name != PROGRESS}
-        return places(fresh, there, nodes, {process: process_needs(process, prepared, job.config.cpus_per_replica) for process in fresh})
+        needs = {process: process_needs(process, prepared, job.config.cpus_per_replica) for process in fresh}
+        return places(fresh, there, job.around.actors.nodes(), needs)
 
     # -- newcomers -------------------------------------------------------------------------------------
     def to_listen(self, call: calls.Listen) -> tuple[Any, ...]:

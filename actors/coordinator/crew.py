@@ -7,40 +7,25 @@ its lock.
 from __future__ import annotations
 
 import threading
-import time as clock
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
 from rayad.actors.coordinator.outcome import plan_for
+from rayad.actors.coordinator.surroundings import CoordinatorSurroundings, Gave
 from rayad.actors.lead.heartbeats import Heartbeats
 from rayad.actors.plane.protocol import PROGRESS, stage_of
 from rayad.actors.plane.replica_id import ReplicaId, replicas_of
 from rayad.actors.process.activity import Activity
-from rayad.actors.progress_actor import remote_progress
 from rayad.actors.replica.places import Places, is_worker
 from rayad.actors.replica.report import Pulse
-from rayad.actors.vertex_actor import remote_vertex
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan
-from rayad.dataflow.resources import Resources
 
 ABANDON_TIMEOUT_S = 5.0
 """How long survivors of a failure may take to end their activation; then they are killed and replaced."""
 END_TIMEOUT_S = 5.0
 """How long to wait for killed actors to be gone."""
-
-
-def ray_options(resources: Resources | None) -> dict[str, Any]:
-    """What a replica asks for, as options of its Ray actor."""
-    if resources is None:
-        return {}
-    asked = {"num_cpus": resources.num_cpus, "num_gpus": resources.num_gpus, "memory": resources.memory}
-    return {name: value for name, value in {**asked, "resources": dict(resources.resources)}.items() if value is not None and value != {}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +40,14 @@ class Stuck:
 class Crew:
     """Actors by the name of their process on the plane."""
 
-    def __init__(self, plan: Plan, places: Places, config: RunConfig, job: str, secret: bytes) -> None:
+    def __init__(self, plan: Plan, places: Places, config: RunConfig, job: str, secret: bytes, around: CoordinatorSurroundings) -> None:
         self.plan = plan
         self.places = places
         self.actors: dict[str, Any] = {}
         self._cpus = config.cpus_per_replica
         self._identity = (job, secret)
         self.config = config
+        self._port, self._clock = around.actors, around.clock
         self._lock = threading.RLock()
         self._pings: dict[str, Any] = {}
         self._pulses: dict[str, Pulse] = {}
@@ -71,25 +57,24 @@ class Crew:
 
     def start(self, places: Mapping[str, str] | None = None) -> None:
         """Start every actor that is not there; does not wait. ``places``: the node for some of them, unless it has no room now."""
-        where = {name: NodeAffinitySchedulingStrategy(node, soft=True, _spill_on_unavailable=True) for name, node in (places or {}).items()}
+        where = places or {}
         with self._lock:
             if PROGRESS not in self.actors:
-                spec = ray.put(plan_for(self.plan, []))
-                arguments = (spec, self.places, *self._identity, bool(self.config.encrypt))
-                self.actors[PROGRESS] = remote_progress().options(num_cpus=0).remote(*arguments)
+                spec = self._port.put(plan_for(self.plan, []))
+                self.actors[PROGRESS] = self._port.start_progress(spec, self.places, self._identity, bool(self.config.encrypt))
             specs: dict[int | None, Any] = {}
             for process in self.places.processes(self.plan):
                 if process not in self.actors:
-                    self.actors[process] = self._start(process, specs, where.get(process, "SPREAD"))
+                    self.actors[process] = self._start(process, specs, where.get(process))
 
-    def _start(self, process: str, specs: dict[int | None, Any], where: Any) -> Any:
+    def _start(self, process: str, specs: dict[int | None, Any], node: str | None) -> Any:
         """Start one process; ``specs``: the plans that have been put into the object store for others, by stage, None for workers."""
         stage = None if is_worker(process) else self.plan.stage(stage_of(process))
         of = stage.id if stage is not None else None
         if of not in specs:
-            specs[of] = ray.put(plan_for(self.plan, self.places.offsets if stage is None else [stage.id]))
-        options = {"num_cpus": self._cpus, **ray_options(stage.resources if stage is not None else None), "scheduling_strategy": where}
-        return remote_vertex(process, self.places).options(**options).remote(specs[of], process, self.places, self.config, *self._identity)
+            specs[of] = self._port.put(plan_for(self.plan, self.places.offsets if stage is None else [stage.id]))
+        asked: dict[str, Any] = {"cpus": self._cpus, "resources": stage.resources if stage is not None else None, "node": node}
+        return self._port.start_process(process, specs[of], self.places, self.config, self._identity, **asked)
 
     def stop(self, names: Collection[str]) -> None:
         """End these: they have retired, or will not be needed."""
@@ -98,7 +83,7 @@ class Crew:
                 actor = self.actors.pop(name, None)
                 self._forget(name)
                 if actor is not None:
-                    ray.kill(actor, no_restart=True)
+                    self._port.kill(actor)
 
     def _forget(self, name: str) -> None:
         self._pings.pop(name, None)
@@ -129,29 +114,26 @@ class Crew:
                 if actor is not None and name in stuck:
                     gone.append(name)
                 elif actor is not None:
-                    actor.abandon.remote(incarnation)
-                    waiting[actor.idle.remote()] = name
-            ready, late = ray.wait(list(waiting), num_returns=len(waiting), timeout=ABANDON_TIMEOUT_S) if waiting else ([], [])
-            gone.extend(waiting[ref] for ref in late)
-            for ref in ready:
-                try:
-                    ray.get(ref, timeout=ABANDON_TIMEOUT_S)
-                except (RayActorError, RayTaskError, GetTimeoutError):
-                    gone.append(waiting[ref])
+                    self._port.call(actor, "abandon", incarnation)
+                    waiting[self._port.call(actor, "idle")] = name
+            ready = set(self._port.wait(list(waiting), ABANDON_TIMEOUT_S, len(waiting)))
+            for ref, name in waiting.items():
+                if ref not in ready or not isinstance(self._port.take(ref, ABANDON_TIMEOUT_S), Gave):
+                    gone.append(name)
             for name in gone:
-                ray.kill(self.actors.pop(name), no_restart=True)  # also fences one that is only stopped
+                self._port.kill(self.actors.pop(name))  # also fences one that is only stopped
 
     def find_stuck(self, names: Collection[str]) -> Stuck | None:
         """One of these that has been silent for too long (its process is stopped, or its node is gone, which Ray may take a minute to
         notice), or whose activation takes longer than it may. Cheap when it is not time for a look."""
-        now_s = clock.monotonic()
+        now_s = self._clock.monotonic()
         with self._lock:
             if not self._beats.is_due(now_s):
                 return None
             there = [name for name in names if name in self.actors]  # others have just been sent away
             self._listen()
             for name in self._beats.look(there, now_s):
-                self._pings[name] = self.actors[name].ping.remote()
+                self._pings[name] = self._port.call(self.actors[name], "ping")
             most_s = self.config.activation_timeout_s
             for name, pulse in self.busy(most_s) if most_s is not None else ():
                 if name in there:
@@ -162,14 +144,14 @@ class Crew:
     def _listen(self) -> None:
         """Take the answers that have come."""
         asked = {ref: name for name, ref in self._pings.items()}
-        ready = ray.wait(list(asked), num_returns=len(asked), timeout=0)[0] if asked else []
-        for ref in ready:
+        for ref in self._port.wait(list(asked), 0.0, len(asked)):
             name = asked[ref]
             del self._pings[name]
             self._beats.on_answer(name)
-            try:
-                self._pulses[name] = ray.get(ref, timeout=1.0)
-            except (RayActorError, RayTaskError, GetTimeoutError):
+            answer = self._port.take(ref, 1.0)
+            if isinstance(answer, Gave):
+                self._pulses[name] = answer.value
+            else:
                 self._pulses.pop(name, None)  # its long call tells of its death
 
     def last_pulse(self, name: str) -> tuple[Pulse | None, float]:
@@ -194,10 +176,7 @@ class Crew:
         with self._lock:
             actors, self.actors = list(self.actors.values()), {}
             for actor in actors:
-                ray.kill(actor, no_restart=True)
-        deadline_s = clock.monotonic() + END_TIMEOUT_S
+                self._port.kill(actor)
+        deadline_s = self._clock.monotonic() + END_TIMEOUT_S
         for actor in actors:
-            try:
-                ray.get(actor.ping.remote(), timeout=max(0.1, deadline_s - clock.monotonic()))
-            except (RayActorError, RayTaskError, GetTimeoutError):
-                continue
+            self._port.take(self._port.call(actor, "ping"), max(0.1, deadline_s - self._clock.monotonic()))
