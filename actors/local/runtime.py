@@ -87,6 +87,8 @@ class LocalRuntime:
         self.receipts: dict[int, Any] | None = None
         """Of all sinks by id, once the results are published."""
         self.error: BaseException | None = None
+        self.on_effect: Callable[[lead.Effect], None] = lambda effect: None
+        """Called before each effect of the leader is carried out."""
         self.is_awaited = False
         """Whether the job may be over as soon as nothing is left to do; until then it is held."""
         keeps = store is not None or config.keeps_snapshots
@@ -118,6 +120,11 @@ class LocalRuntime:
     def is_done(self) -> bool:
         """Whether nothing is left to do in the dataflow."""
         return self.processes.progress.tracker.is_complete()
+
+    @property
+    def clock_s(self) -> float:
+        """Seconds of the workers' virtual clock."""
+        return self.processes.clock.now_s
 
     @property
     def is_moving(self) -> bool:
@@ -206,6 +213,7 @@ class LocalRuntime:
     def _carry_out(self, effect: lead.Effect) -> Iterable[lead.Event] | None:
         """One effect; gives the answers that are there at once."""
         self.journal.on_effect(effect)
+        self.on_effect(effect)
         match effect:
             case recovery_leader.StopChange():
                 self._turn = self.rescaling.leader.turn if self.rescaling is not None else self._turn

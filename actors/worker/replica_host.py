@@ -195,6 +195,8 @@ class ReplicaHost:
 
     def _timeout_of_work_s(self) -> float:
         arrived, sender = self.arrived, self.place.sender
+        if self.is_registered and (self.core.changes or self.rescale.is_passing_on):
+            return 0.0  # something came after the turn's report
         if not self.is_going:
             return 1.0
         if sender.is_spilled:

@@ -243,7 +243,12 @@ class HostRescale:
     @property
     def is_sending(self) -> bool:
         """Whether a report must go out now."""
-        return self.leaving_base is not None or (self.migration is not None and bool(self.migration.outgoing))
+        return self.leaving_base is not None or self.is_passing_on
+
+    @property
+    def is_passing_on(self) -> bool:
+        """Whether something is to be passed on behind the next report."""
+        return self.migration is not None and bool(self.migration.outgoing)
 
     def on_fenced(self) -> None:
         """The progress actor confirms the oldest fence, or LEAVE: then its process may be killed, with all that its sockets still hold."""
