@@ -148,6 +148,12 @@ class LocalRescale:
         return outcome.report if isinstance(outcome, change.Finish) else None
 
     @property
+    def joining(self) -> tuple[str, ...]:
+        """New processes that do not belong to the job: what they do or fail at does not matter to it. They go with it when the change gave
+        way to its end."""
+        return self.leader.fresh if isinstance(self.leader.outcome, change.GiveWay) else self.leader.joining
+
+    @property
     def has_transfers(self) -> bool:
         """Whether something that a replica hands to a sibling is on its way."""
         return any(frame.kind == Kind.TRANSFER for waiting in self._processes.bus.ways.values() for frame in waiting)

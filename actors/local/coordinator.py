@@ -121,6 +121,11 @@ class LocalSnapshots:
             self._are_there = processes.bus.have_met(processes.workers, COORDINATOR)
         return self._are_there
 
+    @property
+    def may_begin(self) -> bool:
+        """Whether an attempt may begin now."""
+        return self.leader.may_begin and self.are_all_there
+
     # -- the leader ----------------------------------------------------------------------------------
     def tell(self, event: lead.Event) -> None:
         """Something has happened: do what follows."""

@@ -60,6 +60,7 @@ class Processes:
         places: which process holds which replica.
         config: of the run.
         chance: the seeded generator.
+        clock: of all workers.
         check_records: whether batches that several functions see are watched for changes.
         moment: what the vertices' clock says.
         hear: takes what arrives at the coordinator.
@@ -72,6 +73,7 @@ class Processes:
         config: RunConfig,
         chance: random.Random,
         *,
+        clock: VirtualClock,
         check_records: bool = True,
         moment: Callable[[], dt.datetime],
         hear: Callable[[list[Frame]], None],
@@ -80,7 +82,7 @@ class Processes:
         self.config = config
         self.ready = Ready()
         self.bus = Bus(chance, self.ready)
-        self.clock = VirtualClock(chance)
+        self.clock = clock
         self.workers: dict[str, Worker] = {}
         self.progress: ProgressWorker
         self.store: SnapshotStore | None = None

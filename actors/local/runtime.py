@@ -19,6 +19,7 @@ from rayad.actors.lead import layouts, recovery_leader
 from rayad.actors.lead.failure import Failure
 from rayad.actors.lead.job_leader import JobLeader, drive
 from rayad.actors.local import changing, coordinator
+from rayad.actors.local.bus import LOOKS, VirtualClock
 from rayad.actors.local.changing import LocalRescale
 from rayad.actors.local.coordinator import LocalSnapshots
 from rayad.actors.local.processes import Processes
@@ -41,7 +42,7 @@ LOOKS_EVERY_STEPS = 4
 
 
 class LocalRuntime:
-    """Of one job.
+    """Of one job. ``looks``: see :class:`VirtualClock`.
 
     Args:
         name: of the job.
@@ -54,6 +55,8 @@ class LocalRuntime:
         moment: what the vertices' clock says.
         check_records: whether batches that several functions see are watched for changes.
     """
+
+    looks = LOOKS
 
     def __init__(
         self,
@@ -77,7 +80,14 @@ class LocalRuntime:
         self.steps = 0
         self.chance = random.Random(seed)
         self.processes = Processes(
-            plan, places, config, self.chance, check_records=check_records, moment=moment, hear=lambda frames: self._hear(frames)
+            plan,
+            places,
+            config,
+            self.chance,
+            clock=VirtualClock(self.chance, self.looks),
+            check_records=check_records,
+            moment=moment,
+            hear=lambda frames: self._hear(frames),
         )
         self.snapshots: LocalSnapshots | None = None
         self.rescaling: LocalRescale | None = None
@@ -368,7 +378,7 @@ class LocalRuntime:
         """All have been told that nothing is left to do: look whether all have ended."""
         if self._has_told_end or not self.recovery.is_running:
             return
-        joining = self.rescaling.leader.joining if self.rescaling is not None else ()
+        joining = self.rescaling.joining if self.rescaling is not None else ()
         was_complete = self.snapshots is not None and self.snapshots.was_complete
         if was_complete or all(worker.is_over for name, worker in self.processes.workers.items() if name not in joining):
             self._has_told_end = True
