@@ -96,7 +96,8 @@ class LocalRescale:
         self._chance = chance
         self._now_s = now_s
         recovery, there = job.recovery, [*job.processes.workers, PROGRESS, COORDINATOR]
-        incarnations = {name: recovery.incarnations.get(name, recovery.incarnation) for name in there}
+        links = job.processes.bus.links
+        incarnations = {name: links[name].incarnation for name in there if name in links}
         self.leader: ChangeLeader = ChangeLeader(
             job.plan,
             wanted,
@@ -112,7 +113,6 @@ class LocalRescale:
         """Whether nobody waits for it, so that a refusal has to be logged."""
         self.holds_job = False
         """Whether the job is not over before the change is."""
-        self._incarnations = incarnations
         self._orders: dict[str, deque[Order]] = {}
         self._answers: dict[tuple[Turn, str], Answered | Late] = dict(before.answers) if before is not None else {}
         self._awaited: dict[tuple[Turn, str], Callable[[], Any]] = {}
@@ -149,9 +149,8 @@ class LocalRescale:
 
     @property
     def joining(self) -> tuple[str, ...]:
-        """New processes that do not belong to the job: what they do or fail at does not matter to it. They go with it when the change gave
-        way to its end."""
-        return self.leader.fresh if isinstance(self.leader.outcome, change.GiveWay) else self.leader.joining
+        """New processes that do not belong to the job yet."""
+        return self.leader.joining
 
     @property
     def has_transfers(self) -> bool:
@@ -379,6 +378,10 @@ class LocalRescale:
             for order in waiting:
                 if isinstance(order.call, (calls.Commit, calls.Withdraw, calls.Forget)):
                     self._do(name, order.call)
+        if isinstance(outcome, change.GiveWay):
+            for name in self.leader.fresh:  # they go with the job
+                if name in self._processes.workers:
+                    self._processes.lose(name)
         off = self._off_layout() if self._was_whole and not isinstance(outcome, change.GiveWay) else ""
         if off:
             raise InternalError(f"a change is over, and {off}")

@@ -196,8 +196,9 @@ class ProgressWorker:
         """These replicas will register while the job runs, and may run once they have. ``incarnation``: of the processes that are new with
         them."""
         replicas = [ReplicaId.from_plane_name(name) for name in names]
+        there = self.places.processes_of(self.expected)  # of which some may still be about to connect
         for process in self.places.processes_of(replicas):
-            if not (is_worker(process) and self.link.connected(process)):  # else it is there, and keeps its incarnation
+            if process not in there and not (is_worker(process) and self.link.connected(process)):  # else it keeps its incarnation
                 self.link.expect(process, incarnation)
         self._joining.update(replicas)
         self._forgotten.difference_update(replicas)

@@ -29,13 +29,15 @@ def check_in_flight(job: LocalJob) -> None:
             back.setdefault(channel, []).append(Grant(batches, size))
     edges = job.plan.edge_by_id
     for host in hosts.values():
+        if host.is_finished:
+            continue  # nothing is taken there any more
         for (edge, replica), window in host.place.sender.windows.items():
             window.check_invariants()
             receiver = hosts.get((edges[edge].target, replica))  # type: ignore[call-overload]
             if receiver is None:
                 continue  # not there yet, or not any more
             channel = (edge, host.place.replica, replica)
-            waiting = [*sizes.get(channel, ()), *_waiting(receiver, channel)]
+            waiting = [*_waiting(receiver, channel), *sizes.get(channel, ())]
             known = _sum(waiting, _consumed(receiver, channel), back.get(channel, []))
             who = f"{edges[edge].name} {host.name}->[{replica}]"
             if known != window.in_flight:
@@ -48,8 +50,9 @@ def _on_the_way(job: LocalJob) -> Iterator[tuple[Channel, int, Any]]:
     processes, edges = job.runtime.processes, job.plan.edge_by_id
     places = processes.places
     for (source, target), waiting in processes.bus.ways.items():
+        expected = processes.bus.links[target].expected.get(source, 0)
         for frame in waiting:
-            if frame.kind in (Kind.DATA, Kind.CREDIT) and source[0] in "vw":
+            if frame.incarnation >= expected and frame.kind in (Kind.DATA, Kind.CREDIT) and source[0] in "vw":
                 edge, is_back = edges[frame.channel], frame.kind == Kind.CREDIT
                 ends = (target, source) if is_back else (source, target)
                 channel = (edge.id, places.replica_at(ends[0], edge.source), places.replica_at(ends[1], edge.target))
