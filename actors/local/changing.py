@@ -253,10 +253,18 @@ class LocalRescale:
             if self._chance.random() < GIVE_UP_SHARE:
                 self._ready.add(("give up", (turn, name)))
         elif isinstance(call, AT_ONCE):
+            if isinstance(call, calls.Release):
+                self._do_waiting(name)
             self._tell(Answered(turn, name, self._do(name, call)))
         else:
             self._orders.setdefault(name, deque()).append(Order(turn, call, self._now_s() + within_s))
             self._ready.add(("call", name))
+
+    def _do_waiting(self, name: str) -> None:
+        """What an actor was asked for comes to it before what it is asked for now; nobody waits for the answers any more."""
+        self._ready.discard(("call", name))
+        for order in self._orders.pop(name, ()):
+            self._do(name, order.call)
 
     def perform(self, kind: str, what: Any) -> None:
         """One event of a change."""

@@ -206,6 +206,7 @@ class LocalSnapshots:
         except Superseded:
             raise
         except SnapshotError as error:
+            attempts.take_back(copied)
             self.tell(lead.NotPublished(number, str(error)))
             return
         attempts.take_back(copied)

@@ -93,7 +93,14 @@ class LocalJob(Job):
         self._clock = clock
         self._skipped_s = 0.0
         self.runtime = self._made(
-            plan, run, seed=seed, store=store, now_s=self.now_s, pause=self.pause, moment=self._moment, check_records=check_records
+            plan,
+            run,
+            seed=seed,
+            store=store,
+            now_s=lambda: self.now_s(),
+            pause=lambda seconds: self.pause(seconds),
+            moment=self._moment,
+            check_records=check_records,
         )
         self.runtime.on_effect = self._on_effect
         self._taker = StatusTaker(self.name)

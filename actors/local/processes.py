@@ -241,7 +241,9 @@ class Processes:
         """Whether a live input may send: something waits, and there is room in its window."""
         end = self._drivers.get(stage)
         if end is not None:
-            in_flight = end.log.taken - self.consumed(stage)
+            in_flight = end.log.taken - (consumed := self.consumed(stage))
+            if self.store is None:
+                end.log.trim(consumed)
             self.ready.keep(("feed", stage), end.log.waits > 0 and in_flight < self.config.window_batches)
 
     def consumed(self, stage: int) -> int:
@@ -257,8 +259,6 @@ class Processes:
         else:
             data = value.encode() if isinstance(value, str) else value.to_bytes(8, "little") if value is not None else b""
             end.link.send(end.process, KINDS[kind], stage, [pack_number(number), data])
-        if self.store is None:
-            end.log.trim(self.consumed(stage))
         self.look_for_input(stage)
 
     def pass_time(self) -> bool:

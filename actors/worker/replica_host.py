@@ -312,8 +312,10 @@ class ReplicaHost:
             self._grant_driver(bytes_of(frame.payload))
 
     def _take_input(self, number: int, frame: Frame) -> None:
-        if self.core.input.epoch is None:
-            return  # closed by stop(); what was still in flight is dropped
+        if self.core.input.epoch is None:  # closed, perhaps by stop(): then what was still in flight is dropped
+            if frame.kind == Kind.INPUT_SAVE:
+                self._want_saved(frame)
+            return
         self.core.input.frames += 1
         self.place.input_at_s = self.place.clock.monotonic()
         if frame.kind == Kind.INPUT_BATCH:
@@ -326,10 +328,13 @@ class ReplicaHost:
         elif frame.kind == Kind.INPUT_NOTE:
             self.core.input.note = bytes(frame.payload).decode()
         elif frame.kind == Kind.INPUT_SAVE:  # everything before it has been consumed: a snapshot that begins from now on holds it
-            wanted = pack_save(self.place.stage.name, int.from_bytes(frame.payload, "little"))
-            self.place.link.send(COORDINATOR, Kind.SAVE_WANTED, self.place.stage.id, wanted)
+            self._want_saved(frame)
         else:
             self.core.input_close()
+
+    def _want_saved(self, frame: Frame) -> None:
+        wanted = pack_save(self.place.stage.name, int.from_bytes(frame.payload, "little"))
+        self.place.link.send(COORDINATOR, Kind.SAVE_WANTED, self.place.stage.id, wanted)
 
     def _grant_driver(self, size_bytes: int) -> None:
         self.place.granting.grant([(*FROM_DRIVER, size_bytes)], self.place.clock.perf_counter())
