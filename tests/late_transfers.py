@@ -21,10 +21,8 @@ def late_transfers(share: float, seed: int = 0) -> Iterator[None]:
         return event[0] == "deliver" and any(frame.kind == Kind.TRANSFER for frame in self.bus.ways[event[1]])
 
     def late(self: Processes, kind: str, what: Any) -> bool:
-        if brings_transfers(self, (kind, what)) and chance.random() < share:
-            if any(not brings_transfers(self, event) for event in self.ready.items):
-                return True
-        return perform(self, kind, what)
+        is_late = brings_transfers(self, (kind, what)) and chance.random() < share
+        return (is_late and any(not brings_transfers(self, event) for event in self.ready.items)) or perform(self, kind, what)
 
     Processes.perform = late  # type: ignore[method-assign]
     try:

@@ -37,6 +37,10 @@ class Region:
     edges: frozenset[int]
     zeroed: frozenset[int]
 
+    def with_(self, other: Region) -> Region:
+        """Both."""
+        return Region(self.stages | other.stages, self.edges | other.edges, self.zeroed | other.zeroed)
+
 
 def gated_edges(plan: Plan) -> frozenset[int]:
     """The edges on which a batch waits for its time to be complete: all but those inside loops, where it would never become complete."""

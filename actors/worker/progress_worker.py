@@ -5,6 +5,7 @@ All reports that one wake-up brings are applied before any view goes out, so tha
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -24,14 +25,24 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Switch:
-    region: Region
-    missing: set[ReplicaId]
-    rewinding: set[ReplicaId]
-    changes: list[tuple[int, Timestamp, int]] = field(default_factory=list)
-    newcomers: list[ReplicaId] = field(default_factory=list)
+    """What has to come before the counts of a region are replaced: ``missing`` are to register, ``rewinding`` to say what they dropped,
+    so many times; ``changes``: what has come."""
 
-    def __post_init__(self) -> None:
-        self.newcomers = sorted(self.missing)
+    region: Region
+    incarnation: int
+    newcomers: set[ReplicaId]
+    missing: set[ReplicaId]
+    rewinding: Counter[ReplicaId]
+    changes: dict[ReplicaId, list[tuple[int, Timestamp, int]]] = field(default_factory=dict)
+
+    def take_over(self, before: _Switch) -> None:
+        """Another failure came before all had answered to one: both regions are replaced at once, and who is new again is heard anew."""
+        again = set(self.newcomers)
+        self.region = self.region.with_(before.region)
+        self.newcomers |= before.newcomers
+        self.missing |= before.missing
+        self.rewinding.update({replica: times for replica, times in before.rewinding.items() if replica not in again})
+        self.changes.update({replica: changes for replica, changes in before.changes.items() if replica not in again})
 
 
 class ProgressWorker:
@@ -65,6 +76,7 @@ class ProgressWorker:
         """The newest view of each replica whose socket has no room for it, by process and stage."""
         self._survives = survives
         self._missing = set(self.expected)
+        self._is_registering = True
         self._early: list[Frame] = []  # that came while not all had registered
         self._known: set[str] = set()  # processes that hold replicas, or have held some
         self._switch: _Switch | None = None
@@ -74,7 +86,7 @@ class ProgressWorker:
 
     def turn(self, frames: list[Frame]) -> None:
         """Take these frames, and publish what follows."""
-        if self._missing:
+        if self._is_registering:
             self._register(frames)
         else:
             self._take(frames)
@@ -85,7 +97,7 @@ class ProgressWorker:
 
     def look_whether_over(self) -> None:
         """After control calls: if nothing is left to do, and nobody holds the job, tell everybody."""
-        if self._missing or self.is_over or self._holds or not self.tracker.is_complete():
+        if self._is_registering or self._switch is not None or self.is_over or self._holds or not self.tracker.is_complete():
             return
         self.is_over = True
         for (process, node), payload in self.late.items():
@@ -117,7 +129,9 @@ class ProgressWorker:
                 self._early.append(frame)
         if self._missing:
             return
-        for stage, number in sorted(self.expected):
+        self._is_registering = False
+        awaited = self._switch.missing if self._switch is not None else frozenset[ReplicaId]()
+        for stage, number in sorted(self.expected - awaited):
             self.link.send(self.places.process_of(stage, number), Kind.GO, stage, b"")
         early, self._early = self._early, []
         self._take(early)
@@ -241,28 +255,35 @@ class ProgressWorker:
         replicas = {ReplicaId.from_plane_name(name) for name in names}
         for process in self.places.processes_of(replicas):
             self.link.expect(process, incarnation)
-        self._switch = _Switch(region, replicas, self.expected - replicas)
+        switch = _Switch(region, incarnation, set(replicas), replicas, Counter(self.expected - replicas))
+        self._missing -= replicas  # they may fail before all have registered
+        if self._switch is not None:
+            switch.take_over(self._switch)
+        self._switch = switch
 
     def _on_switch(self, switch: _Switch, frame: Frame) -> None:
+        replica = self._replica(frame)
+        changes = switch.changes.setdefault(replica, [])
         if frame.kind == Kind.READY:
-            switch.changes.extend(self._ready(frame))
-            switch.missing.discard(self._replica(frame))
+            changes.extend(self._ready(frame))
+            switch.missing.discard(replica)
         else:
-            switch.changes.extend(unpack_report(frame.payload))
-            switch.rewinding.discard(self._replica(frame))
-        if switch.missing or switch.rewinding:
+            changes.extend(unpack_report(frame.payload))
+            switch.rewinding[replica] -= 1
+        if switch.missing or any(times > 0 for times in switch.rewinding.values()):
             return
-        self.tracker.apply([*zeroing(self.plan, self.tracker, switch.region), *switch.changes])
+        told = [change for changes in switch.changes.values() for change in changes]
+        self.tracker.apply([*zeroing(self.plan, self.tracker, switch.region), *told])
         self._switch = None
         self.late.clear()
         self.tracker.views()  # takes what has changed; every replica is sent all views instead
         views = {node: pack_view(self.tracker.view(node)) for node in self.names}
         for node, names in self.names.items():
             for name in names:
-                self.link.send(name, Kind.SWITCHED, 0, b"")
+                self.link.send(name, Kind.SWITCHED, 0, switch.incarnation.to_bytes(8, "little"))
                 self.link.send(name, Kind.VIEW, node, views[node])
-        for stage, replica in switch.newcomers:
-            self.link.send(self.places.process_of(stage, replica), Kind.GO, stage, b"")
+        for stage, number in sorted(switch.newcomers):
+            self.link.send(self.places.process_of(stage, number), Kind.GO, stage, b"")
 
     # -- what it tells -----------------------------------------------------------------------------
     def look(self, with_blockers: bool = False) -> tuple[dict[int, Any], int, list[Any], tuple[Stamp, ...]]:

@@ -40,7 +40,7 @@ def roll_back(
     place.ends.forget_senders(gone)
     place.worker.flush()
     place.core.roll_back(edges, read_part(snapshots.store, part) if part is not None else None)
-    place.worker.is_rewinding = True
+    place.worker.rewinding = incarnation
     place.link.send(PROGRESS, Kind.REWOUND, place.stage.id, pack_report(place.core.take_changes()))
     mine = place.places.partners(place.worker.name, place.plan)
     for process, address in peers.items():

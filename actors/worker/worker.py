@@ -73,7 +73,7 @@ class Worker:
         """Peers whose connection was lost, and when."""
         self.is_done = False
         """The progress actor has said that the job is complete."""
-        self.is_rewinding = False
+        self.rewinding = 0
         self.stopping: Collection[int] = ()
         """These vertices read no more. Any thread may set it."""
         self.is_abandoned = False
@@ -297,8 +297,9 @@ class Worker:
             elif kind == Kind.DONE:
                 self._on_done()
             elif kind == Kind.SWITCHED:
-                self.is_rewinding = False
-            elif kind == Kind.VIEW and (self.is_rewinding or channel not in self.hosts):
+                if int.from_bytes(frame.payload, "little") >= self.rewinding:
+                    self.rewinding = 0
+            elif kind == Kind.VIEW and (self.rewinding or channel not in self.hosts):
                 continue  # from before a roll-back, or for a replica that has retired
             elif (for_host := self.hosts.get(channel)) is not None:
                 for_host.take_frame(frame)

@@ -46,8 +46,8 @@ class Worksite(Protocol):
     is_done: bool
     stopping: Collection[int]
     """The vertices that read no more."""
-    is_rewinding: bool
-    """Views that arrive still count work that has been rolled back, and are ignored (``upstream.py``)."""
+    rewinding: int
+    """Until this incarnation is counted, views still count work that has been rolled back, and are ignored (``upstream.py``)."""
     lost: dict[str, float]
     handed_over: deque[tuple[Sibling, int, int, int, Any]]
     """What replicas have sent to others in this worker: to whom, kind, edge, the sender's number, payload."""

@@ -1,4 +1,5 @@
-"""What senders count as in flight is somewhere: on its way, waiting at its receiver, consumed and not granted, or granted on the way back."""
+"""What senders count as in flight is somewhere: on its way, waiting at its receiver, consumed and not granted,
+or granted on its way back."""
 
 from __future__ import annotations
 
