@@ -18,6 +18,7 @@ from rayad.actors.lead import job_leader as lead
 from rayad.actors.lead import layouts, recovery_leader
 from rayad.actors.lead.failure import Failure
 from rayad.actors.lead.job_leader import JobLeader, drive
+from rayad.actors.lead.snapshot_leader import ALL_OR_NONE
 from rayad.actors.local import changing, coordinator
 from rayad.actors.local.bus import LOOKS, VirtualClock
 from rayad.actors.local.changing import LocalRescale
@@ -283,6 +284,8 @@ class LocalRuntime:
                 )
                 self.snapshots = self._recovering.snapshots = snapshots
                 self.processes.store = store.store
+            elif effect.region is not None and self.processes.progress.is_over:
+                all_because = ALL_OR_NONE  # those that live on have been told that the job is complete
             elif snapshots is not None and effect.region is not None:
                 void, all_because = snapshots.recover_upstream(effect.region)
             elif snapshots is not None:

@@ -253,8 +253,10 @@ class ProgressWorker:
         When all have, the old counts of the region are removed and the new ones added in one step: no frontier is published in between.
         """
         replicas = {ReplicaId.from_plane_name(name) for name in names}
-        for process in self.places.processes_of(replicas):
+        processes = self.places.processes_of(replicas)
+        for process in processes:
             self.link.expect(process, incarnation)
+        self._early = [frame for frame in self._early if frame.peer not in processes]
         switch = _Switch(region, incarnation, set(replicas), replicas, Counter(self.expected - replicas))
         self._missing -= replicas  # they may fail before all have registered
         if self._switch is not None:
