@@ -42,8 +42,9 @@ demo: $(STAMP) ## Run the demo: flights, from Spark through a dataflow on Ray
 test: lint ## Lint, then every test: cores, simulation, cluster, notebooks, doctests; ARGS="-k frontier" for some
 	RAYAD_SECOND_TRY=1 RAYAD_WARM_WORKERS=1 $(BIN)/python -m pytest -n $(WORKERS) -m "not soak" --durations 20 $(LAST_RESORT) --doctest-modules tests $(DOCTESTED:%=src/rayad/%) $(ARGS)
 
-soak: $(STAMP) ## The tests that take long: large programs and quick benchmarks on Ray, all simulated cases of rescaling, more examples
+soak: $(STAMP) ## The tests that take long, and those on Ray with workers: large programs and quick benchmarks on Ray, all simulated cases of rescaling, more examples
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -m "soak or thorough" tests $(ARGS)
+	RAYAD_PLACEMENT=workers $(BIN)/python -m pytest -m "not soak" tests/cluster $(ARGS)
 
 simulate: $(STAMP) ## Simulated runs with faults, in every second one replicas come and go; ARGS="--seeds 1000 --rescales", ARGS="--seed 17"
 	$(BIN)/python -m tests.simulation $(ARGS)

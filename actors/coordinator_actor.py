@@ -74,6 +74,7 @@ class Coordinator:
         lease = Lease(self._job, self._told, earlier)
         watch.start()
         lease.start()
+        self._job.drains.start()
         try:
             if earlier:
                 began_s = clock.time()
@@ -85,6 +86,7 @@ class Coordinator:
         finally:
             watch.stop()
             lease.stop()
+            self._job.drains.stop()
 
     def await_outcome(self) -> JobOutcome | None:
         """See :meth:`ToldOutcome.wait`."""

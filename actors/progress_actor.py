@@ -26,6 +26,7 @@ class ProgressActor:
         self._identity: dict[str, Any] = {"job": job, "secret": secret, "seals": seals, "places": places}
         self._host: ProgressHost | None = None
         self._node = ray.util.get_node_ip_address()
+        self._node_id = str(ray.get_runtime_context().get_node_id())
 
     def __repr__(self) -> str:
         return actor_title(self, *getattr(self, "_shown_as", ()))
@@ -48,7 +49,7 @@ class ProgressActor:
 
     def ping(self) -> Pulse:
         """Answer, if the process lives."""
-        return Pulse(None, self._node)
+        return Pulse(None, self._node, self._node_id)
 
     def idle(self) -> None:
         """Answer when no long call is running: not a control call."""

@@ -44,6 +44,7 @@ class VertexActor:
         self._host: WorkerHost | None = None
         self._has_run = True
         self._node = ray.util.get_node_ip_address()
+        self._node_id = str(ray.get_runtime_context().get_node_id())
         self._id = ray.get_runtime_context().get_actor_id()
         if self._id is not None:
             last_words.tell_exits(self._id)
@@ -109,7 +110,7 @@ class VertexActor:
 
     def ping(self) -> Pulse:
         """Answer, if the process lives, with what its event loop is busy with."""
-        return Pulse(self._host.activity() if self._host is not None else None, self._node)
+        return Pulse(self._host.activity() if self._host is not None else None, self._node, self._node_id)
 
     def acquit(self) -> None:
         """Functions in processes of their own may return, as soon as the loop comes to it."""

@@ -60,6 +60,8 @@ QUICK = Sizes(repetitions=1, seconds=15.0, too_many=3, most=3, lines_per_s=20.0,
 class ByTheClock(rd.Source):
     """The numbers from 0 on, ``per_s`` a second, whether they are read or not."""
 
+    blocks = False
+
     def __init__(self, rate_per_s: float, count: int) -> None:
         self.rate_per_s, self.count = rate_per_s, count
 

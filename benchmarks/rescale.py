@@ -65,6 +65,8 @@ QUICK = Sizes(repetitions=1, keys=5_000, rate_per_s=4_000, steady_s=0.3, replica
 class Clocked(rd.Source):
     """Every key once, then records by the clock, until a file appears that ends it."""
 
+    blocks = False
+
     def __init__(self, sizes: Sizes, folder: str) -> None:
         self.sizes, self.folder = sizes, folder
 

@@ -75,6 +75,8 @@ class Rows(rd.Source):
     """Epochs of random keys: one batch each, the same whenever they are read. With ``pause_s`` each comes at its time; after a failure
     epochs whose time is over come at once."""
 
+    blocks = False
+
     def __init__(self, epochs: int, rows: int, keys: int, *, columnar: bool, pause_s: float = 0.0, first_all: bool = False) -> None:
         self.epochs, self.rows, self.keys = epochs, rows, keys
         self.columnar, self.pause_s, self.first_all = columnar, pause_s, first_all

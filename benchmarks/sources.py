@@ -12,6 +12,8 @@ import rayad as rd
 class Generated(rd.Source):
     """``read(part)`` gives the batches of a part, in their order. It cannot be resumed, so its jobs take no snapshots."""
 
+    blocks = False
+
     def __init__(self, parts: int, read: Callable[[int], Iterable[rd.SourceBatch]]) -> None:
         self.parts, self.read = parts, read
 

@@ -111,6 +111,8 @@ class FailureConfig:
             not replaced for so long. Heartbeats have a thread of their own, so your functions may take longer, as long as they let other
             threads run (Python code does; C code that keeps the interpreter's lock does not). For functions that never return see
             `RunConfig.activation_timeout_s`.
+        room_wait_s: on Ray: when nodes are gone, a recovery waits so long for others. Then workers (`ScalingConfig.placement`) for which no
+            node has room share the processors that are there, until a `Job.rescale` finds room. Other actors are waited for.
     """
 
     max_failures: int | None = None
@@ -122,9 +124,10 @@ class FailureConfig:
     same_error_max: int | None = 3
     recovery: Literal["graph", "upstream"] = "graph"
     heartbeat_timeout_s: float = 60.0
+    room_wait_s: float = 30.0
 
     def __post_init__(self) -> None:
-        _settle(self, arguments.number, "heartbeat_timeout_s")
+        _settle(self, arguments.number, "heartbeat_timeout_s", "room_wait_s")
         arguments.choice(self.recovery, "FailureConfig.recovery", "graph", "upstream", error=ConfigError)
         _settle(self, arguments.number, "window_s", optional=True)
         _settle(self, arguments.number, "delay_s", "delay_max_s", zero=True)
@@ -302,8 +305,9 @@ class ScalingConfig:
         timeout_s: on Ray: how long the new replicas of a change may take to start.
         placement: on Ray: who shares a process. "vertices": each replica is an actor of its own; "workers": one of each vertex shares a
             worker, so that what stays within it is handed over as it is; "auto": an actor for each replica while the cluster has a
-            processor for each, else workers. Or a dict from vertex name to one of these ("vertices" for those that it does not name). A
-            vertex that asks for resources always has actors of its own.
+            processor for each, else as many workers as it has processors. Or a dict from vertex name to one of these ("vertices" for those
+            that it does not name). Always by themselves are vertices that ask for resources, and unless the dict names them sources that
+            wait (``Source.blocks``) and classes given to ``map_batches``: models take long.
         journal: on Ray: file to which measurements and decisions are appended as JSON lines, for ``rayad plot``; default:
             ``<storage_path>/<job>/scaling.jsonl`` if the storage is a local folder.
     """
@@ -317,7 +321,7 @@ class ScalingConfig:
     warm_up_s: float = 5.0
     timeout_s: float = 60.0
     journal: str | None = None
-    placement: Placement = "vertices"
+    placement: Placement = "auto"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "placement", _placement(self.placement))

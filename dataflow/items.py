@@ -23,6 +23,7 @@ class ItemsSource(Source):
     """Epochs of items held in memory: item i of the outer list is epoch i. One part, or ``parts`` of them with every epoch shared
     out evenly."""
 
+    blocks = False
     interleave = True
 
     def __init__(self, epochs: Sequence[Any], batch_rows: int = 4096, parts: int = 1) -> None:
@@ -119,6 +120,7 @@ def as_items(items: Iterable[Any], what: str) -> Any:
 class LiveInput(Source):
     """The records that ``job.input(name)`` sends. It is no Source with parts: the runtime feeds it."""
 
+    blocks = False
     reopens: ClassVar[bool] = False
     """Whether a run that resumes a complete job opens it again, where it was closed; else the job stays complete."""
 

@@ -8,7 +8,8 @@ counted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from operator import attrgetter
@@ -211,7 +212,39 @@ class Plan:
 
     def title(self, stage_id: int, replica: int) -> str:
         """The name of a replica in messages."""
-        return f"{self.stage(stage_id).name!r}[{replica}]"
+        return f"{self.called(stage_id)!r}[{replica}]"
+
+    def called(self, stage_id: int) -> str:
+        """What the user calls a stage. Exchanges have names of ours, and stand for their loop or the first step behind them."""
+        return self._titles[stage_id]
+
+    @cached_property
+    def _titles(self) -> dict[int, str]:
+        return {stage.id: self._title(stage) for stage in self.stages}
+
+    def _title(self, stage: Stage) -> str:
+        if stage.kind not in (NodeKind.EXCHANGE, NodeKind.UNION) or not _OUR_NAME.fullmatch(stage.name):
+            return stage.name
+        if any(edge.is_feedback for edge in self.edges_into(stage.id)):
+            name = self.progress.scope_by_id[self.progress.node_by_id[stage.id].scope].name
+            return name if name.startswith("loop") else f"loop {name}"
+        return next((step for step in self.steps_shown(stage) if not step.startswith("=> ")), stage.name)
+
+    def steps_shown(self, stage: Stage) -> tuple[str, ...]:
+        """What is fused to a stage, in the order that records go through it, without what an operator or the compiler puts in by itself;
+        sinks as ``=> key``."""
+        vertices = {other.name for other in self.stages}
+        found: list[str] = []
+        ahead = [step for port in stage.outputs for step in port][::-1]
+        while ahead:
+            step = stage.steps[ahead.pop()]
+            if isinstance(step, ApplyStep) and not _is_ours(step.name, vertices):
+                found.append(step.name)
+            elif isinstance(step, SinkStep):
+                found.append(f"=> {self.sink_by_id[step.sink].key}")
+            if isinstance(step, ApplyStep | ShiftStep):
+                ahead.extend(reversed(step.children))
+        return tuple(found)
 
     def owners(self, stage: Stage) -> tuple[int, ...]:
         """The replica that owns each key-group of a stage."""
@@ -261,6 +294,15 @@ class Plan:
 def sinks_of(steps: Iterable[Step]) -> set[int]:
     """The sinks that steps write to."""
     return {step.sink for step in steps if isinstance(step, SinkStep)}
+
+
+_OUR_NAME = re.compile(rf"({'|'.join(kind.value for kind in [*PartitionKind, NodeKind.UNION])})(-\d+)?")
+"""Of exchanges and unions that the user has not named."""
+
+
+def _is_ours(step: str, vertices: Collection[str]) -> bool:
+    """Whether an operator, or the compiler, has put this step in by itself."""
+    return step.rpartition(".")[0] in vertices or re.fullmatch(r"as_records(-\d+)?", step) is not None
 
 
 def _grouped(edges: tuple[PlanEdge, ...], by: Callable[[PlanEdge], int]) -> dict[int, tuple[PlanEdge, ...]]:

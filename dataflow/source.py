@@ -85,6 +85,10 @@ class Source(ABC):
     one_epoch: bool = False
     """Whether all its records are in epoch 0. Then each running total comes once, and may be aggregated further (``as_records``)."""
 
+    blocks: bool = True
+    """Whether ``next_batch`` may wait, for a service or a clock say, or compute for long. Its replicas then have processes of their own,
+    whoever else shares one (``ScalingConfig.placement``). Rayad's own return at once, also with nothing; not Postgres'."""
+
     replays: bool = True
     """Whether a part can be read again from an offset. Where it cannot (a socket) a run that keeps snapshots is refused."""
 

@@ -89,6 +89,7 @@ class ArrowSource(Source):
     [(0, ['b']), (1, ['a', 'c'])]
     """
 
+    blocks = False
     where: ClassVar[str] = "from_arrow"
     """What makes it, for errors."""
     _read: ClassVar[Any] = staticmethod(as_table)

@@ -51,7 +51,7 @@ class FilePart(NamedTuple):
 class _StreamedFiles(Source):
     """CSV and JSON sources: a file is a part, read as a stream of batches."""
 
-    where = ""
+    where, blocks = "", False
 
     def __init__(
         self,
@@ -382,7 +382,7 @@ class ParquetSource(Source):
     check would add up to a third to the time of reading (``pyarrow.RecordBatch.validate(full=True)`` in ``map_batches`` does it).
     """
 
-    where = "read_parquet"
+    where, blocks = "read_parquet", False
 
     def __init__(
         self,

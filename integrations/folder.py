@@ -88,6 +88,7 @@ class FolderSource(Source):
         options: of the reader: see :data:`OPTIONS` and :mod:`rayad.integrations.files`.
     """
 
+    blocks = False
     interleave = True
     same_epochs = False
     where = "from_folder"

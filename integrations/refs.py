@@ -54,6 +54,7 @@ class RefSource(Source):
     :meth:`compute`.
     """
 
+    blocks = False
     where = "from_refs"
     unit = "block"
     hint = "keep the driver alive until the job has ended"

@@ -226,6 +226,7 @@ class TextSource(Source):
     than ``split_bytes`` are split into ranges that are read side by side, except compressed ones (``.gz .bz2 .zst .lz4 .br``).
     """
 
+    blocks = False
     where = "read_text"
     one_epoch = True
 

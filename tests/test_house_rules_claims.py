@@ -23,6 +23,7 @@ import pytest
 import benchmarks.__main__
 import rayad as rd
 from rayad.actors.lead import layouts
+from rayad.actors.lead.nodes import known, leaving
 from rayad.actors.plane import on_demand
 from rayad.actors.replica import part_files
 from rayad.autoscale import AutoscalerCore, DecisionJournal
@@ -165,6 +166,9 @@ CLAIMS = [
     ("CHANGELOG.md", f"`FailureConfig(reset_after_s={FAILURES.reset_after_s:.0f})`"),
     ("docs/decisions/040-the-end-of-a-driver.md", f"`RunConfig(termination_s={RUN.termination_s:.0f})`"),
     ("CHANGELOG.md", f"`RunConfig(termination_s={RUN.termination_s:.0f})`"),
+    ("docs/deployment.md", f"counted it as alive for {known.FORGIVEN_S:.0f} s more"),
+    ("docs/deployment.md", f"{leaving.RESERVE_S:.0f} s before the end the last snapshot has to do"),
+    ("docs/deployment.md", f"`FailureConfig.room_wait_s`, {FAILURES.room_wait_s:.0f} s, for room"),
     ("docs/design/engine.md", f"`Vertex.reentrancy`, {rd.Vertex.reentrancy} by default"),
     ("docs/design/on_demand.md", f"`buffer` batches of a sender (default {default_of(rd.Stream.rebalance, 'buffer')})"),
     ("docs/design/on_demand.md", f"{on_demand.WORK_S * 1000:.0f} ms of a receiver's work (`WORK_S`)"),

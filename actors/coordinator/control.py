@@ -31,7 +31,6 @@ from rayad.actors.status.snapshots_late import SnapshotsLate, late_of
 from rayad.actors.status.taking import Seen, StatusTaker
 from rayad.actors.status.updates import ReadSoFar
 from rayad.dataflow.plan import sinks_of
-from rayad.dataflow.resources import told_resources
 from rayad.progress import ConfigError, RayadError, SnapshotError, Timestamp
 from rayad.snapshots.attempts import SnapshotStatistics
 
@@ -145,7 +144,7 @@ class Control:
         found = (look.reports, readings, look.views, look.active, failures, newest, age_s, interval_s, look.silent, job.journal.noted)
         seen = Seen(look.state, clock.time(), *found, late)
         with self._taking:
-            return self._taker.take(job.plan, seen)
+            return dataclasses.replace(self._taker.take(job.plan, seen), nodes=job.told_nodes())
 
     def holds_up(self) -> str | None:
         """What holds the job up, in one sentence; None where nothing is known to, or only that input is missing."""
@@ -263,7 +262,7 @@ class Control:
         if current is None:
             return None
         awaited, began_s = current
-        free = told_resources(ray.available_resources())
+        free = self._job.crew.sites.told_free()
         return dataclasses.replace(awaited, for_s=clock.monotonic() - began_s, free=free)
 
     def _silent(self, name: str, waited_s: float) -> Silent:

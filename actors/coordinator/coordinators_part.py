@@ -6,20 +6,16 @@ coordinator's thread, which keeps them, in the order in which it was asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, cast
 
-import ray
-
 from rayad.actors.cluster.joining import check_placeable
-from rayad.actors.coordinator.placement import Node, places
 from rayad.actors.coordinator.running_job import RunningJob
 from rayad.actors.lead import calls
-from rayad.actors.lead.placing import needs_of, process_needs
+from rayad.actors.lead.placing import needs_of
 from rayad.actors.plane.address import Address
-from rayad.actors.plane.protocol import PROGRESS
-from rayad.dataflow.plan import Layout, Plan
+from rayad.dataflow.plan import Layout
 from rayad.progress import ConfigError, InternalError
 
 
@@ -91,14 +87,8 @@ class CoordinatorsPart:
             return str(error)
         job.incarnation = call.incarnation
         crew.plan = prepared
-        crew.start(self._nodes(call.processes, prepared))
+        crew.start()
         return ""
-
-    def _nodes(self, fresh: Sequence[str], prepared: Plan) -> dict[str, str]:
-        job = self._job
-        nodes = [Node(node["NodeID"], node["NodeManagerAddress"], node["Resources"]) for node in ray.nodes() if node["Alive"]]
-        there = {name: address.host for name, address in job.addresses.items() if name in job.crew.actors and name != PROGRESS}
-        return places(fresh, there, nodes, {process: process_needs(process, prepared, job.config.cpus_per_replica) for process in fresh})
 
     # -- newcomers -------------------------------------------------------------------------------------
     def to_listen(self, call: calls.Listen) -> tuple[Any, ...]:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import threading
 import time as clock
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rayad.actors.coordinator.outcome import plan_for
+from rayad.actors.coordinator.sites import Site, Sites
 from rayad.actors.lead.heartbeats import Heartbeats
+from rayad.actors.lead.placing import process_needs
 from rayad.actors.plane.protocol import PROGRESS, stage_of
 from rayad.actors.plane.replica_id import ReplicaId, replicas_of
 from rayad.actors.process.activity import Activity
@@ -52,13 +53,31 @@ class Stuck:
     """The activation that takes longer than RunConfig.activation_timeout_s; None: the process does not answer."""
 
 
+@dataclass(frozen=True, slots=True)
+class Spare:
+    """A process that is to take the place of another, when that leaves its node."""
+
+    actor: Any
+    ping: Any
+    """Answered when it is there."""
+    node: str | None
+    shares: bool = False
+    """It asks for no processor."""
+
+
 class Crew:
     """Actors by the name of their process on the plane."""
 
-    def __init__(self, plan: Plan, places: Places, config: RunConfig, job: str, secret: bytes) -> None:
+    def __init__(self, plan: Plan, places: Places, config: RunConfig, job: str, secret: bytes, sites: Sites | None = None) -> None:
         self.plan = plan
         self.places = places
         self.actors: dict[str, Any] = {}
+        self.sites = sites if sites is not None else Sites()
+        self._spares: dict[str, Spare] = {}
+        self.sharing: frozenset[str] = frozenset()
+        """Workers that ask for no processor, since there was no room."""
+        self.to_move: frozenset[str] = frozenset()
+        """Those of them that are to get processors of their own."""
         self._cpus = config.cpus_per_replica
         self._identity = (job, secret)
         self.config = config
@@ -69,36 +88,124 @@ class Crew:
         if config.activation_timeout_s is not None:
             self._beats.interval_s = min(self._beats.interval_s, config.activation_timeout_s / 4)
 
-    def start(self, places: Mapping[str, str] | None = None) -> None:
-        """Start every actor that is not there; does not wait. ``places``: the node for some of them, unless it has no room now."""
-        where = {name: NodeAffinitySchedulingStrategy(node, soft=True, _spill_on_unavailable=True) for name, node in (places or {}).items()}
+    def start(self) -> None:
+        """Start every actor that is not there; does not wait."""
         with self._lock:
-            if PROGRESS not in self.actors:
-                spec = ray.put(plan_for(self.plan, []))
-                arguments = (spec, self.places, *self._identity, bool(self.config.encrypt))
-                self.actors[PROGRESS] = remote_progress().options(num_cpus=0).remote(*arguments)
-            specs: dict[int | None, Any] = {}
-            for process in self.places.processes(self.plan):
-                if process not in self.actors:
-                    self.actors[process] = self._start(process, specs, where.get(process, "SPREAD"))
+            missing = [name for name in (PROGRESS, *self.places.processes(self.plan)) if name not in self.actors]
+            for name, (actor, site) in self._started(missing, self.sharing).items():
+                self._take_in(name, Spare(actor, actor.ping.remote(), site.node))
 
-    def _start(self, process: str, specs: dict[int | None, Any], where: Any) -> Any:
-        """Start one process; ``specs``: the plans that have been put into the object store for others, by stage, None for workers."""
+    def share(self, names: Collection[str]) -> list[str]:
+        """Of these processes, which do not start: let the workers for which no node has room share the processors that are there. Gives
+        those; they are started anew."""
+        with self._lock:
+            workers = [name for name in names if is_worker(name) and name not in self.sharing and name in self.actors]
+            lacking = self.sites.without_room(self._needs(workers))
+            for name in lacking:
+                self._forget(name)
+                self._kill(name)
+            self.sharing |= frozenset(lacking)
+            self.start()
+            return lacking
+
+    def could_spread(self) -> frozenset[str]:
+        """The workers that share processors and for which there is room now."""
+        with self._lock:
+            sharing = self.sharing
+            return sharing - frozenset(self.sites.without_room(self._needs(sharing))) if sharing else sharing
+
+    def start_spares(self, names: Collection[str]) -> None:
+        """Start a process elsewhere for each of these, which is to take its place; does not wait."""
+        with self._lock:
+            missing = [name for name in names if name not in self._spares]
+            for name, (actor, site) in self._started(missing).items():
+                self._spares[name] = Spare(actor, actor.ping.remote(), site.node)
+
+    def share_spares(self) -> list[str]:
+        """Let the workers among the spares for which no node has room share the processors that are there. Gives those."""
+        missing = [name for name in self.missing_spares() if is_worker(name)]
+        with self._lock:
+            lacking = self.sites.without_room(self._needs(missing))
+            for name in lacking:
+                self._drop_spare(name)
+            for name, (actor, site) in self._started(lacking, lacking).items():
+                self._spares[name] = Spare(actor, actor.ping.remote(), site.node, shares=True)
+            return lacking
+
+    def missing_spares(self) -> list[str]:
+        """Those that have not answered yet."""
+        with self._lock:
+            pings = {spare.ping: name for name, spare in self._spares.items()}
+        late = ray.wait(list(pings), num_returns=len(pings), timeout=0)[1] if pings else []
+        return [pings[ping] for ping in late]
+
+    def drop_spares(self) -> None:
+        """They are not needed."""
+        with self._lock:
+            for name in list(self._spares):
+                self._drop_spare(name)
+
+    def _drop_spare(self, name: str) -> None:
+        spare = self._spares.pop(name, None)
+        if spare is not None:
+            ray.kill(spare.actor, no_restart=True)
+
+    def _take_in(self, name: str, spare: Spare) -> None:
+        """This is the process of that name from now on."""
+        self.actors[name] = spare.actor
+        self._pings[name] = spare.ping
+        self.sites.put(name, spare.node)
+
+    def _started(self, names: Sequence[str], sharing: Collection[str] = ()) -> dict[str, tuple[Any, Site]]:
+        """Start these processes, each where it is to be; ``sharing``: those that ask for no processor."""
+        if not names:
+            return {}
+        needs = {name: asked for name, asked in self._needs(names).items() if name not in sharing}
+        sites = self.sites.choose(names, needs)
+        specs: dict[int | None, Any] = {}
+        out = {}
+        for name in names:
+            how = {"scheduling_strategy": sites[name].strategy, **({"num_cpus": 0} if name in sharing else {})}
+            out[name] = self._start(name, specs, how), sites[name]
+        return out
+
+    def _needs(self, names: Iterable[str]) -> dict[str, Mapping[str, float]]:
+        """What processes ask for where there is room; the progress actor asks for nothing."""
+        return {name: process_needs(name, self.plan, self._cpus) for name in names if name != PROGRESS}
+
+    def _start(self, process: str, specs: dict[int | None, Any], how: Mapping[str, Any]) -> Any:
+        """Start one process; ``specs``: the plans that have been put into the object store for others, by stage, None for workers; ``how``:
+        options of the actor."""
+        if process == PROGRESS:
+            spec = ray.put(plan_for(self.plan, []))
+            arguments = (spec, self.places, *self._identity, bool(self.config.encrypt))
+            return remote_progress().options(num_cpus=0, **how).remote(*arguments)
         stage = None if is_worker(process) else self.plan.stage(stage_of(process))
         of = stage.id if stage is not None else None
         if of not in specs:
             specs[of] = ray.put(plan_for(self.plan, self.places.offsets if stage is None else [stage.id]))
-        options = {"num_cpus": self._cpus, **ray_options(stage.resources if stage is not None else None), "scheduling_strategy": where}
+        options = {"num_cpus": self._cpus, **ray_options(stage.resources if stage is not None else None), **how}
         return remote_vertex(process, self.places).options(**options).remote(specs[of], process, self.places, self.config, *self._identity)
 
     def stop(self, names: Collection[str]) -> None:
         """End these: they have retired, or will not be needed."""
         with self._lock:
             for name in names:
-                actor = self.actors.pop(name, None)
                 self._forget(name)
-                if actor is not None:
-                    ray.kill(actor, no_restart=True)
+                self._drop_spare(name)
+                if name in self.actors:
+                    self._kill(name)
+
+    def _kill(self, name: str) -> None:
+        """End one; this also fences one that is only stopped. Its spare takes its place, if there is one."""
+        ray.kill(self.actors.pop(name), no_restart=True)
+        self.sites.forget(name)
+        self.sharing -= {name}
+        self.to_move -= {name}
+        spare = self._spares.pop(name, None)
+        if spare is not None:
+            self._take_in(name, spare)
+            self.sharing |= {name} if spare.shares else set()
 
     def _forget(self, name: str) -> None:
         self._pings.pop(name, None)
@@ -122,7 +229,7 @@ class Crew:
         """Let these end their work in this incarnation. An actor that is dead, stuck or silent is killed and forgotten."""
         with self._lock:
             waiting: dict[Any, str] = {}
-            gone = []
+            gone, pings = [], {}
             for name in names:
                 actor = self.actors.get(name)
                 self._forget(name)
@@ -130,16 +237,26 @@ class Crew:
                     gone.append(name)
                 elif actor is not None:
                     actor.abandon.remote(incarnation)
+                    pings[name] = actor.ping.remote()
                     waiting[actor.idle.remote()] = name
             ready, late = ray.wait(list(waiting), num_returns=len(waiting), timeout=ABANDON_TIMEOUT_S) if waiting else ([], [])
             gone.extend(waiting[ref] for ref in late)
+            self._note_silence({waiting[ref]: pings[waiting[ref]] for ref in late}, pings)
             for ref in ready:
                 try:
                     ray.get(ref, timeout=ABANDON_TIMEOUT_S)
                 except (RayActorError, RayTaskError, GetTimeoutError):
                     gone.append(waiting[ref])
             for name in gone:
-                ray.kill(self.actors.pop(name), no_restart=True)  # also fences one that is only stopped
+                self._kill(name)
+
+    def _note_silence(self, late: Mapping[str, Any], pings: Mapping[str, Any]) -> None:
+        """Which nodes these are silent on: a process in a long activation answers its ping, and one that has died ends it."""
+        mute = set(ray.wait(list(pings.values()), num_returns=len(pings), timeout=0)[1]) if late else set()
+        silences_s = {name: ABANDON_TIMEOUT_S if ping in mute else 0.0 for name, ping in pings.items()}
+        for name, ping in late.items():
+            if ping in mute:
+                self.sites.on_silence(name, silences_s, ABANDON_TIMEOUT_S)
 
     def find_stuck(self, names: Collection[str]) -> Stuck | None:
         """One of these that has been silent for too long (its process is stopped, or its node is gone, which Ray may take a minute to
@@ -157,6 +274,8 @@ class Crew:
                 if name in there:
                     return Stuck(name, pulse.activity)
             silent = self._beats.silent()
+            if silent is not None:
+                self.sites.on_silence(silent, {name: self._beats.silence_s(name) for name in there}, self._beats.patience_s)
             return Stuck(silent) if silent is not None else None
 
     def _listen(self) -> None:
@@ -168,7 +287,9 @@ class Crew:
             del self._pings[name]
             self._beats.on_answer(name)
             try:
-                self._pulses[name] = ray.get(ref, timeout=1.0)
+                pulse: Pulse = ray.get(ref, timeout=1.0)
+                self._pulses[name] = pulse
+                self.sites.on_answer(name, pulse.node_id)
             except (RayActorError, RayTaskError, GetTimeoutError):
                 self._pulses.pop(name, None)  # its long call tells of its death
 
@@ -191,6 +312,7 @@ class Crew:
     def end(self) -> None:
         """Kill all actors and wait until they are dead. Ray tells one that outlives the coordinator to exit a second time, and threaded
         actors abort noisily when the two orders meet (ray 51582)."""
+        self.drop_spares()
         with self._lock:
             actors, self.actors = list(self.actors.values()), {}
             for actor in actors:

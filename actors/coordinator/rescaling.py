@@ -28,7 +28,6 @@ from rayad.actors.lead.layouts import RescaleReport
 from rayad.actors.plane.protocol import replica_name
 from rayad.actors.process.threads import OwnedThread
 from rayad.dataflow.config import configured
-from rayad.dataflow.resources import told_resources
 from rayad.progress import ConfigError, RayadError, RescaleRefused
 
 _log = logging.getLogger(__name__)
@@ -52,6 +51,7 @@ class Rescaler:
         """See :meth:`rayad.actors.job.Job.rescale`. Refused if ``decided_for`` another layout than now."""
         asked_s, job = clock.monotonic(), self._job
         with self._one_at_a_time:
+            self._spread(asked_s + timeout_s)
             while True:
                 job.running.wait(max(0.0, asked_s + timeout_s - clock.monotonic()))
                 self._is_idle.clear()
@@ -70,12 +70,20 @@ class Rescaler:
                         job.journal.on_layout(report)
                         return report
                     case Refuse(why, lacks_room):
-                        free = f"; free resources now: {told_resources(ray.available_resources())}" if lacks_room else ""
+                        free = f"; free resources now: {job.crew.sites.told_free()}" if lacks_room else ""
                         job.journal.note("layout refused", why + free, wanted=dict(wanted))
                         raise RescaleRefused(why + free)
                 if clock.monotonic() - asked_s > timeout_s:
                     raise RescaleRefused(f"rescale({dict(wanted)}): job {job.name!r} failed meanwhile, and is not back after {timeout_s} s")
                 clock.sleep(LOOK_S)
+
+    def _spread(self, until_s: float) -> None:
+        """Let workers that share processors have their own again, where nodes have come back; the coordinator's thread does it."""
+        crew = self._job.crew
+        crew.to_move = crew.could_spread()
+        while crew.to_move and clock.monotonic() < until_s and self._job.state is JobState.RUNNING:
+            clock.sleep(LOOK_S)
+        crew.to_move = frozenset()
 
     def _refuse_unless(self, decided_for: Mapping[str, int] | None, wanted: Mapping[str, int]) -> None:
         now = layouts.asked_of(self._job.plan)

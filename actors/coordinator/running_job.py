@@ -8,11 +8,13 @@ from __future__ import annotations
 import threading
 import time as clock
 from collections.abc import Mapping
+from math import inf
 from typing import Any
 
 from rayad.actors.coordinator.crew import Crew
 from rayad.actors.coordinator.long_calls import LongCalls
 from rayad.actors.coordinator.outcome import Starting
+from rayad.actors.coordinator.sites import DrainWatch, Sites
 from rayad.actors.coordinator.snapshots import CoordinatorSnapshots
 from rayad.actors.coordinator.store_thread import StoreThread
 from rayad.actors.job import JobState
@@ -49,13 +51,15 @@ class RunningJob:
         self.secret = secret
         self.name = name
         self.asked = layouts.asked_of(plan)
-        self.crew = Crew(plan, places, config, job, secret)
+        self.journal = Journal(clock.time)
+        self.drains = DrainWatch()
+        """Which nodes drain."""
+        self.crew = Crew(plan, places, config, job, secret, Sites(self.journal.note))
         self.snapshots: CoordinatorSnapshots | None = None
         """Of its snapshots, if it keeps any."""
         self.left: list[tuple[str, Left]] = []
         """What replicas that have retired left behind, by name."""
         self.sink_calls = SinkCalls(name)
-        self.journal = Journal(clock.time)
         self.state = JobState.STARTING
         self.incarnation = 1
         self.failures = 0
@@ -101,6 +105,19 @@ class RunningJob:
     def who(self, name: str) -> str:
         """An actor as people know it."""
         return self.places.title(name, self.plan)
+
+    def told_nodes(self) -> tuple[str, ...]:
+        """What is unusual about the nodes now, in words; without asking Ray."""
+        sites, sharing = self.crew.sites, sorted(map(self.who, self.crew.sharing))
+        drains = self.drains.now.items()
+        goes = (f"node {sites.address(node)} drains" + (f", and goes in {left:.0f} s" if left < inf else "") for node, left in drains)
+        silent = sites.known.silent(clock.monotonic())
+        mute = (f"node {sites.address(node)} does not answer: nothing is placed there" for node in silent)
+        return (
+            *goes,
+            *mute,
+            *([f"{', '.join(sharing)}: no node has room, so these share the processors that are there"] if sharing else []),
+        )
 
     def await_running(self, timeout_s: float) -> bool:
         """Whether all actors run; waits for that for so long, not counting the time until this coordinator begins. From any thread."""

@@ -20,6 +20,7 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 from rayad.actors.cluster import last_words
 from rayad.actors.cluster.joining import own_address
 from rayad.actors.coordinator.crew import Stuck
+from rayad.actors.coordinator.moving import Mover
 from rayad.actors.coordinator.outcome import JobOutcome, Starting, stage_statistics
 from rayad.actors.coordinator.rescaling import Rescaler
 from rayad.actors.coordinator.running_job import RunningJob
@@ -80,6 +81,7 @@ class Supervisor:
         self._asked: dict[Any, tuple[str, int, type[Listens | RolledBack]]] = {}  # short calls under way, by reference
         self._asked_s = 0.0
         self._published: deque[Manifest] = deque()  # since the last look
+        self._mover = Mover(job)
         self._stored = StoredJob(job, rescaler, self._leader.recovery, published=self._published.append, failed=self._failed)
         self._ended = _Ended()
         self._outcome: JobOutcome | None = None
@@ -158,8 +160,11 @@ class Supervisor:
             events = [self._failed(error)]
         while self._published:
             self._tell(recovery.SnapshotPublished(is_last=self._published.popleft().kind == "final"))
+            self._move(self._mover.on_published())
         for event in events:
             self._tell(event)
+        if leader.recovery.is_running and not leader.recovery.has_failed:
+            self._move(self._mover.look(self._rescaler.newcomers))
         if job.cancelled.is_set():
             self._tell(lead.Cancel())
         if job.is_stopping and not leader.is_stopping:
@@ -167,6 +172,10 @@ class Supervisor:
         if leader.recovery.is_running and not job.calls:
             self._tell(lead.AllEnded())
         self._tell(recovery.Tick())
+
+    def _move(self, names: frozenset[str]) -> None:
+        if names:
+            self._tell(recovery.Move(names))
 
     def _events(self) -> Iterable[lead.Event]:
         job, rescaler = self._job, self._rescaler
@@ -311,6 +320,10 @@ class Supervisor:
                         job.crew.actors[name].acquit.remote()
             case recovery.TooLate(names, count, incarnation):
                 return [Failed(None, incarnation, Failure("coordinator", self._told_late(names, count), "", None, False))]
+            case recovery.LacksRoom(names):
+                sharing = self._mover.share(names)
+                self._asked = {ref: asked for ref, asked in self._asked.items() if asked[0] not in sharing}
+                self._let_listen(sharing)
             case lead.StopReading():
                 job.stop_reading()
             case lead.TakeLastSnapshot():
@@ -360,13 +373,18 @@ class Supervisor:
             snapshots.expect(effect.names, effect.incarnation)
         job.ended = effect.ended
         self._tell_isolated(effect.ended)
+        self._let_listen([name for name in effect.names if name != PROGRESS])
+
+    def _let_listen(self, names: Collection[str]) -> None:
+        """Processes build the replicas that they hold."""
+        job, snapshots = self._job, self._job.snapshots
         store = snapshots.store.store if snapshots is not None else None
-        for name in effect.names:
-            if name != PROGRESS:
-                ended = effect.ended.get(stage_of(name), 0) if not is_worker(name) else 0
-                resumed = (store, self._parts(name), job.incarnations, job.plan.layout, False, job.config, ended)
-                listening = crew.actors[name].listen.remote(job.config.host, effect.incarnation, *resumed)
-                self._asked[listening] = (name, effect.incarnation, Listens)
+        for name in names:
+            ended = job.ended.get(stage_of(name), 0) if not is_worker(name) else 0
+            resumed = (store, self._parts(name), job.incarnations, job.plan.layout, False, job.config, ended)
+            incarnation = job.incarnations[name]
+            listening = job.crew.actors[name].listen.remote(job.config.host, incarnation, *resumed)
+            self._asked[listening] = (name, incarnation, Listens)
 
     def _parts(self, process: str) -> dict[ReplicaId, Resumable]:
         """The parts of the snapshot from which the replicas of a process resume."""
@@ -413,7 +431,7 @@ class Supervisor:
         who = sorted(map(self._job.who, names))
         return (
             f"{len(who)} of {count} actors did not start within {self._job.config.start_timeout_s} s: {who[:5]}; "
-            f"free resources now: {told_resources(ray.available_resources())}; lower the parallelism or what a replica asks "
+            f"free resources now: {self._job.crew.sites.told_free()}; lower the parallelism or what a replica asks "
             f"for ({self._asked_by(who[0])}), or raise start_timeout_s"
         )
 

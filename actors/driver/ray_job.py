@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rayad.actors.cluster import names, ray_calls
 from rayad.actors.cluster.actor_class import PULSE, WAITING, remote_class
@@ -193,7 +194,8 @@ class RayJob(RayJobHandle):
         delay, when those before it have ended."""
         self.id = f"{self.name}-{secrets.token_hex(4)}"
         self._secret = secrets.token_bytes(32)
-        coordinator = remote_class(Coordinator, _THREADS, _GROUPS, num_cpus=0)
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)  # a node less whose end ends the job
+        coordinator = remote_class(Coordinator, _THREADS, _GROUPS, num_cpus=0, scheduling_strategy=here)
         places = places_for(self.plan, self._config, self._scaling)
         arguments = (ray_calls.put(self.plan), self._config, self.id, self._secret, self.name, places)
         run, earlier = secrets.token_hex(8), tuple(self._runs)

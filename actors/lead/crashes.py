@@ -76,7 +76,7 @@ class Crashes:
             return ""
         stage = plan.stage(at)
         steps = functions_in(stage)
-        told = f"a process of {stage.name!r} ({stage.where}) ended {times} times in a row: it seems to be at the same work"
+        told = f"a process of {plan.called(at)!r} ({stage.where}) ended {times} times in a row: it seems to be at the same work"
         if not steps:
             return f"{told}, a record perhaps; a function in an operator of its own (map, map_batches) can set such records aside"
         names = ", ".join(f"{step.name!r} ({step.where})" for step in steps)

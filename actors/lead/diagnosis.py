@@ -326,7 +326,7 @@ def _time(facts: Facts, name: ReplicaName | None) -> Timestamp | None:
 
 def _who(name: ReplicaName, report: ReplicaReport) -> str:
     where = f" on node {report.node}" if report.node else ""
-    return f"{name[0]!r}[{name[1]}]{where}"
+    return f"{(report.title or name[0])!r}[{name[1]}]{where}"
 
 
 def _told(time: Timestamp) -> str:

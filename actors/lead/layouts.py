@@ -69,7 +69,7 @@ def wanted_replicas(plan: Plan, wanted: Mapping[str, int]) -> dict[int, int]:
     """The wanted numbers of replicas by stage, without those that stay. Raises RescaleRefused, which names what cannot be."""
     if not isinstance(wanted, Mapping) or not wanted:
         raise RescaleRefused(f"rescale({show(wanted)}): give a vertex' name and its number of replicas, or a dict of such")
-    names = {stage.name: stage for stage in plan.stages}
+    names = {**{plan.called(stage.id): stage for stage in plan.stages}, **{stage.name: stage for stage in plan.stages}}
     out = {}
     for name, replicas in wanted.items():
         if name not in names:

@@ -120,6 +120,14 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
+class Move:
+    """These processes are to leave their nodes, which is no failure: others take their places, and resume from the last snapshot. Void
+    while something is started or has failed."""
+
+    names: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class SnapshotPublished:
     """A snapshot is in the store; ``is_last``: of a job that is complete."""
 
@@ -136,7 +144,7 @@ class Tick:
     """Time has passed. What is known by then has been told."""
 
 
-Event: TypeAlias = Begin | StoreRead | StoreAway | Listens | RolledBack | Failed | Lost | SnapshotPublished | AllReported | Tick
+Event: TypeAlias = Begin | StoreRead | StoreAway | Listens | RolledBack | Failed | Lost | Move | SnapshotPublished | AllReported | Tick
 
 
 # -- what is to be done ------------------------------------------------------------------------------
@@ -233,10 +241,12 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """The job runs. ``restart_s``: seconds since the failure, without the delay; None: it has been started."""
+    """The job runs. ``restart_s``: seconds since the failure, without the delay; None: it has been started. ``moved``: who has left a
+    node, where that was all that happened."""
 
     names: tuple[str, ...]
     restart_s: float | None
+    moved: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +263,14 @@ class TooLate:
     names: tuple[str, ...]
     count: int
     incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class LacksRoom:
+    """These have not answered for ``FailureConfig.room_wait_s``: if nothing has room for them, and that is allowed, let them share
+    processors with others, and listen again."""
+
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +295,7 @@ Effect: TypeAlias = (
     | Running
     | Acquit
     | TooLate
+    | LacksRoom
     | GaveUp
 )
 
@@ -332,9 +351,10 @@ class RecoveryLeader:
         self._addresses: dict[str, object] = {}
         self._due_s = 0.0  # when the delay is over, or the store is asked again
         self._store_patience_s = 0.0
-        self._too_late_s = float("inf")
+        self._too_late_s = self._room_s = float("inf")
         self._failed_s: float | None = None
         self._delay_s = 0.0
+        self._moved: tuple[str, ...] = ()
 
     # -- what others look at -------------------------------------------------------------------------
     @property
@@ -354,7 +374,7 @@ class RecoveryLeader:
 
     def due_in_s(self, now_s: float) -> float | None:
         """Seconds until a :class:`Tick` can do something; None: never by itself."""
-        due_s = min(self._reported.decide_s, self._too_late_s)
+        due_s = min(self._reported.decide_s, self._too_late_s, self._room_s)
         if self.phase is Phase.DELAYED or (self.phase is Phase.READING and self._due_s):
             due_s = min(due_s, self._due_s)
         return max(0.0, due_s - now_s) if due_s != float("inf") else None
@@ -374,7 +394,7 @@ class RecoveryLeader:
         self.phase = Phase.OVER
         self.waiting = set()
         self._reported = _Reported()
-        self._too_late_s = float("inf")
+        self._too_late_s = self._room_s = float("inf")
 
     def check_invariants(self) -> None:
         """Raises InternalError when the state contradicts itself."""
@@ -421,6 +441,11 @@ class RecoveryLeader:
                 self._reported = _Reported()
                 effects.append(StopChange())
                 self._recover(everybody if names is None else set(names), set(), 0.0, now_s, effects)
+            case Move(names):
+                if self.is_running and not self.has_failed and (there := names & {PROGRESS, *self._processes()}):
+                    effects.append(StopChange())
+                    self._recover(set(there), set(there), 0.0, now_s, effects)
+                    self._moved = tuple(sorted(there))
             case SnapshotPublished():
                 if stages := self._crashes.on_snapshot(now_s):
                     effects.append(Acquit(tuple(name for name in self._processes() if not is_worker(name) and stage_of(name) in stages)))
@@ -438,6 +463,9 @@ class RecoveryLeader:
         elif self.phase is Phase.READING and self._due_s and now_s >= self._due_s:
             self._due_s = 0.0
             effects.append(ReadStore(self.incarnation, self._region, self._names() if self._region is not None else ()))
+        elif now_s >= self._room_s and self.phase is Phase.LISTENING:
+            self._room_s = now_s + self.config.failures.room_wait_s
+            effects.append(LacksRoom(tuple(sorted(self.waiting))))
         elif now_s >= self._too_late_s and self.waiting:
             self._too_late_s = float("inf")
             effects.append(TooLate(tuple(sorted(self.waiting)), self.asked, self.incarnation))
@@ -516,8 +544,8 @@ class RecoveryLeader:
 
     # -- a recovery ----------------------------------------------------------------------------------
     def _recover(self, failed: set[str], stuck: set[str], delay_s: float, now_s: float, effects: list[Effect]) -> None:
-        self.phase = Phase.DELAYED
-        self.waiting, self._too_late_s = set(), float("inf")
+        self.phase, self._moved = Phase.DELAYED, ()
+        self.waiting, self._too_late_s, self._room_s = set(), float("inf"), float("inf")
         self._lost, self._stuck = failed, self._stuck | stuck
         self._failed_s, self._delay_s, self._due_s = now_s, delay_s, now_s + delay_s
         region = self._region_of(failed)
@@ -593,10 +621,12 @@ class RecoveryLeader:
         self.phase = Phase.LISTENING
         self._addresses = {}
         self._await(names, self.config.start_timeout_s, now_s)
+        if not self._is_first:
+            self._room_s = now_s + self.config.failures.room_wait_s
         effects.append(Listen(names, self.incarnation, dict(self.incarnations), self._crashes.in_a_row))
 
     def _await(self, names: Collection[str], timeout_s: float, now_s: float) -> None:
-        self.waiting, self.asked = set(names), len(names)
+        self.waiting, self.asked, self._room_s = set(names), len(names), float("inf")
         self._too_late_s = now_s + timeout_s
 
     def _on_all_listen(self, now_s: float, effects: list[Effect]) -> None:
@@ -616,8 +646,9 @@ class RecoveryLeader:
         self.phase = Phase.RUNNING
         self._restarts.on_running(now_s)
         self._crashes.on_running(now_s)
-        self._region, self._lost, self._too_late_s = None, set(), float("inf")
-        effects.append(Running(names, restart_s))
+        self._region, self._lost, self._too_late_s, self._room_s = None, set(), float("inf"), float("inf")
+        effects.append(Running(names, restart_s, self._moved))
+        self._moved = ()
 
     # -- names ---------------------------------------------------------------------------------------
     def _names(self) -> tuple[str, ...]:

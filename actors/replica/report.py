@@ -79,6 +79,8 @@ class ReplicaReport:
     """By sink that tells its updates: the last records written. In the last report of a replica alone."""
     amounts_read: tuple[float, float] = (0.0, 0.0)
     """Of a source: how much has been read, and how much there is, in its own unit; (0, 0) where that is not known."""
+    title: str = ""
+    """What the user calls the vertex, where that is not its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,3 +102,5 @@ class Pulse:
 
     activity: Activity | None = None
     node: str = ""
+    node_id: str = ""
+    """Ray's, of the node."""

@@ -11,7 +11,7 @@ from rayad.actors.status.journal import JobEvent
 
 GROUPS = {
     "failures": ("failure", "recovery", "stall", "stall over"),
-    "layout": ("layout", "layout refused", "decision"),
+    "layout": ("layout", "layout refused", "node", "move", "decision"),
     "snapshots": ("snapshot", "snapshot given up"),
     "life": ("running", "stopping", "end"),
 }

@@ -194,6 +194,8 @@ class JobStatus:
     """The newest epoch that is complete at every vertex. None: there is none yet, all inputs have ended, or that is not known."""
     result_age_s: float | None = None
     """How long ago the slowest source left that epoch: so old are the newest complete results. None: not known."""
+    nodes: tuple[str, ...] = ()
+    """What is unusual about the nodes, in words: which drain or do not answer, and which workers share processors for lack of room."""
 
     @property
     def layout(self) -> dict[str, int]:

@@ -1,5 +1,5 @@
-"""One journal of what happens to a job: start, snapshots, failures, recoveries, changes of layout, decisions of the autoscaler, stalls,
-end. Pure.
+"""One journal of what happens to a job: start, snapshots, failures, recoveries, changes of layout, nodes that drain or are
+silent, decisions of the autoscaler, stalls, end. Pure.
 
 The shells give it what the leaders decide (:meth:`Journal.on_effect`), and nothing else writes it. It keeps the newest events in memory;
 ``keep`` passes each one on, as a line of JSON, to a file that is only appended to.
@@ -29,8 +29,8 @@ class JobEvent:
     at_s: float
     """Seconds since 1970; in the local runtime of its own clock."""
     kind: str
-    """"running", "failure", "recovery", "snapshot", "snapshot given up", "layout", "layout refused", "decision", "stall", "stall over",
-    "stopping" or "end"."""
+    """"running", "failure", "recovery", "snapshot", "snapshot given up", "layout", "layout refused", "node", "move", "decision", "stall",
+    "stall over", "stopping" or "end"."""
     what: str
     """In words."""
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -101,6 +101,9 @@ class Journal:
                 self.note("recovery", f"the whole graph is restarted: {why}")
             case recovery_leader.Running(names, restart_s) if restart_s is None:
                 self.note("running", f"{len(names)} actors run", actors=len(names))
+            case recovery_leader.Running(_, restart_s, moved) if moved:
+                told = f"{len(moved)} actors have left their nodes; the job stood still for {restart_s:.2f} s"
+                self.note("move", told, moved=list(moved), restart_s=restart_s)
             case recovery_leader.Running(names, restart_s):
                 self.note("recovery", f"{len(names)} actors run again after {restart_s:.2f} s", actors=len(names), restart_s=restart_s)
             case snapshot_leader.GiveUp(number, why):

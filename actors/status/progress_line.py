@@ -121,7 +121,7 @@ class ProgressLine:
         if vertex is None:
             return ""
         busy = f", {vertex.busy_share:.0%} busy" if self._has_clock and vertex.busy_share is not None else ""
-        return f"slowest: {vertex.name!r} ({vertex.backlog_batches} batches wait{busy})"
+        return f"slowest: {(vertex.title or vertex.name)!r} ({vertex.backlog_batches} batches wait{busy})"
 
 
 def _joined(facts: list[str]) -> str:

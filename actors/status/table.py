@@ -36,7 +36,7 @@ def heading(status: JobStatus) -> list[str]:
         for one in status.set_aside
     )
     late = [str(status.snapshots_late)] if status.snapshots_late is not None else []
-    return [", ".join(facts), _snapshot(status), *late, *bad, *map(str, status.silent)]
+    return [", ".join(facts), _snapshot(status), *late, *status.nodes, *bad, *map(str, status.silent)]
 
 
 def _snapshot(status: JobStatus) -> str:
@@ -76,7 +76,7 @@ def vertex_cells(vertex: VertexStatus) -> tuple[str, ...]:
     lag_s = f"{vertex.lag_s:.1f}" if vertex.lag_s is not None else "-"
     lag = str(vertex.lag_epochs) if vertex.lag_epochs is not None else "-"
     skew = f"{vertex.skew:.2f}" if vertex.skew is not None and len(vertex.replicas) > 1 else "-"
-    return vertex.name, replicas, *_figures(vertex), frontier, lag, lag_s, skew
+    return vertex.title or vertex.name, replicas, *_figures(vertex), frontier, lag, lag_s, skew
 
 
 def replica_cells(replica: ReplicaStatus) -> tuple[str, ...]:

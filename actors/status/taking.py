@@ -6,9 +6,8 @@ several viewers share them. The lag by the clock needs to know when the sources 
 
 from __future__ import annotations
 
-import re
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rayad.actors.lead.job_leader import JobState
@@ -20,7 +19,7 @@ from rayad.autoscale import JobSample, ReplicaReading, sample_between
 from rayad.autoscale.samples import ReplicaSample
 from rayad.dataflow.logical_graph import NodeKind
 from rayad.dataflow.operators.bad_records import SetAside
-from rayad.dataflow.plan import ApplyStep, Plan, ShiftStep, SinkStep, Stage
+from rayad.dataflow.plan import Plan, Stage
 from rayad.progress import ProtocolError, Timestamp
 from rayad.snapshots.attempts import SnapshotStatistics
 
@@ -79,8 +78,7 @@ class StatusTaker:
                 for at in [(stage.name, r)]
             )
             vertex = self._vertex(stage, replicas, views.get(stage.id), starts, slowest, seen.now_s)
-            steps = _steps(stage, plan)
-            vertices.append(replace(vertex, steps=steps, title=_title(stage, steps, plan)))
+            vertices.append(replace(vertex, steps=plan.steps_shown(stage), title=plan.called(stage.id)))
         complete = self._complete(vertices)
         age_s = self._since(complete, slowest, seen.now_s) if complete is not None and slowest is not None else None
         titles = {stage.id: stage.name for stage in plan.stages}
@@ -172,36 +170,6 @@ def _set_aside(reports: Iterable[ReplicaReport]) -> tuple[SetAside, ...]:
         before = found.get(one.operator)
         found[one.operator] = one if before is None else replace(one, count=before.count + one.count)
     return tuple(found[name] for name in sorted(found))
-
-
-def _steps(stage: Stage, plan: Plan) -> tuple[str, ...]:
-    """What is fused to a stage, in the order that records go through it, without what an operator or the compiler puts in by itself."""
-    sinks = {sink.id: sink.key for sink in plan.sinks}
-    vertices = {other.name for other in plan.stages}
-    found: list[str] = []
-    ahead = [step for port in stage.outputs for step in port][::-1]
-    while ahead:
-        step = stage.steps[ahead.pop()]
-        if isinstance(step, ApplyStep) and not _is_ours(step.name, vertices):
-            found.append(step.name)
-        elif isinstance(step, SinkStep):
-            found.append(f"=> {sinks[step.sink]}")
-        if isinstance(step, ApplyStep | ShiftStep):
-            ahead.extend(reversed(step.children))
-    return tuple(found)
-
-
-def _is_ours(step: str, vertices: Collection[str]) -> bool:
-    return step.rpartition(".")[0] in vertices or re.fullmatch(r"as_records(-\d+)?", step) is not None
-
-
-def _title(stage: Stage, steps: Sequence[str], plan: Plan) -> str:
-    """What the user calls it: exchanges have names of ours, and stand for the loop that they begin, or for what they do behind them."""
-    if stage.kind not in (NodeKind.EXCHANGE, NodeKind.UNION):
-        return stage.name
-    if any(edge.is_feedback for edge in plan.edges_into(stage.id)):
-        return f"loop {plan.progress.scope_by_id[plan.progress.node_by_id[stage.id].scope].name}"
-    return next((step for step in steps if not step.startswith("=> ")), stage.name)
 
 
 def _is_start(stage: Stage) -> bool:

@@ -195,7 +195,7 @@ class Workplace:
         self.ends.attach(self.core)
         self.sender.held_up = self._on_held_up
         self._held_up_since_s = self.held_up_s = 0.0
-        self.report = ReplicaReport(self.stage.name, replica, pid)
+        self.report = ReplicaReport(self.stage.name, replica, pid, title=plan.called(stage))
         self.input_at_s: float | None = None
         """When the last frame of its live input came, or the replica began."""
         self.is_subscribed = False

@@ -87,6 +87,7 @@ class KafkaSource(Source):
         options: settings of librdkafka, such as those of security.
     """
 
+    blocks = False
     interleave = True
     same_epochs = False
     where = "from_kafka"

@@ -74,7 +74,7 @@ def slow_sink() -> Job:
     ("plant", "sentence"),
     [
         (idle_input, r"The job waits for input 'clicks'\[0\], which is open in epoch 3 and has got nothing: send, advance or close it\."),
-        (endless_loop, r"The job waits for 'union'\[0\]: epoch 0 is in round \d+, and 1 batch came round the loop again\."),
+        (endless_loop, r"The job waits for 'loop'\[0\]: epoch 0 is in round \d+, and 1 batch came round the loop again\."),
         (
             skewed_key,
             r"The job waits for 'totals'\[\d\], which got 100% of the records of 4 replicas \(a skewed key\?\): \d+ batch(es)? queued.*",

@@ -28,6 +28,8 @@ def _placement(request: pytest.FixtureRequest) -> Iterator[None]:
 class Counting(rd.Source):
     """Batches of one record, counted as they are given."""
 
+    blocks = False
+
     def __init__(self, batches: int) -> None:
         self.batches = batches
 

@@ -29,6 +29,7 @@ def test_what_leaders_decide_becomes_events_in_words_and_in_figures() -> None:
         recovery_leader.Survived(LOST, 1, 0.5),
         recovery_leader.WholeGraph("a source has no offsets"),
         recovery_leader.Running(("a", "b"), 1.25),
+        recovery_leader.Running(("a", "b"), 0.5, ("b",)),
         snapshot_leader.GiveUp(3, "counts[1] is gone", ()),
         job_leader.StopReading(),
         job_leader.End(JobState.FAILED, LOST, "twice"),
@@ -39,9 +40,10 @@ def test_what_leaders_decide_becomes_events_in_words_and_in_figures() -> None:
         (1.0, "failure", "'counts'[1]: the actor died"),
         (2.0, "recovery", "the whole graph is restarted: a source has no offsets"),
         (3.0, "recovery", "2 actors run again after 1.25 s"),
-        (4.0, "snapshot given up", "attempt 3: counts[1] is gone"),
-        (5.0, "stopping", "sources read no more; what is under way is finished"),
-        (6.0, "end", "failed: 'counts'[1]: the actor died (twice)"),
+        (4.0, "move", "1 actors have left their nodes; the job stood still for 0.50 s"),
+        (5.0, "snapshot given up", "attempt 3: counts[1] is gone"),
+        (6.0, "stopping", "sources read no more; what is under way is finished"),
+        (7.0, "end", "failed: 'counts'[1]: the actor died (twice)"),
     ]
     journal.on_snapshot(SnapshotStatistics(4, "snapshot", 0.5, 0.1, 0.2, 10, 2000, 0, None))
     journal.on_layout(layouts.RescaleReport({"a": 1, "b": 2}, {"a": 1, "b": 3}, took_s=2.0))

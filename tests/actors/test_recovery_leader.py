@@ -11,9 +11,11 @@ from rayad.actors.lead.recovery_leader import (
     AllReported,
     Begin,
     Failed,
+    LacksRoom,
     Listen,
     Listens,
     Lost,
+    Move,
     Phase,
     ReadStore,
     Release,
@@ -420,3 +422,73 @@ def test_replicas_that_tests_drop_are_restarted_and_not_counted() -> None:
     led = Led(max_failures=0).started()
     assert led.tell(Lost()) == [StopChange(), Release(None, 1), Start(2), ReadStore(2)]
     assert led.leader.recovery.failures == 0
+
+
+# -- leaving a node ----------------------------------------------------------------------------------------
+def test_who_leaves_a_node_is_ended_and_all_resume_which_is_no_failure() -> None:
+    led = Led(max_failures=0).started()
+    mover = led.everybody[1]
+    assert led.tell(Move(frozenset({mover, "nobody"}))) == [StopChange(), Release(None, 1, (mover,)), Start(2), ReadStore(2)]
+    led.store_read()
+    for name in led.everybody:
+        led.tell(Listens(name, 2))
+    led.tell(Move(frozenset()))
+    assert led.leader.recovery.failures == 0
+    assert led.leader.recovery.is_running
+
+
+def test_the_job_tells_who_has_moved_unless_something_failed_meanwhile() -> None:
+    led = Led(delay_s=0.0).started()
+    mover = led.everybody[1]
+    led.tell(Move(frozenset({mover})))
+    led.store_read()
+    *_, last = [led.tell(Listens(name, 2)) for name in led.everybody]
+    assert [effect.moved for effect in last if isinstance(effect, Running)] == [(mover,)]
+    led.tell(Move(frozenset({mover})))
+    led.store_read()
+    led.tell(Failed(mover, 3, failure()))
+    led.tick()
+    led.store_read()
+    *_, last = [led.tell(Listens(name, 4)) for name in led.everybody]
+    assert [effect.moved for effect in last if isinstance(effect, Running)] == [()]
+
+
+def test_nobody_moves_while_something_is_started_or_has_failed() -> None:
+    led = Led()
+    led.tell(Begin())
+    assert led.tell(Move(frozenset(led.everybody))) == []
+    led = Led(recovery="upstream").started()
+    led.fail("first")
+    assert led.tell(Move(frozenset(led.everybody))) == []
+
+
+def test_where_vertices_recover_alone_they_move_alone() -> None:
+    led = Led(recovery="upstream").started()
+    mover = led.everybody[1]
+    assert kinds(led.tell(Move(frozenset({mover})))) == ["StopChange", "ReadStore"]
+    released = [effect for effect in led.store_read() if isinstance(effect, Release)]
+    assert [effect.stuck for effect in released] == [(mover,)]
+
+
+# -- room ----------------------------------------------------------------------------------------------------
+def test_a_recovery_says_again_and_again_who_has_no_room_and_goes_on_waiting() -> None:
+    led = Led(delay_s=0.0, room_wait_s=10.0).started()
+    led.fail("first")
+    led.tick(GRACE_S)
+    led.store_read()
+    *others, last = led.everybody
+    for name in others:
+        led.tell(Listens(name, 2))
+    assert led.tick(9.0) == []
+    assert led.tick(1.0) == [LacksRoom((last,))]
+    assert led.tick(9.0) == []
+    assert led.tick(1.0) == [LacksRoom((last,))]
+    assert Running in map(type, led.tell(Listens(last, 2)))
+    assert led.tick(20.0) == []
+
+
+def test_a_first_start_waits_for_room_as_long_as_it_may() -> None:
+    led = Led(room_wait_s=1.0)
+    led.tell(Begin())
+    led.store_read()
+    assert led.tick(5.0) == []

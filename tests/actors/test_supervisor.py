@@ -48,6 +48,8 @@ class FakeRay:
 class Stage:
     """The job's actors and their actions in one object; ``dies``: which actor dies next, in which incarnation."""
 
+    to_move: frozenset[str] = frozenset()
+
     def __init__(self, job: RunningJob, dies: dict[int, str]) -> None:
         self.job = job
         self.dies = dies

@@ -284,7 +284,7 @@ def main() -> int:
         return kafka.main(options)
     if options.service:
         return calls.main(options)
-    ray.init(num_cpus=4, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    ray.init("local", num_cpus=4, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
     table: Table = collections.Counter()
     recoveries: list[tuple[str, float]] = []
     kills = runs = violations = 0

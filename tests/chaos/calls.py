@@ -455,7 +455,7 @@ def run(seed: int, table: Table, calls: int = CALLS, detached: float = DETACHED)
 
 def main(options: argparse.Namespace) -> int:
     """Run as many sequences as ``--sequences`` says."""
-    ray.init(num_cpus=4, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    ray.init("local", num_cpus=4, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
     table: Table = collections.Counter()
     began_s, done, violations = time.monotonic(), 0, 0
     for seed in range(options.seed, options.seed + options.sequences):

@@ -261,7 +261,7 @@ def main(options: argparse.Namespace) -> int:
     """Run jobs until there were ``--kills``, or ``--minutes`` are over."""
     if options.steps:
         return at_steps(options)
-    ray.init(num_cpus=4, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    ray.init("local", num_cpus=4, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
     table: Table = collections.Counter()
     began_s = time.monotonic()
     kills = runs = violations = 0

@@ -43,7 +43,7 @@ NAME = "spark-chaos"
 
 def main(options: argparse.Namespace) -> int:
     """Run and kill until there were enough kills; gives the exit code."""
-    ray.init(num_cpus=4, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    ray.init("local", num_cpus=4, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
     address = ray.get_runtime_context().gcs_address
     began_s, failed = time.monotonic(), 0
     table: collections.Counter[tuple[str, str]] = collections.Counter()

@@ -20,11 +20,10 @@ ACTORS = ("VertexActor", "WorkerActor", "ProgressActor", "Coordinator", "Autosca
 
 @pytest.fixture(scope="session", autouse=True)
 def _placed() -> None:
-    """RAYAD_PLACEMENT says who shares a process in jobs that do not say so: the guarantees are the same for all."""
-    asked = os.environ.get("RAYAD_PLACEMENT")
-    if asked:
-        making: Any = ScalingConfig.__init__
-        making.__wrapped__.__kwdefaults__["placement"] = asked
+    """RAYAD_PLACEMENT says who shares a process in jobs that do not say so: the guarantees are the same for all. Otherwise nobody does, so
+    that what a test kills does not depend on the processors of its Ray; ``make soak`` runs them with workers."""
+    making: Any = ScalingConfig.__init__
+    making.__wrapped__.__kwdefaults__["placement"] = os.environ.get("RAYAD_PLACEMENT", "vertices")
 
 
 @pytest.fixture(scope="session")

@@ -39,6 +39,8 @@ class Paced(rd.Source):
     """Item i of the outer list is epoch i, distributed over the parts; each batch takes ``pause_s``; ``built`` is called with each part.
     The second half comes when ``until`` exists: what a test does in the first half cannot come too late, however slow the machine is."""
 
+    blocks = False
+
     def __init__(
         self,
         epochs: Sequence[Sequence[Any]],

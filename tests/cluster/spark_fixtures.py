@@ -26,7 +26,7 @@ def ensure_ray(request: pytest.FixtureRequest) -> bool:
     except pytest.FixtureLookupError:
         if not ray.is_initialized():
             started = time.perf_counter()
-            ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
+            ray.init("local", num_cpus=4, include_dashboard=False, log_to_driver=False)
             TIMES_S["ray start"] = time.perf_counter() - started
             return True
     return False

@@ -31,6 +31,8 @@ Check = Callable[[], None]
 class Endless(rd.Source):
     """One part that never ends."""
 
+    blocks = False
+
     def list_parts(self) -> list[int]:
         return [0]
 
@@ -271,7 +273,7 @@ def test_ctrl_c_in_a_script_leaves_nothing(tmp_path: Any) -> None:
             signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background processes inherit that it is ignored
             sys.path.insert(0, {here!r})
             from tests.cluster.test_endings import Endless
-            ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+            ray.init("local", num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
             flow = rd.Dataflow("endless")
             flow.source(Endless()).key_by(lambda r: r % 4).count().inspect(lambda r: None)
             job = flow.submit(parallelism=2)
@@ -319,7 +321,7 @@ def test_sigterm_saves_the_job_and_ends_with_143(tmp_path: Path, waits_by: str) 
             import os, sys, ray, rayad as rd
             sys.path.insert(0, {os.getcwd()!r})
             from tests.cluster.test_endings import Endless
-            ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+            ray.init("local", num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
             flow = rd.Dataflow("ended")
             ticks = flow.source(Endless(), name="ticks").key_by(lambda r: r % 4).count(name="counts")
             ticks.map(lambda pair: os.path.exists({str(tmp_path)!r}) and open({str(tmp_path / "runs")!r}, "w").close()).collect("out")
@@ -358,7 +360,7 @@ import sys
 sys.path.insert(0, {os.getcwd()!r})
 import rayad as rd, ray
 from tests.cluster.test_endings import Endless
-ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+ray.init("local", num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
 flow = rd.Dataflow("endless")
 flow.source(Endless()).key_by(lambda r: r % 4).count().inspect(lambda r: None)
 job = flow.submit(parallelism=2)

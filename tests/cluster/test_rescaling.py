@@ -33,6 +33,8 @@ def numbers_of(epoch: int) -> list[int]:
 class Endless(rd.Source):
     """An epoch every 4 ms, until the job is stopped."""
 
+    blocks = False
+
     def list_parts(self) -> list[int]:
         return [0]
 

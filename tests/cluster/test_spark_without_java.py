@@ -50,7 +50,7 @@ def path_without_java(tmp_path: Path) -> str:
 
 def test_a_ray_that_was_started_without_java_is_said_to_be(path_without_java: str) -> None:
     home = find_java().home
-    said = run(f"ray.init(num_cpus=2, include_dashboard=False)\nrefused(java_home={home!r})\nray.shutdown()", path_without_java)
+    said = run(f"ray.init('local', num_cpus=2, include_dashboard=False)\nrefused(java_home={home!r})\nray.shutdown()", path_without_java)
     assert "spark_session: Ray was started without a Java for Spark: node" in said
     assert "has no java on the PATH that Ray was started with" in said
     assert f"put '{home}/bin'" in said
@@ -72,7 +72,7 @@ def test_the_java_of_the_wheel_runs_spark_where_there_is_no_other(path_without_j
 @pytest.mark.soak
 def test_what_does_not_fit_or_is_not_up_in_time_is_refused_and_a_later_start_works() -> None:
     said = run(
-        "ray.init(num_cpus=2, include_dashboard=False)\n"
+        "ray.init('local', num_cpus=2, include_dashboard=False)\n"
         "refused(num_executors=2, executor_cores=2)\nrefused(executor_memory='9999g')\nrefused(timeout_s=2)\n"
         "spark = spark_session('after')\nprint('COUNT', spark.range(10).count())\nstop_spark(spark)\nray.shutdown()",
         os.environ["PATH"],

@@ -58,6 +58,21 @@ def test_a_change_that_needs_no_new_process_starts_none(nothing_left: Check) -> 
     nothing_left()
 
 
+def test_auto_makes_as_many_workers_as_there_are_processors(nothing_left: Check) -> None:
+    flow = rd.Dataflow("shared")
+    words = flow.from_items(list("abcab"), parts=2, name="letters").key_by(lambda word: word)
+    words.count(name="counts").as_records().key_by(lambda pair: pair[1]).count(name="again").probe("done").collect("out")
+    flow.input("more").collect("more")
+    job: Any = flow.submit(None, rd.ScalingConfig(parallelism=2, placement="auto"))
+    more = job.input("more")
+    assert job.probe("done").wait(0, timeout_s=PATIENCE_S)
+    assert len(pids()) == 4, "seven replicas, and a Ray of four processors"
+    assert {vertex: len(mine) for vertex, mine in job.pids().items() if vertex != "more"} == {"letters": 2, "counts": 2, "again": 2}
+    more.close()
+    assert sorted(job.wait(timeout_s=PATIENCE_S)["out"])[-1][1] == (2, 2)
+    nothing_left()
+
+
 def test_a_worker_that_dies_takes_a_replica_of_each_vertex_and_the_other_keeps_its_process(nothing_left: Check, tmp_path: Path) -> None:
     job = running(runs("killed-worker").submit(surviving(tmp_path), workers(2)), "runs")
     wait_for_snapshots(tmp_path, "killed-worker", 1)

@@ -10,6 +10,7 @@ import cloudpickle
 import pytest
 
 import rayad as rd
+from rayad.actors.lead.layouts import wanted_replicas
 from rayad.dataflow.logical_graph import NodeKind, PartitionKind
 from rayad.dataflow.plan import ApplyStep, EdgeStep, Plan, ShiftStep, SinkStep, Stage
 from rayad.progress.graph_validation import validate_graph
@@ -343,3 +344,35 @@ def test_mermaid_is_valid_for_odd_names() -> None:
 def test_mermaid_of_every_program_is_valid(program: Program) -> None:
     text = program.flow().to_mermaid(2)
     assert [line for line in text.splitlines() if not LINE.fullmatch(line)] == []
+
+
+def test_exchanges_and_loops_are_called_as_the_user_named_them() -> None:
+    """Issue 28: ``name="slow"`` was shown as "rebalance", a loop as "union"."""
+
+    def once(inner: rd.Stream[Any]) -> tuple[rd.Stream[Any], rd.Stream[Any]]:
+        return inner.filter(bool).rebalance().map(identity), inner
+
+    flow = rd.Dataflow("titles")
+    numbers = flow.from_items([1])
+    numbers.rebalance().map(identity, name="slow").collect("a")
+    numbers.rebalance(name="spread").map(identity, name="quick").collect("b")
+    numbers.rebalance().collect("c")
+    numbers.iterate(once, max_rounds=2, name="rounds").collect("d")
+    numbers.iterate(once, max_rounds=2).collect("e")
+    plan = flow.plan()
+    called = {stage.name: plan.called(stage.id) for stage in plan.stages if stage.kind is NodeKind.EXCHANGE}
+    assert {name: called[name] for name in ("rebalance", "spread", "rebalance-2")} == {
+        "rebalance": "slow",
+        "spread": "spread",
+        "rebalance-2": "rebalance-2",
+    }
+    assert plan.title(named(plan, "rebalance").id, 1) == "'slow'[1]"
+    loops = {plan.called(edge.target) for edge in plan.edges if edge.is_feedback}
+    assert loops == {"loop rounds", "loop"}
+
+
+def test_a_vertex_is_rescaled_by_the_name_that_is_shown() -> None:
+    flow = rd.Dataflow("titles")
+    flow.from_items([1]).rebalance().map(identity, name="slow").collect("out")
+    plan = flow.plan()
+    assert wanted_replicas(plan, {"slow": 3}) == wanted_replicas(plan, {"rebalance": 3}) == {named(plan, "rebalance").id: 3}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import functools
 import itertools
+import time
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,17 @@ Counts = list[tuple[int, int, int]]
 def alive() -> list[str]:
     """Addresses of the nodes that Ray believes alive."""
     return sorted(node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"])
+
+
+def drain(address: str, within_s: float) -> None:
+    """Tell Ray that the node of this address goes in so many seconds, as a cloud does that takes a machine back."""
+    from ray.core.generated import autoscaler_pb2
+
+    (node,) = (node["NodeID"] for node in ray.nodes() if node["Alive"] and node["NodeManagerAddress"] == address)
+    client: Any = ray._private.worker.global_worker.gcs_client  # type: ignore[attr-defined]
+    reason = autoscaler_pb2.DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
+    accepted, why = client.drain_node(node, reason, "a test", int((time.time() + within_s) * 1000))
+    assert accepted, why
 
 
 # -- a keyed count ---------------------------------------------------------------------------------------------------------------------
@@ -54,7 +66,8 @@ def submit_counting(name: str, epochs: int, out: str | None = None, parallelism:
     counts.collect("counts")
     if out is not None:
         counts.map(lambda pair: {"key": pair[0], "count": pair[1]}).write_parquet(out, epoch_column="epoch")
-    KEPT[name] = flow.submit(rd.RunConfig(**config), parallelism=parallelism)
+    scaling = parallelism if isinstance(parallelism, rd.ScalingConfig) else rd.ScalingConfig(parallelism=parallelism)
+    KEPT[name] = flow.submit(rd.RunConfig(**config), scaling)
 
 
 def counted(epochs: int) -> Counts:
@@ -102,9 +115,19 @@ def snapshots(name: str) -> int:
     return taken.number if taken is not None else 0
 
 
+def told(name: str, kind: str) -> list[str]:
+    """What the journal tells of one kind of event."""
+    return [event.what for event in KEPT[name].journal() if event.kind == kind]
+
+
+def told_nodes(name: str) -> tuple[str, ...]:
+    """What the status says of nodes."""
+    return KEPT[name].status().nodes
+
+
 def given_up(name: str) -> int:
     """How many attempts at a snapshot were given up."""
-    return sum(event.kind == "snapshot given up" for event in KEPT[name].journal())
+    return len(told(name, "snapshot given up"))
 
 
 def explain_stuck(name: str) -> str:

@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("--all", action="store_true")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
-    ray.init(num_cpus=4, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    ray.init("local", num_cpus=4, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
     with tempfile.TemporaryDirectory() as folder, browser() as opened:
         run = rd.RunConfig(
             storage_path=folder,

@@ -15,6 +15,8 @@ from tests.programs.totals import first, second
 class Counting(rd.Source):
     """Part p counts p, p + 10, p + 20 ...; epochs advance at its own pace, and some calls find nothing there yet."""
 
+    blocks = False
+
     def __init__(self, parts: int, batches: int, *, interleave: bool) -> None:
         self.parts = parts
         self.batches = batches

@@ -32,7 +32,8 @@ WANTED = "RAYAD_WARM_WORKERS"
 
 @contextmanager
 def ray_of_tests(**options: Any) -> Iterator[None]:
-    """``ray.init`` with these options, until the end of the block; its workers are forks where the environment asks for it."""
+    """A Ray of its own with these options, until the end of the block; its workers are forks where the environment asks for it."""
+    options = {"address": "local", **options}  # else it would join a cluster that somebody has left on this machine
     if os.environ.get(WANTED) != "1":
         ray.init(**options)
         yield

@@ -1,0 +1,67 @@
+"""What the progress worker makes of processes that come, and come again, while others are still about to register."""
+
+from __future__ import annotations
+
+import random
+
+import rayad as rd
+from rayad.actors.plane.frames import Frame
+from rayad.actors.plane.protocol import PROGRESS, Kind, pack_report
+from rayad.actors.replica.places import Places
+from rayad.actors.replica.upstream import Region, region_of
+from rayad.actors.worker.progress_worker import ProgressWorker
+from rayad.dataflow.plan import Plan
+from tests.simulation.workers.bus import Bus
+
+
+def two_sources() -> Plan:
+    flow = rd.Dataflow("two")
+    left, right = flow.from_items([1], name="left"), flow.from_items([2], name="right")
+    left.key_by(lambda n: n).join(right.key_by(lambda n: n), name="both").collect("out")
+    return flow.plan(1)
+
+
+def progress_of(plan: Plan, places: Places) -> tuple[ProgressWorker, list[tuple[str, int]]]:
+    """One that survives the loss of replicas, and whom it was told to expect, in which incarnation."""
+    link, expected = Bus(random.Random(0)).link(PROGRESS, 1), []
+    link.expect = lambda peer, incarnation: expected.append((peer, incarnation))  # type: ignore[method-assign]
+    return ProgressWorker(plan, places, link, survives=True), expected
+
+
+def frame(kind: Kind, name: str, incarnation: int, count: int = 0) -> Frame:
+    stage = int(name[1:].split(".")[0])
+    report = pack_report([(stage, rd.Timestamp(0), count)] if count else [])
+    return Frame(name, kind, stage, 0, b"\0" + report if kind == Kind.READY else report, incarnation)
+
+
+def test_a_worker_that_is_about_to_connect_keeps_its_incarnation_when_a_newcomer_joins_it() -> None:
+    """Regression: it was expected in the newcomers' incarnation, so that its frames were refused and the job never began."""
+    plan = two_sources()
+    both = next(stage.id for stage in plan.stages if stage.name == "both")
+    progress, expected = progress_of(plan, Places(2, {stage.id: 0 for stage in plan.stages}))
+    progress.join([f"v{both}.1"], 2)
+    assert expected == [("w1", 2)], "w1 is new"
+    progress, expected = progress_of(plan, Places(1, {stage.id: 0 for stage in plan.stages}))
+    progress.join([f"v{both}.0"], 2)
+    assert expected == [], "w0 holds replicas that have not registered yet"
+
+
+def test_a_second_failure_before_all_have_answered_to_the_first_is_answered_together_with_it() -> None:
+    """Regression: the second switch took the place of the first, whose newcomers were never let go."""
+    plan = two_sources()
+    names = {stage.name: f"v{stage.id}.0" for stage in plan.stages}
+    ids = {stage.name: stage.id for stage in plan.stages}
+    progress, _ = progress_of(plan, Places())
+    sent: list[tuple[str, int]] = []
+    progress.link.send = lambda peer, kind, *_: sent.append((peer, kind))  # type: ignore[method-assign, assignment]
+    progress.turn([frame(Kind.READY, name, 1) for name in names.values()])
+    for incarnation, lost in ((2, "left"), (3, "right")):
+        region = region_of(plan, [ids[lost]])
+        assert isinstance(region, Region)
+        progress.switch([names[lost]], region, incarnation)
+    sent.clear()
+    living = [frame(Kind.REWOUND, names["both"], 1), frame(Kind.REWOUND, names["right"], 1), frame(Kind.REWOUND, names["both"], 1)]
+    progress.turn([*living, frame(Kind.REWOUND, names["left"], 2), frame(Kind.READY, names["right"], 3)])
+    assert not [name for name, kind in sent if kind == Kind.GO], "left has not registered"
+    progress.turn([frame(Kind.READY, names["left"], 2)])
+    assert sorted(name for name, kind in sent if kind == Kind.GO) == sorted((names["left"], names["right"]))
