@@ -423,7 +423,7 @@ OF_MACHINES: dict[type, frozenset[str]] = {
         "host", "unix_sockets", "resources", "autoscaling_cluster", "termination_s", "activation_timeout_s", "input_log_bytes",
         "keep_results_s", "encrypt",
     }),
-    FailureConfig: frozenset({"heartbeat_timeout_s"}),
+    FailureConfig: frozenset({"heartbeat_timeout_s", "room_wait_s"}),
     ScalingConfig: frozenset({"placement"}),
 }  # fmt: skip
 """The settings for processes, connections, memory and machines, of which the local runtime has none."""

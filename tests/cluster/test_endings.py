@@ -363,7 +363,7 @@ from tests.cluster.test_endings import Endless
 ray.init("local", num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
 flow = rd.Dataflow("endless")
 flow.source(Endless()).key_by(lambda r: r % 4).count().inspect(lambda r: None)
-job = flow.submit(parallelism=2)
+job = flow.submit(scaling=rd.ScalingConfig(parallelism=2, placement="vertices"))
 while job.progress().active == 0:
     pass
 print("running", flush=True)

@@ -163,7 +163,8 @@ def test_what_is_printed_is_honest(raw: pd.DataFrame, run: tuple[str, Path, str]
     assert f"{len(raw):,} flights in {DAYS} epochs of a day each, {records:,} records of results" in lines
     assert f"PageRank: 20 rounds on each of {read('pagerank').day.nunique()} days with a new route" in printed
     assert re.search(r"^dataflow: [\d.]+ s, [\d,]+ flights/s through 8 vertices with 16 replicas$", printed, re.MULTILINE)
-    assert ("starting Spark" in printed, "18 Ray actors" in printed) == (how == "job", how == "job")
+    on_ray = re.search(r"\b\d+ Ray actors\b", printed) is not None  # how many depends on the processors: decision 085
+    assert ("starting Spark" in printed, on_ray) == (how == "job", how == "job")
     assert f"results: {out}" in lines
     refuse_chatter(printed)
     assert how == "job" or "\x1b" not in printed  # no colours in logs; `ray job submit` adds its own

@@ -29,7 +29,7 @@ def test_wordcount_on_ray_prints_what_it_prints_alone(address: str, tmp_path: Pa
     words = [re.findall(r"│ (\S+) +│ +([\d,]+) │", printed) for printed in (alone, on_ray)]
     assert len(words[0]) == 10
     assert words[0] == words[1]
-    assert re.search(r"words/s by 5 Ray actors, up in [\d.]+ s", on_ray.replace("\n", " "))
+    assert re.search(r"words/s by \d+ Ray actors, up in [\d.]+ s", on_ray.replace("\n", " "))
 
 
 def test_live_input_and_probe_on_ray(address: str, tmp_path: Path) -> None:

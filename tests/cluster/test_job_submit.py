@@ -24,7 +24,7 @@ __all__ = ["job_server"]
 def test_wordcount_as_a_job(job_server: JobServer) -> None:
     printed = submit(job_server, "wordcount.py", "--top", "3")
     assert re.search(r"│ the +│ [\d,]+ │", printed)
-    assert "words/s by 5 Ray actors" in printed.replace("\n", " ")
+    assert re.search(r"words/s by \d+ Ray actors", printed.replace("\n", " "))
 
 
 def test_a_job_that_fails_says_so(job_server: JobServer) -> None:

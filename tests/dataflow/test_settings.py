@@ -20,7 +20,7 @@ from rayad.dataflow.config import AUTOSCALER, CHANGEABLE, OF_MACHINES, USED_LOCA
 NOTHING = "does nothing in the local runtime: it is one process, without actors, connections and heartbeats"
 NO_AUTOSCALER = "is for the autoscaler, and this job has none: give a policy, or a range (least, most)"
 OTHERS: dict[str, Any] = {  # for each field that the local runtime ignores, a value that is not the default
-    **dict.fromkeys(("combine_hold_s", "start_timeout_s", "cpus_per_replica", "heartbeat_timeout_s"), 1.0),
+    **dict.fromkeys(("combine_hold_s", "start_timeout_s", "cpus_per_replica", "heartbeat_timeout_s", "room_wait_s"), 1.0),
     **dict.fromkeys(("report_interval_s", "window_s", "warm_up_s", "timeout_s"), 1.0),
     "rescale_pause_s": None,
     "host": "h",
