@@ -14,6 +14,7 @@ from rayad.actors.cluster.actor_class import actor_title
 from rayad.actors.coordinator.control import Control
 from rayad.actors.coordinator.lease import Lease
 from rayad.actors.coordinator.metrics import JobMetrics, Watch
+from rayad.actors.coordinator.on_ray import on_ray
 from rayad.actors.coordinator.outcome import About, Beat, JobOutcome, Look
 from rayad.actors.coordinator.predecessors import await_predecessors
 from rayad.actors.coordinator.rescaling import Rescaler
@@ -43,7 +44,7 @@ class Coordinator:
     def __init__(self, plan: Plan, config: RunConfig, job: str, secret: bytes, name: str = "", places: Places | None = None) -> None:
         self._shown_as = (job,)
         self._name = name or plan.name
-        self._job = running = RunningJob(plan, config, job, secret, name or plan.name, places or Places())
+        self._job = running = RunningJob(plan, config, job, secret, name or plan.name, places or Places(), on_ray())
         rescaler = Rescaler(running)
         self._supervisor = Supervisor(running, rescaler)
         self._control = Control(running, rescaler)

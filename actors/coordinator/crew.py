@@ -7,41 +7,27 @@ its lock.
 from __future__ import annotations
 
 import threading
-import time as clock
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
-
 from rayad.actors.coordinator.outcome import plan_for
-from rayad.actors.coordinator.sites import Site, Sites
+from rayad.actors.coordinator.sites import Sites
+from rayad.actors.coordinator.surroundings import CoordinatorSurroundings, Gave, Site
 from rayad.actors.lead.heartbeats import Heartbeats
 from rayad.actors.lead.placing import process_needs
 from rayad.actors.plane.protocol import PROGRESS, stage_of
 from rayad.actors.plane.replica_id import ReplicaId, replicas_of
 from rayad.actors.process.activity import Activity
-from rayad.actors.progress_actor import remote_progress
 from rayad.actors.replica.places import Places, is_worker
 from rayad.actors.replica.report import Pulse
-from rayad.actors.vertex_actor import remote_vertex
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan
-from rayad.dataflow.resources import Resources
 
 ABANDON_TIMEOUT_S = 5.0
 """How long survivors of a failure may take to end their activation; then they are killed and replaced."""
 END_TIMEOUT_S = 5.0
 """How long to wait for killed actors to be gone."""
-
-
-def ray_options(resources: Resources | None) -> dict[str, Any]:
-    """What a replica asks for, as options of its Ray actor."""
-    if resources is None:
-        return {}
-    asked = {"num_cpus": resources.num_cpus, "num_gpus": resources.num_gpus, "memory": resources.memory}
-    return {name: value for name, value in {**asked, "resources": dict(resources.resources)}.items() if value is not None and value != {}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +54,21 @@ class Spare:
 class Crew:
     """Actors by the name of their process on the plane."""
 
-    def __init__(self, plan: Plan, places: Places, config: RunConfig, job: str, secret: bytes, sites: Sites | None = None) -> None:
+    def __init__(
+        self, plan: Plan, places: Places, config: RunConfig, identity: tuple[str, bytes], around: CoordinatorSurroundings, sites: Sites
+    ) -> None:
         self.plan = plan
         self.places = places
         self.actors: dict[str, Any] = {}
-        self.sites = sites if sites is not None else Sites()
+        self.sites = sites
+        self._port, self._clock = around.actors, around.clock
         self._spares: dict[str, Spare] = {}
         self.sharing: frozenset[str] = frozenset()
         """Workers that ask for no processor, since there was no room."""
         self.to_move: frozenset[str] = frozenset()
         """Those of them that are to get processors of their own."""
         self._cpus = config.cpus_per_replica
-        self._identity = (job, secret)
+        self._identity = identity
         self.config = config
         self._lock = threading.RLock()
         self._pings: dict[str, Any] = {}
@@ -93,7 +82,7 @@ class Crew:
         with self._lock:
             missing = [name for name in (PROGRESS, *self.places.processes(self.plan)) if name not in self.actors]
             for name, (actor, site) in self._started(missing, self.sharing).items():
-                self._take_in(name, Spare(actor, actor.ping.remote(), site.node))
+                self._take_in(name, self._spare(actor, site))
 
     def share(self, names: Collection[str]) -> list[str]:
         """Of these processes, which do not start: let the workers for which no node has room share the processors that are there. Gives
@@ -119,7 +108,7 @@ class Crew:
         with self._lock:
             missing = [name for name in names if name not in self._spares]
             for name, (actor, site) in self._started(missing).items():
-                self._spares[name] = Spare(actor, actor.ping.remote(), site.node)
+                self._spares[name] = self._spare(actor, site)
 
     def share_spares(self) -> list[str]:
         """Let the workers among the spares for which no node has room share the processors that are there. Gives those."""
@@ -129,15 +118,18 @@ class Crew:
             for name in lacking:
                 self._drop_spare(name)
             for name, (actor, site) in self._started(lacking, lacking).items():
-                self._spares[name] = Spare(actor, actor.ping.remote(), site.node, shares=True)
+                self._spares[name] = self._spare(actor, site, shares=True)
             return lacking
+
+    def _spare(self, actor: Any, site: Site, *, shares: bool = False) -> Spare:
+        return Spare(actor, self._port.call(actor, "ping"), site.node, shares)
 
     def missing_spares(self) -> list[str]:
         """Those that have not answered yet."""
         with self._lock:
             pings = {spare.ping: name for name, spare in self._spares.items()}
-        late = ray.wait(list(pings), num_returns=len(pings), timeout=0)[1] if pings else []
-        return [pings[ping] for ping in late]
+        ready = set(self._port.wait(list(pings), 0.0, len(pings)))
+        return [name for ping, name in pings.items() if ping not in ready]
 
     def drop_spares(self) -> None:
         """They are not needed."""
@@ -148,7 +140,7 @@ class Crew:
     def _drop_spare(self, name: str) -> None:
         spare = self._spares.pop(name, None)
         if spare is not None:
-            ray.kill(spare.actor, no_restart=True)
+            self._port.kill(spare.actor)
 
     def _take_in(self, name: str, spare: Spare) -> None:
         """This is the process of that name from now on."""
@@ -165,27 +157,26 @@ class Crew:
         specs: dict[int | None, Any] = {}
         out = {}
         for name in names:
-            how = {"scheduling_strategy": sites[name].strategy, **({"num_cpus": 0} if name in sharing else {})}
-            out[name] = self._start(name, specs, how), sites[name]
+            out[name] = self._start(name, specs, sites[name], shares=name in sharing), sites[name]
         return out
 
     def _needs(self, names: Iterable[str]) -> dict[str, Mapping[str, float]]:
         """What processes ask for where there is room; the progress actor asks for nothing."""
         return {name: process_needs(name, self.plan, self._cpus) for name in names if name != PROGRESS}
 
-    def _start(self, process: str, specs: dict[int | None, Any], how: Mapping[str, Any]) -> Any:
-        """Start one process; ``specs``: the plans that have been put into the object store for others, by stage, None for workers; ``how``:
-        options of the actor."""
+    def _start(self, process: str, specs: dict[int | None, Any], site: Site, *, shares: bool) -> Any:
+        """Start one process; ``specs``: the plans that have been put into the object store for others, by stage, None for workers;
+        ``shares``: it asks for no processor."""
         if process == PROGRESS:
-            spec = ray.put(plan_for(self.plan, []))
-            arguments = (spec, self.places, *self._identity, bool(self.config.encrypt))
-            return remote_progress().options(num_cpus=0, **how).remote(*arguments)
+            spec = self._port.put(plan_for(self.plan, []))
+            return self._port.start_progress(spec, self.places, self._identity, bool(self.config.encrypt), site)
         stage = None if is_worker(process) else self.plan.stage(stage_of(process))
         of = stage.id if stage is not None else None
         if of not in specs:
-            specs[of] = ray.put(plan_for(self.plan, self.places.offsets if stage is None else [stage.id]))
-        options = {"num_cpus": self._cpus, **ray_options(stage.resources if stage is not None else None), **how}
-        return remote_vertex(process, self.places).options(**options).remote(specs[of], process, self.places, self.config, *self._identity)
+            specs[of] = self._port.put(plan_for(self.plan, self.places.offsets if stage is None else [stage.id]))
+        asked: dict[str, Any] = {"resources": stage.resources if stage is not None else None, "site": site}
+        asked["cpus"] = None if shares else self._cpus
+        return self._port.start_process(process, specs[of], self.places, self.config, self._identity, **asked)
 
     def stop(self, names: Collection[str]) -> None:
         """End these: they have retired, or will not be needed."""
@@ -198,7 +189,7 @@ class Crew:
 
     def _kill(self, name: str) -> None:
         """End one; this also fences one that is only stopped. Its spare takes its place, if there is one."""
-        ray.kill(self.actors.pop(name), no_restart=True)
+        self._port.kill(self.actors.pop(name))
         self.sites.forget(name)
         self.sharing -= {name}
         self.to_move -= {name}
@@ -236,23 +227,20 @@ class Crew:
                 if actor is not None and name in stuck:
                     gone.append(name)
                 elif actor is not None:
-                    actor.abandon.remote(incarnation)
-                    pings[name] = actor.ping.remote()
-                    waiting[actor.idle.remote()] = name
-            ready, late = ray.wait(list(waiting), num_returns=len(waiting), timeout=ABANDON_TIMEOUT_S) if waiting else ([], [])
-            gone.extend(waiting[ref] for ref in late)
-            self._note_silence({waiting[ref]: pings[waiting[ref]] for ref in late}, pings)
-            for ref in ready:
-                try:
-                    ray.get(ref, timeout=ABANDON_TIMEOUT_S)
-                except (RayActorError, RayTaskError, GetTimeoutError):
-                    gone.append(waiting[ref])
+                    self._port.call(actor, "abandon", incarnation)
+                    pings[name] = self._port.call(actor, "ping")
+                    waiting[self._port.call(actor, "idle")] = name
+            ready = set(self._port.wait(list(waiting), ABANDON_TIMEOUT_S, len(waiting)))
+            self._note_silence({name: pings[name] for ref, name in waiting.items() if ref not in ready}, pings)
+            for ref, name in waiting.items():
+                if ref not in ready or not isinstance(self._port.take(ref, ABANDON_TIMEOUT_S), Gave):
+                    gone.append(name)
             for name in gone:
                 self._kill(name)
 
     def _note_silence(self, late: Mapping[str, Any], pings: Mapping[str, Any]) -> None:
         """Which nodes these are silent on: a process in a long activation answers its ping, and one that has died ends it."""
-        mute = set(ray.wait(list(pings.values()), num_returns=len(pings), timeout=0)[1]) if late else set()
+        mute = set(pings.values()) - set(self._port.wait(list(pings.values()), 0.0, len(pings))) if late else set()
         silences_s = {name: ABANDON_TIMEOUT_S if ping in mute else 0.0 for name, ping in pings.items()}
         for name, ping in late.items():
             if ping in mute:
@@ -261,14 +249,14 @@ class Crew:
     def find_stuck(self, names: Collection[str]) -> Stuck | None:
         """One of these that has been silent for too long (its process is stopped, or its node is gone, which Ray may take a minute to
         notice), or whose activation takes longer than it may. Cheap when it is not time for a look."""
-        now_s = clock.monotonic()
+        now_s = self._clock.monotonic()
         with self._lock:
             if not self._beats.is_due(now_s):
                 return None
             there = [name for name in names if name in self.actors]  # others have just been sent away
             self._listen()
             for name in self._beats.look(there, now_s):
-                self._pings[name] = self.actors[name].ping.remote()
+                self._pings[name] = self._port.call(self.actors[name], "ping")
             most_s = self.config.activation_timeout_s
             for name, pulse in self.busy(most_s) if most_s is not None else ():
                 if name in there:
@@ -281,16 +269,15 @@ class Crew:
     def _listen(self) -> None:
         """Take the answers that have come."""
         asked = {ref: name for name, ref in self._pings.items()}
-        ready = ray.wait(list(asked), num_returns=len(asked), timeout=0)[0] if asked else []
-        for ref in ready:
+        for ref in self._port.wait(list(asked), 0.0, len(asked)):
             name = asked[ref]
             del self._pings[name]
             self._beats.on_answer(name)
-            try:
-                pulse: Pulse = ray.get(ref, timeout=1.0)
-                self._pulses[name] = pulse
-                self.sites.on_answer(name, pulse.node_id)
-            except (RayActorError, RayTaskError, GetTimeoutError):
+            answer = self._port.take(ref, 1.0)
+            if isinstance(answer, Gave):
+                self._pulses[name] = answer.value
+                self.sites.on_answer(name, answer.value.node_id)
+            else:
                 self._pulses.pop(name, None)  # its long call tells of its death
 
     def last_pulse(self, name: str) -> tuple[Pulse | None, float]:
@@ -316,10 +303,7 @@ class Crew:
         with self._lock:
             actors, self.actors = list(self.actors.values()), {}
             for actor in actors:
-                ray.kill(actor, no_restart=True)
-        deadline_s = clock.monotonic() + END_TIMEOUT_S
+                self._port.kill(actor)
+        deadline_s = self._clock.monotonic() + END_TIMEOUT_S
         for actor in actors:
-            try:
-                ray.get(actor.ping.remote(), timeout=max(0.1, deadline_s - clock.monotonic()))
-            except (RayActorError, RayTaskError, GetTimeoutError):
-                continue
+            self._port.take(self._port.call(actor, "ping"), max(0.1, deadline_s - self._clock.monotonic()))

@@ -135,8 +135,8 @@ class StoredJob:
             calls=job.sink_calls,
             claimed=self._await_lease,
         )
-        identity: dict[str, Any] = {"job": job.job, "secret": job.secret}
-        snapshots = CoordinatorSnapshots(job.plan, store, **identity, journal=job.journal, calls=self._calls, places=job.places)
+        shared: dict[str, Any] = {"job": job.job, "secret": job.secret, "journal": job.journal, "around": job.around}
+        snapshots = CoordinatorSnapshots(job.plan, store, **shared, calls=self._calls, places=job.places)
         snapshots.notes = self._notes
         return snapshots
 

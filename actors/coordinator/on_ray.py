@@ -1,0 +1,123 @@
+"""The actors of a job on Ray: the calls of Ray behind :class:`Actors`, and nothing that decides.
+
+Ray is given a node to prefer. Where a node is avoided, Ray is also told to keep away from it, however long that takes: a process then
+waits until there is room elsewhere. Of what asks for no CPU Ray does not heed that: it is bound to the node that was chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import ray
+from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
+from ray.util.scheduling_strategies import In, NodeAffinitySchedulingStrategy, NodeLabelSchedulingStrategy, NotIn
+
+from rayad.actors.cluster import joining, last_words, node_table
+from rayad.actors.coordinator.surroundings import Answer, CoordinatorSurroundings, Ended, Gave, NotFetched, Raised, Site
+from rayad.actors.lead.nodes.known import Node
+from rayad.actors.progress_actor import remote_progress
+from rayad.actors.replica.places import Places
+from rayad.actors.vertex_actor import remote_vertex
+from rayad.dataflow.config import RunConfig
+from rayad.dataflow.resources import Need, Resources, told_resources
+
+
+def ray_options(resources: Resources | None) -> dict[str, Any]:
+    """What a replica asks for, as options of its Ray actor."""
+    if resources is None:
+        return {}
+    asked = {"num_cpus": resources.num_cpus, "num_gpus": resources.num_gpus, "memory": resources.memory}
+    return {name: value for name, value in {**asked, "resources": dict(resources.resources)}.items() if value is not None and value != {}}
+
+
+class RayActors:
+    """See :class:`rayad.actors.coordinator.surroundings.Actors`."""
+
+    def put(self, value: Any) -> Any:
+        return ray.put(value)
+
+    def start_progress(self, plan: Any, places: Places, identity: tuple[str, bytes], seals: bool, site: Site) -> Any:
+        return remote_progress().options(num_cpus=0, scheduling_strategy=_strategy(site)).remote(plan, places, *identity, seals)
+
+    def start_process(
+        self,
+        process: str,
+        plan: Any,
+        places: Places,
+        config: RunConfig,
+        identity: tuple[str, bytes],
+        *,
+        cpus: float | None,
+        resources: Resources | None,
+        site: Site,
+    ) -> Any:
+        options = {"num_cpus": cpus, **ray_options(resources), "scheduling_strategy": _strategy(site)}
+        if cpus is None:
+            options["num_cpus"] = 0
+        return remote_vertex(process, places).options(**options).remote(plan, process, places, config, *identity)
+
+    def call(self, actor: Any, method: str, *arguments: Any) -> Any:
+        return getattr(actor, method).remote(*arguments)
+
+    def run(self, actor: Any, *arguments: Any) -> tuple[Any, Any]:
+        summary, staged = actor.run.options(num_returns=2).remote(*arguments)
+        return summary, staged
+
+    def wait(self, refs: Sequence[Any], timeout_s: float, count: int = 1) -> list[Any]:
+        return list(ray.wait(list(refs), num_returns=count, timeout=timeout_s)[0]) if refs else []
+
+    def take(self, ref: Any, timeout_s: float) -> Answer:
+        try:
+            return Gave(ray.get(ref, timeout=timeout_s))
+        except RayTaskError as error:
+            return Raised(error.cause if isinstance(error.cause, Exception) else error)
+        except GetTimeoutError:
+            return NotFetched()
+        except RayActorError as error:
+            return Ended(str(error), error.actor_id)
+        except RayError as error:
+            return Raised(error)
+
+    def kill(self, actor: Any) -> None:
+        ray.kill(actor, no_restart=True)
+
+    def last_words(self, ended: Ended) -> str:
+        return last_words.take(ended.actor)
+
+    def nodes(self) -> list[Node]:
+        return node_table.nodes_now()
+
+    def own_node(self) -> str:
+        return str(ray.get_runtime_context().get_node_id())
+
+    def drains(self) -> dict[str, float]:
+        return node_table.drains()
+
+    def check_placeable(self, needs: Sequence[Need], what: str, autoscaling: bool | None) -> None:
+        joining.check_placeable(needs, what, autoscaling)
+
+    def free(self) -> str:
+        return told_resources(ray.available_resources())
+
+    def own_address(self, host: str | None = None) -> str:
+        return joining.own_address(host)
+
+
+def _strategy(site: Site) -> Any:
+    """How Ray is told where a process goes."""
+    if not site.asks and site.node is not None:
+        return NodeAffinitySchedulingStrategy(site.node, soft=True)
+    if site.avoided:
+        label = node_table.label_of_ids()
+        prefer = {label: In(site.node)} if site.node is not None else None
+        return NodeLabelSchedulingStrategy({label: NotIn(*site.avoided)}, soft=prefer)
+    return NodeAffinitySchedulingStrategy(site.node, soft=True, _spill_on_unavailable=True) if site.node is not None else "SPREAD"
+
+
+def on_ray() -> CoordinatorSurroundings:
+    """What a coordinator on Ray is given."""
+    return CoordinatorSurroundings(RayActors())
+
+
+__all__ = ["RayActors", "on_ray", "ray_options"]
