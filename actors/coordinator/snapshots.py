@@ -315,7 +315,7 @@ class CoordinatorSnapshots:
     def poll(self, timeout_s: float) -> bool:
         """Wait for frames, act on them, and on the clock; true when the job is complete and its last snapshot is published."""
         assert self._plane is not None
-        due_in_s = self.leader.due_in_s(self._clock.monotonic())
+        due_in_s = self.leader.due_in_s(self._clock.monotonic()) if self._may_tick() else None
         for frame in self._plane.poll(timeout_s if due_in_s is None else min(timeout_s, due_in_s)):
             self._on_frame(frame)
         self._plane.take_lost()
@@ -324,9 +324,13 @@ class CoordinatorSnapshots:
         if self._is_finished and self._all_connected():  # a job may be complete before all of its replicas have come here
             self._is_finished = False
             self._tell(lead.Finished())
-        if self._is_live and self.final is None and self._all_connected():
+        if self._may_tick():
             self._tell(lead.Tick())
         return self.final is not None
+
+    def _may_tick(self) -> bool:
+        """Whether time has a meaning for the leader: before all are connected nothing is due, and this thread waits for frames."""
+        return self._is_live and self.final is None and self._all_connected()
 
     def ended_in(self, name: str) -> str:
         """The step that ran in a replica whose process has ended, as far as it told; "" where it did not, or none ran."""
@@ -460,11 +464,16 @@ class CoordinatorSnapshots:
                 self._plane.send(process, kind, stage, payload)
 
     # -- from other threads ------------------------------------------------------------------------
-    def savepoint(self, timeout_s: float | None) -> str:
-        """Take a snapshot that stays; gives its path."""
+    def ask_savepoint(self) -> Future[str]:
+        """Let a snapshot be taken that stays; gives its path as soon as that is known."""
         ticket, taken = next(self._tickets), Future[str]()
         self._savepoints[ticket] = taken
         self._post(lead.SavepointWanted(ticket))
+        return taken
+
+    def savepoint(self, timeout_s: float | None) -> str:
+        """Take a snapshot that stays; gives its path."""
+        taken = self.ask_savepoint()
         if self._over and taken.cancel():  # the loop may have looked for the last time
             raise SnapshotError(f"the savepoint was not taken: {self._over}")
         try:

@@ -96,6 +96,11 @@ class StoreThread:
         self._is_closed = True
         return self._thread is None or self._thread.close(timeout_s)
 
+    @property
+    def has_work(self) -> bool:
+        """Whether a call waits to be made."""
+        return not self._calls.empty()
+
     # -- any thread ------------------------------------------------------------------------------------
     def under_way(self) -> tuple[str, float] | None:
         """What is being done, and for how many seconds; None: nothing."""

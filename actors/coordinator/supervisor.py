@@ -73,12 +73,12 @@ class Supervisor:
         self._actors, self._clock = job.around.actors, job.around.clock
         self._rescaler = rescaler
         restarts = restarts_of(job.config.failures, random.Random(job.job))
-        self._leader = JobLeader(job.plan, job.config, restarts, keeps_snapshots=job.config.keeps_snapshots, places=job.places)
+        self.leader = JobLeader(job.plan, job.config, restarts, keeps_snapshots=job.config.keeps_snapshots, places=job.places)
         self._asked: dict[Any, tuple[str, int, type[Listens | RolledBack]]] = {}  # short calls under way, by reference
         self._asked_s = 0.0
         self._published: deque[Manifest] = deque()  # since the last look
         self._mover = Mover(job)
-        self._stored = StoredJob(job, rescaler, self._leader.recovery, published=self._published.append, failed=self._failed)
+        self._stored = StoredJob(job, rescaler, self.leader.recovery, published=self._published.append, failed=self._failed)
         self._ended = _Ended()
         self._outcome: JobOutcome | None = None
         self._began_s = self._clock.time()
@@ -126,20 +126,20 @@ class Supervisor:
 
     def _tell(self, event: lead.Event) -> None:
         """Something has happened: do what follows."""
-        drive(self._leader, event, self._clock.monotonic, self._carry_out, self._failed)
-        self._leader.check_invariants()
+        drive(self.leader, event, self._clock.monotonic, self._carry_out, self._failed)
+        self.leader.check_invariants()
         self._show_awaited()
 
     def _failed(self, error: Exception) -> Failed:
         """An error in this thread as an event."""
-        if self._leader.is_over:
+        if self.leader.is_over:
             _log.warning("job %r: while it ended", self._job.name, exc_info=error)
         is_final = isinstance(error, (Superseded, NothingWhole))
-        return Failed(None, self._leader.recovery.incarnation, failure_of("coordinator", error), is_final=is_final)
+        return Failed(None, self.leader.recovery.incarnation, failure_of("coordinator", error), is_final=is_final)
 
     def _show_awaited(self) -> None:
         """Tell other threads who is waited for."""
-        leader, job = self._leader.recovery, self._job
+        leader, job = self.leader.recovery, self._job
         is_starting = leader.phase is recovery.Phase.LISTENING
         waiting = tuple(sorted(map(job.who, leader.waiting)))
         job.awaited = (Starting(waiting, leader.asked), self._asked_s) if is_starting else None
@@ -147,7 +147,7 @@ class Supervisor:
     # -- what happens -------------------------------------------------------------------
     def _look(self) -> None:
         """Wait for something to happen, for a moment, and tell the leader."""
-        job, leader = self._job, self._leader
+        job, leader = self._job, self.leader
         if leader.recovery.is_running:
             leader.recovery.on_changed(job.plan, job.incarnation, job.incarnations)
         try:
@@ -191,8 +191,8 @@ class Supervisor:
         if job.superseded:
             yield self._failed(Superseded(job.superseded))
         if rescaler.failure is not None:
-            yield Failed(None, self._leader.recovery.incarnation, rescaler.failure)
-        if self._leader.recovery.is_running and not self._leader.recovery.has_failed:
+            yield Failed(None, self.leader.recovery.incarnation, rescaler.failure)
+        if self.leader.recovery.is_running and not self.leader.recovery.has_failed:
             found = job.crew.find_stuck(job.calls.names() - rescaler.newcomers)
             if found is not None:
                 yield Failed(found.name, self._incarnation_of(found.name), self._stuck_failure(found), is_stuck=True)
@@ -241,8 +241,8 @@ class Supervisor:
 
     def _wait(self, waiting: list[Any]) -> list[Any]:
         """Which calls have ended; takes part in the snapshots meanwhile."""
-        snapshots, is_running = self._job.snapshots, self._leader.recovery.is_running
-        due_s = self._leader.due_in_s(self._clock.monotonic())
+        snapshots, is_running = self._job.snapshots, self.leader.recovery.is_running
+        due_s = self.leader.due_in_s(self._clock.monotonic())
         most_s = LOOK_S if due_s is None else min(LOOK_S, due_s)
         if snapshots is not None and is_running and (not snapshots.poll(min(0.1, most_s)) or not waiting):
             most_s = 0.0
@@ -416,7 +416,7 @@ class Supervisor:
         job, snapshots = self._job, self._job.snapshots
         if restart_s is None:
             self._start_s = self._clock.time() - self._began_s
-        job.state = self._leader.state
+        job.state = self.leader.state
         notes = snapshots.manifest.notes if snapshots is not None else {}
         job.found.update({name: (job.addresses[name], job.incarnations[name], notes) for name in names})
         if snapshots is not None:

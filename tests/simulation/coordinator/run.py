@@ -1,0 +1,232 @@
+"""One seed: a program under the coordinator that ships, whose processes die, freeze and lose each other, and which is rescaled meanwhile."""
+
+from __future__ import annotations
+
+import logging
+import random
+import shutil
+import tempfile
+from collections import Counter
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import rayad as rd
+from rayad.actors.coordinator.rescaling import Rescaler
+from rayad.actors.coordinator.running_job import RunningJob
+from rayad.actors.coordinator.supervisor import Supervisor
+from rayad.actors.job import JobState
+from rayad.actors.lead.placing import placed
+from rayad.actors.local.results import results_of
+from rayad.actors.plane.protocol import driver_name, pack_number
+from rayad.dataflow.config import RunConfig, SnapshotConfig
+from tests.programs.program import Program
+from tests.simulation.changes import movable
+from tests.simulation.coordinator.processes import VertexProcess
+from tests.simulation.coordinator.world import Stuck, World
+from tests.simulation.workers.run import FAST, LiveInput
+
+FREEZE_S = (0.5, 3.0, 30.0, 400.0)
+HEARTBEAT_S = 8.0
+
+
+@dataclass
+class Plan:
+    """What a seed does to a job. Each number is how often."""
+
+    kills: int = 0
+    freezes: int = 0
+    cuts: int = 0
+    changes: int = 0
+    savepoints: int = 0
+    store_away: int = 0
+    busy: int = 0
+
+    @property
+    def faults(self) -> int:
+        """How many failures they may come to."""
+        return self.kills + self.freezes + self.cuts
+
+
+@dataclass
+class Run:
+    """Args: see :func:`run`."""
+
+    seed: int
+    program: Program
+    parallelism: Any
+    placement: Any
+    recovery: str = "graph"
+    mode: str = "aligned"
+    todo: Plan = field(default_factory=Plan)
+    span: int = 1500
+    """Within so many events all of that begins."""
+    inputs: dict[str, LiveInput] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.chance = chance = random.Random(self.seed)
+        self.world = World(chance)
+        self.folder = tempfile.mkdtemp(prefix="rayad-coordinator-", dir=FAST if Path(FAST).is_dir() else None)
+        keeps = self.mode != "none"
+        alignment = {"unaligned": 0.0, "timeout": 0.01}.get(self.mode)
+        failures: dict[str, Any] = {"max_failures": 4 * self.todo.faults + 4, "delay_s": chance.choice([0.0, 1.0]), "recovery": self.recovery}
+        self.config = RunConfig(
+            storage_path=self.folder if keeps else None,
+            window_batches=chance.choice([1, 2, 4, 64]),
+            window_bytes=chance.choice([300, 3000, 16 << 20]),
+            spill_memory_bytes=chance.choice([1, 400, 64 << 20]),
+            combine_hold_s=chance.choice([0.0, 0.001, 0.05]),
+            snapshots=SnapshotConfig(interval_s=chance.choice([0.02, 0.1, 1.0]), alignment_timeout_s=alignment),
+            failures=rd.FailureConfig(heartbeat_timeout_s=HEARTBEAT_S, same_error_max=None, **(failures if keeps else {"max_failures": 0})),
+        )
+        self.plan = self.program.flow().plan(self.parallelism)
+        places = placed(self.plan, self.placement)
+        self.job = RunningJob(self.plan, self.config, str(self.seed), b"0123456789abcdef", self.plan.name, places, self.world.surroundings())
+        self.rescaler = Rescaler(self.job, lambda _, wish: self.world.wishes.append(wish))
+        self.supervisor = Supervisor(self.job, self.rescaler)
+        self.savepoints: list[Future[str]] = []
+        self.figures = self.world.figures
+        self.outcome: Any = None
+        self.program.feed(self)
+        self._drivers: dict[str, Any] = {}
+        world = self.world
+        world.job, world.on_step, world.more_events, world.perform_more = self.job, self._on_step, self._events, self._perform
+        at = {what: sorted(chance.randint(1, self.span) for _ in range(count)) for what, count in vars(self.todo).items()}
+        self._due = sorted((step, what) for what, steps in at.items() for step in steps)
+
+    def input(self, name: str) -> LiveInput:
+        return self.inputs.setdefault(name, LiveInput())
+
+    def drive(self) -> dict[str, Any]:
+        """To the end; gives the results."""
+        try:
+            self.outcome = self.supervisor.run("run")
+            return self._results()
+        except Stuck as error:
+            raise Stuck(f"{error}; {self._told()}") from None
+        finally:
+            for process in self.world.processes:
+                process.kill()
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    # -- what a seed does --------------------------------------------------------------------------------
+    def _on_step(self) -> None:
+        while self._due and self.world.steps >= self._due[0][0]:
+            what = self._due.pop(0)[1]
+            if getattr(self, f"_do_{what}")():
+                self.figures[what] += 1
+
+    def _victim(self) -> Any:
+        alive = self.world.alive()
+        return self.chance.choice(alive) if alive else None
+
+    def _do_kills(self) -> bool:
+        victims = [victim for victim in (self._victim() for _ in range(self.chance.choice((1, 1, 1, 2, 4)))) if victim is not None]
+        for victim in victims:
+            victim.kill()
+        return bool(victims)
+
+    def _do_freezes(self) -> bool:
+        victim = self._victim()
+        if victim is not None:
+            victim.frozen_until_s = self.world.clock.now_s + self.chance.choice(FREEZE_S)
+        return victim is not None
+
+    def _do_busy(self) -> bool:
+        victim = self._victim()
+        if victim is not None:
+            victim.busy_until_s = self.world.clock.now_s + self.chance.choice(FREEZE_S[:3])
+        return victim is not None
+
+    def _do_cuts(self) -> bool:
+        lines = [line for line in self.world.lines.lines if not line.is_over and not any("driver" in end.name for end in line.ends)]
+        if lines:
+            self.chance.choice(lines).end(self.chance, "it was cut")
+        return bool(lines)
+
+    def _do_store_away(self) -> bool:
+        self.world.store_away_until_s = self.world.clock.now_s + self.chance.choice((0.5, 5.0, 20.0))
+        return True
+
+    def _do_savepoints(self) -> bool:
+        if self.job.snapshots is None or self.job.state is not JobState.RUNNING:
+            return False
+        self.savepoints.append(self.job.snapshots.ask_savepoint())
+        return True
+
+    def _do_changes(self) -> bool:
+        names = sorted(movable(self.plan))
+        if not names:
+            return False
+        wanted = {name: self.chance.randint(1, 4) for name in self.chance.sample(names, self.chance.randint(1, len(names)))}
+        self.world.wishes.append(self.rescaler.wish(wanted, 300.0))
+        return True
+
+    # -- who feeds live inputs ---------------------------------------------------------------------------
+    def _hosts(self) -> list[tuple[str, Any, Any]]:
+        found = []
+        for name, stage in sorted(self.plan.inputs.items()):
+            process = self.job.crew.actors.get(self.job.places.process_of(stage, 0))
+            if not isinstance(process, VertexProcess) or process.is_dead or process.running is None or process.worker is None:
+                continue
+            host = process.worker.hosts.get(stage)
+            if host is not None and host.is_registered:
+                found.append((name, process, host))
+        return found
+
+    def _events(self) -> list[tuple[str, Any]]:
+        ready: list[tuple[str, Any]] = []
+        for name, process, host in self._hosts():
+            link, target, at = self._drivers.get(name, (None, None, 0))
+            if target is not process.link:
+                ready.append(("find", (name, process, host)))
+            elif at < len(self.inputs[name].frames) and link.connected(process.name):
+                ready.append(("feed", name))
+        return ready
+
+    def _perform(self, kind: str, what: Any) -> None:
+        if kind == "find":
+            name, process, host = what
+            stage = self.plan.inputs[name]
+            link = self.world.lines.link(driver_name(stage), process.link.incarnation)
+            link.is_polled = True
+            link.start_connect(process.name, process.link.listen())
+            self._drivers[name] = (link, process.link, host.core.input.frames)
+            return
+        link, target, at = self._drivers[what]
+        kind_of, payload = self.inputs[what].frames[at]
+        link.send(target.name, kind_of, self.plan.inputs[what], [pack_number(at), *payload])
+        self._drivers[what] = (link, target, at + 1)
+
+    # -- the end -------------------------------------------------------------------------------------------
+    def _results(self) -> dict[str, Any]:
+        outcome = self.outcome
+        assert outcome.state is JobState.COMPLETE, f"{outcome.state}: {outcome.failure}; {self.world.errors}"
+        assert not self.world.alive(), "processes outlive the job"
+        assert all(future.done() for future in self.savepoints), "somebody waits for a savepoint for ever"
+        for wish in list(self.world.wishes):
+            for _ in range(3):
+                wish.look(0.0)
+            assert wish.is_over, "somebody waits for a change of layout for ever"
+        self.figures["savepoints taken"] += sum(future.exception() is None for future in self.savepoints)
+        self.figures["failures survived"] += outcome.statistics.failures
+        self.figures["snapshots"] += len(outcome.statistics.snapshots)
+        return results_of(self.job.plan, outcome.receipts)
+
+    def _told(self) -> str:
+        job, leader = self.job, self.supervisor.leader.recovery
+        told = f"state {job.state}, recovery {leader.phase.value} waits for {sorted(leader.waiting)}, calls of {sorted(job.calls.names())}"
+        dead = [process.name for process in self.world.processes if process.is_dead]
+        return f"{told}, dead {dead[-5:]}, wishes {len(self.world.wishes)}, errors {self.world.errors[-5:]}, due {self._due}"
+
+
+def run(seed: int, program: Program, parallelism: Any, placement: Any, **options: Any) -> Run:
+    """Run a seed, and compare with what the program must give."""
+    logging.getLogger("rayad").setLevel(logging.CRITICAL)
+    one = Run(seed, program, program.parallelism if program.parallelism is not None else parallelism, placement, **options)
+    program.verify(one.drive())
+    return one
+
+
+__all__ = ["Counter", "Plan", "Run", "run"]
