@@ -46,7 +46,8 @@ class Line:
         return self.ends[0] if self.ends[1].name == name else self.ends[1]
 
     def end(self, chance: random.Random, why: str, *, gone: str = "", has_left: bool = False) -> None:
-        """It ends: ``gone`` has died or closed it; else it is cut. A part of what is on its way still comes, all that one which closes sent."""
+        """It ends: ``gone`` has died or closed it; else it is cut. Of what is on its way all still comes that one which closes has sent, else
+        a part."""
         if self.is_over:
             return
         self.is_over, self.why, self.has_left = True, why, gone if has_left else ""

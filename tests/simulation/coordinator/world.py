@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rayad.actors.coordinator.rescaling import Wish
     from rayad.actors.coordinator.running_job import RunningJob
 
-STEPS_MAX = 150_000
+STEPS_MAX = 15_000
 SPINS_MAX = 2_000
 WISH_S = 0.05
 IDLE_MAX_S = 3600.0
@@ -95,6 +95,8 @@ class World:
         self.job: RunningJob | None = None
         self.wishes: list[Wish] = []
         """Changes of layout; the first one is being carried out."""
+        self.over: list[Wish] = []
+        """Those that have been carried out or refused."""
         self.store_away_until_s = 0.0
         self.figures: Counter[str] = Counter()
         self.errors: list[str] = []
@@ -135,14 +137,17 @@ class World:
         """The coordinator's thread waits; gives whether it is so."""
         if timeout_s <= 0.0:
             self.spins += 1
+            self.clock.now_s += 1e-6
             if self.spins > SPINS_MAX:
                 raise Stuck("the coordinator looks again and again, and never waits")
             return is_so()
         self.spins = 0
+        if self._is_inside and is_so():
+            return True
         assert not self._is_inside, "an event waits"
         until_s = self.clock.now_s + timeout_s
         for _ in range(self.chance.choice((0, 0, 1, 4))):
-            self._step(until_s)
+            self._step(self.clock.now_s)
         while not is_so():
             if self.clock.now_s >= until_s:
                 return False
@@ -174,16 +179,23 @@ class World:
 
     def _events(self) -> list[tuple[str, Any]]:
         ready = self.lines.events()
-        for process in self.processes:
+        for process in list(self.processes):
+            if process.is_dead and not process.doomed:
+                self.processes.remove(process)
+                continue
             ready += process.events()
             if isinstance(process, VertexProcess) and process.running is not None and process.frozen_until_s <= self.clock.now_s:
                 ready += [("write", (process, writer)) for writer in process.writers if writer.waiting]
-        if self.job is not None and self.job.store_thread.has_work and self._beside is not None and not self._beside.is_closed:
-            if self.store_away_until_s <= self.clock.now_s:
-                ready.append(("store", self._beside))
+        if self._has_work_for_the_store and self.store_away_until_s <= self.clock.now_s:
+            ready.append(("store", self._beside))
         if self.wishes and self._wish_s <= self.clock.now_s:
             ready.append(("wish", self.wishes[0]))
         return ready + self.more_events()
+
+    @property
+    def _has_work_for_the_store(self) -> bool:
+        job, beside = self.job, self._beside
+        return job is not None and beside is not None and not beside.is_closed and job.store_thread.has_work
 
     def _perform(self, kind: str, what: Any) -> None:
         self.figures[f"events: {kind}"] += 1
@@ -207,6 +219,7 @@ class World:
                 what.look(0.0)
                 if what.is_over:
                     self.wishes.remove(what)
+                    self.over.append(what)
             case "main" | "control" | "pulse" | "turn":
                 what.perform(kind)
             case _:
