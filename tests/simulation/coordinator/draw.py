@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from tests.simulation.coordinator.run import Plan, run
-from tests.simulation.coordinator.world import Stuck
+from tests.simulation.coordinator.world import STEPS_MAX, Stuck
 from tests.simulation.harness import FIXED, all_programs
 from tests.simulation.workers.draw import names
 
@@ -29,8 +29,8 @@ class Outcome:
         return f"python -m tests.simulation.coordinator --first {self.seed} --seeds 1"
 
 
-def run_seed(seed: int) -> Outcome:
-    """Run what a seed draws."""
+def run_seed(seed: int, steps_max: int = STEPS_MAX) -> Outcome:
+    """Run what a seed draws; it is stuck when it is not over after ``steps_max`` events."""
     chance = random.Random(~seed)
     program = all_programs()[chance.choice(names())]
     parallelism, placement = chance.choice([1, 2, 2, 3]), chance.choice(["workers", "workers", "vertices", "vertices", "mixed"])
@@ -49,7 +49,7 @@ def run_seed(seed: int) -> Outcome:
         todo.changes = chance.choice([0, 0, 1, 2, 3])
     span = chance.choice([200, 600, 600, 1500])
     try:
-        one = run(seed, program, parallelism, placement, recovery=recovery, mode=mode, todo=todo, span=span)
+        one = run(seed, program, parallelism, placement, recovery=recovery, mode=mode, todo=todo, span=span, steps_max=steps_max)
     except (Exception, Stuck) as error:
         where = " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(traceback.extract_tb(error.__traceback__)[-5:]))
         told = f"{recovery}, {mode}, {todo}: {type(error).__name__}: {error}"

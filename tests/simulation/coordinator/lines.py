@@ -46,8 +46,7 @@ class Line:
         return self.ends[0] if self.ends[1].name == name else self.ends[1]
 
     def end(self, chance: random.Random, why: str, *, gone: str = "", has_left: bool = False) -> None:
-        """It ends: ``gone`` has died or closed it; else it is cut. Of what is on its way all still comes that one which closes has sent, else
-        a part."""
+        """It ends: ``gone`` has died or closed it; else it is cut. All still comes that one which closes has sent, else a part of it."""
         if self.is_over:
             return
         self.is_over, self.why, self.has_left = True, why, gone if has_left else ""

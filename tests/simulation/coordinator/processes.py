@@ -357,6 +357,7 @@ class VertexProcess(Process):
         stage, replica = places.replicas_at(process, plan)[0] if not is_worker(process) else (0, 0)
         super().__init__(world, process, places.title(process, plan) if is_worker(process) else f"{plan.stage(stage).name}[{replica}]")
         self._arguments = (plan, places, config)
+        self.plan = plan
         self.worker: Worker | None = None
         self.writers: list[EventWriter] = []
         self._has_run = True

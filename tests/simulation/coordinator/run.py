@@ -24,7 +24,7 @@ from rayad.dataflow.config import RunConfig, SnapshotConfig
 from tests.programs.program import Program
 from tests.simulation.changes import movable
 from tests.simulation.coordinator.processes import VertexProcess
-from tests.simulation.coordinator.world import Stuck, World
+from tests.simulation.coordinator.world import STEPS_MAX, Stuck, World
 from tests.simulation.workers.run import FAST, LiveInput
 
 FREEZE_S = (0.5, 3.0, 30.0, 1e9)
@@ -63,11 +63,12 @@ class Run:
     todo: Plan = field(default_factory=Plan)
     span: int = 1500
     """Within so many events all of that begins."""
+    steps_max: int = STEPS_MAX
     inputs: dict[str, LiveInput] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.chance = chance = random.Random(self.seed)
-        self.world = World(chance)
+        self.world = World(chance, self.steps_max)
         self.folder = tempfile.mkdtemp(prefix="rayad-coordinator-", dir=FAST if Path(FAST).is_dir() else None)
         keeps = self.mode != "none"
         alignment = {"unaligned": 0.0, "timeout": 0.01}.get(self.mode)
@@ -98,9 +99,14 @@ class Run:
         self.program.feed(self)
         self._drivers: dict[str, Any] = {}
         world = self.world
-        world.job, world.on_step, world.more_events, world.perform_more = self.job, self._on_step, self._events, self._perform
+        world.job, world.more_events, world.perform_more = self.job, self._events, self._perform
+        world.before_step.append(self._on_step)
         at = {what: sorted(chance.randint(1, self.span) for _ in range(count)) for what, count in vars(self.todo).items()}
         self._due = sorted((step, what) for what, steps in at.items() for step in steps)
+
+    def leave_alone(self) -> None:
+        """Nothing happens to it by itself."""
+        self._due.clear()
 
     def input(self, name: str) -> LiveInput:
         return self.inputs.setdefault(name, LiveInput())

@@ -87,8 +87,9 @@ class MemoryLines:
 class World:
     """Processes, lines, and the store's thread."""
 
-    def __init__(self, chance: random.Random) -> None:
+    def __init__(self, chance: random.Random, steps_max: int = STEPS_MAX) -> None:
         self.chance = chance
+        self.steps_max = steps_max
         self.clock = Clock(chance)
         self.lines = Lines(chance)
         self.processes: list[Process] = []
@@ -102,8 +103,10 @@ class World:
         self.errors: list[str] = []
         """What has failed in processes, in order."""
         self.steps = self.spins = 0
-        self.on_step: Callable[[], None] = lambda: None
+        self.before_step: list[Callable[[], None]] = []
         """Faults, inputs and what users ask for."""
+        self.on_call: list[Callable[[Ref], None]] = []
+        """Told of each call of an actor."""
         self.more_events: Callable[[], list[tuple[str, Any]]] = list
         self.perform_more: Callable[[str, Any], None] = lambda kind, what: None
         self._beside: Beside | None = None
@@ -156,11 +159,12 @@ class World:
 
     def _step(self, until_s: float) -> None:
         self.steps += 1
-        if self.steps > STEPS_MAX:
+        if self.steps > self.steps_max:
             raise Stuck(f"it does not end; {self.errors[-5:]}")
         self._is_inside = True
         try:
-            self.on_step()
+            for happens in self.before_step:
+                happens()
             for process in self.processes:
                 process.look_at_time()
             ready = self._events()
@@ -260,6 +264,8 @@ class BusActors:
     def call(self, actor: Any, method: str, *arguments: Any) -> Any:
         ref = Ref(actor, method, arguments)
         actor.call(ref)
+        for told in self._world.on_call:
+            told(ref)
         return ref
 
     def run(self, actor: Any, *arguments: Any) -> tuple[Any, Any]:

@@ -1,0 +1,145 @@
+"""What one moment does to a job under the coordinator that ships: a death while its answer is waited for, a store that hangs, a cancel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rayad.actors.coordinator.surroundings import Gave, NotFetched
+from rayad.actors.job import JobState
+from rayad.actors.plane.protocol import PROGRESS
+from tests.simulation.coordinator.processes import Ref
+from tests.simulation.coordinator.run import Plan, Run
+from tests.simulation.harness import all_programs
+
+PROGRAM = "sim keyed"
+
+
+def job(recovery: str = "graph", *, seed: int = 1, faults: int = 2, program: str = PROGRAM) -> Run:
+    """A job that nothing disturbs by itself, which may survive so many failures."""
+    run = Run(seed, all_programs()[program], 2, "vertices", recovery=recovery, todo=Plan(kills=faults))
+    run.leave_alone()
+    return run
+
+
+def on_call(run: Run, method: str, then: Callable[[Ref], None], *, first: Any = None) -> list[Ref]:
+    """Do something as soon as an actor is called so; gives the calls."""
+    found: list[Ref] = []
+
+    def seen(ref: Ref) -> None:
+        if ref.method == method and (first is None or ref.arguments[:1] == (first,)):
+            found.append(ref)
+            then(ref)
+
+    run.world.on_call.append(seen)
+    return found
+
+
+def kill_at(run: Run, step: int, name: str) -> None:
+    """Kill a process when so much has happened."""
+
+    def strike() -> None:
+        for process in run.world.alive():
+            if process.name == name and run.world.steps == step:
+                process.kill()
+
+    run.world.before_step.append(strike)
+
+
+def source(run: Run) -> str:
+    return f"v{run.plan.stages[0].id}.0"
+
+
+@pytest.mark.parametrize("recovery", ["graph", "upstream"])
+def test_an_actor_that_dies_is_survived(recovery: str) -> None:
+    run = job(recovery)
+    kill_at(run, 200, source(run))
+    run.program.verify(run.drive())
+    assert run.outcome.statistics.failures == 1
+
+
+def test_the_progress_actor_that_dies_while_it_takes_in_new_replicas_is_survived() -> None:
+    """Regression: the error of the call ended the job, as one of the user's code does."""
+    run = job("upstream")
+    kill_at(run, 200, source(run))
+    switched = on_call(run, "call", lambda ref: ref.process.kill(), first="switch")
+    run.program.verify(run.drive())
+    assert len(switched) == 1, "the second time all begin anew"
+    assert run.outcome.statistics.failures == 2
+
+
+def test_one_failure_too_many_ends_the_job_with_the_first() -> None:
+    run = job(faults=0)
+    died: list[str] = []
+
+    def strike() -> None:
+        if run.job.running.is_set() and run.world.steps % 150 == 0:
+            process = next(one for one in run.world.alive() if one.name == source(run))
+            died.append(process.name)
+            process.kill()
+
+    run.world.before_step.append(strike)
+    with pytest.raises(AssertionError, match="FailureConfig.max_failures is 4"):
+        run.drive()
+    assert (run.outcome.state, len(died)) == (JobState.FAILED, 5)
+    assert run.outcome.failure.who == "'lines'[0]" or source(run).startswith("v0")
+    assert not run.world.alive()
+
+
+def test_what_an_actor_gave_may_not_arrive() -> None:
+    """Its node is gone between the answer and its transfer: that is a failure, and survived."""
+    run = job()
+    take, lost = run.job.around.actors.take, []  # type: ignore[var-annotated]
+
+    def lose(ref: Any, timeout_s: float) -> Any:
+        if ref.method == "run" and isinstance(ref.answer, Gave) and not lost and ref.process.name != PROGRESS:
+            lost.append(ref)
+            return NotFetched()
+        return take(ref, timeout_s)
+
+    run.job.around.actors.take = lose  # type: ignore[method-assign]
+    run.program.verify(run.drive())
+    assert run.outcome.statistics.failures <= 1
+    assert len(lost) == 1
+
+
+def test_a_job_whose_store_hangs_can_be_cancelled() -> None:
+    run = job()
+    run.world.store_away_until_s = 1e9
+
+    def cancel() -> None:
+        if run.world.steps == 60:
+            run.job.cancelled.set()
+
+    run.world.before_step.append(cancel)
+    with pytest.raises(AssertionError, match="CANCELLED"):
+        run.drive()
+    assert not run.world.alive()
+
+
+def test_a_job_that_another_run_has_taken_over_fails_and_is_not_resumed() -> None:
+    run = job()
+
+    def supersede() -> None:
+        if run.world.steps == 150:
+            run.job.superseded = "another run has claimed the store"
+
+    run.world.before_step.append(supersede)
+    with pytest.raises(AssertionError, match="Superseded: another run has claimed the store"):
+        run.drive()
+    assert (run.outcome.state, run.job.failures) == (JobState.FAILED, 0)
+
+
+def test_recoveries_wait_for_the_store() -> None:
+    run = job()
+    kill_at(run, 200, source(run))
+
+    def hang() -> None:
+        if run.world.steps == 199:
+            run.world.store_away_until_s = run.world.clock.now_s + 50.0
+
+    run.world.before_step.append(hang)
+    run.program.verify(run.drive())
+    assert run.world.clock.now_s >= run.world.store_away_until_s
