@@ -29,14 +29,14 @@ class Outcome:
         return f"python -m tests.simulation.coordinator --first {self.seed} --seeds 1"
 
 
-def run_seed(seed: int, steps_max: int = STEPS_MAX) -> Outcome:
-    """Run what a seed draws; it is stuck when it is not over after ``steps_max`` events."""
+def run_seed(seed: int, steps_max: int = STEPS_MAX, *, is_scaled: bool = False) -> Outcome:
+    """Run what a seed draws; it is stuck when it is not over after ``steps_max`` events. ``is_scaled``: an autoscaler asks for changes."""
     chance = random.Random(~seed)
     program = all_programs()[chance.choice(names())]
     parallelism, placement = chance.choice([1, 2, 2, 3]), chance.choice(["workers", "workers", "vertices", "vertices", "mixed"])
     mode = chance.choice(["none", *("aligned", "aligned", "unaligned", "unaligned", "timeout") * 2])
     recovery = "graph"
-    if placement == "vertices" and chance.random() < 0.6:
+    if placement == "vertices" and chance.random() < 0.6 and not is_scaled:
         recovery = "upstream"
     if placement == "mixed":
         stages = program.flow().plan(program.parallelism or parallelism).stages
@@ -46,10 +46,21 @@ def run_seed(seed: int, steps_max: int = STEPS_MAX) -> Outcome:
         todo = Plan(*(chance.choice(counts) for counts in ([0, 1, 1, 2, 3], [0, 0, 0, 1, 2], [0, 0, 1, 1, 2])))
         todo.savepoints, todo.store_away, todo.busy = (chance.choice([0, 0, 1, 2]) for _ in range(3))
     if program.name not in FIXED:
-        todo.changes = chance.choice([0, 0, 1, 2, 3])
+        todo.changes = chance.choice([0, 0, 1, 2, 3]) if not is_scaled else 0
     span = chance.choice([200, 600, 600, 1500])
     try:
-        one = run(seed, program, parallelism, placement, recovery=recovery, mode=mode, todo=todo, span=span, steps_max=steps_max)
+        one = run(
+            seed,
+            program,
+            parallelism,
+            placement,
+            recovery=recovery,
+            mode=mode,
+            todo=todo,
+            span=span,
+            steps_max=steps_max,
+            is_scaled=is_scaled and program.name not in FIXED,
+        )
     except (Exception, Stuck) as error:
         where = " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(traceback.extract_tb(error.__traceback__)[-5:]))
         told = f"{recovery}, {mode}, {todo}: {type(error).__name__}: {error}"

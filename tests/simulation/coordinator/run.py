@@ -24,12 +24,13 @@ from rayad.dataflow.config import RunConfig, SnapshotConfig
 from tests.programs.program import Program
 from tests.simulation.changes import movable
 from tests.simulation.coordinator.processes import VertexProcess
+from tests.simulation.coordinator.scaling import Scaled
 from tests.simulation.coordinator.world import STEPS_MAX, Stuck, World
 from tests.simulation.workers.run import FAST, LiveInput
 
 FREEZE_S = (0.5, 3.0, 30.0, 1e9)
 HEARTBEAT_S = 8.0
-KNOWN_REFUSALS = ("is complete", "nothing to change")
+KNOWN_REFUSALS = ("is complete", "nothing to change", "recovery='upstream'", "by now")
 
 
 @dataclass
@@ -64,6 +65,8 @@ class Run:
     span: int = 1500
     """Within so many events all of that begins."""
     steps_max: int = STEPS_MAX
+    is_scaled: bool = False
+    """By an autoscaler."""
     inputs: dict[str, LiveInput] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -101,6 +104,7 @@ class Run:
         world = self.world
         world.job, world.more_events, world.perform_more = self.job, self._events, self._perform
         world.before_step.append(self._on_step)
+        self.scaled = Scaled(self) if self.is_scaled else None
         at = {what: sorted(chance.randint(1, self.span) for _ in range(count)) for what, count in vars(self.todo).items()}
         self._due = sorted((step, what) for what, steps in at.items() for step in steps)
 
@@ -223,6 +227,8 @@ class Run:
                 wish.look(0.0)
             assert wish.is_over, "somebody waits for a change of layout for ever"
         self._look_at_changes()
+        if self.scaled is not None:
+            self.scaled.look_at_end()
         self.figures["savepoints taken"] += sum(future.exception() is None for future in self.savepoints)
         self.figures["failures survived"] += outcome.statistics.failures
         self.figures["snapshots"] += len(outcome.statistics.snapshots)

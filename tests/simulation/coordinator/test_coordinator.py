@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.simulation.coordinator.defects import DEFECTS_OF_COORDINATORS
+from tests.simulation.coordinator.defects_of_scaling import DEFECTS_OF_SCALING
 from tests.simulation.coordinator.draw import Outcome, run_seed
 
 SEEDS = 12
@@ -64,6 +65,23 @@ def test_defects_are_caught(seed: int) -> None:
     steps_max = 2 * without.figures["steps"] + 600
     missed = [name for name in by_seed()[seed] if not with_defect(name, seed, steps_max).violation]
     assert not missed
+
+
+def test_a_job_is_scaled_by_the_loop_of_its_autoscaler() -> None:
+    figures: Counter[str] = Counter()
+    for seed in (403, 414, 418):
+        outcome = run_seed(seed, is_scaled=True)
+        assert not outcome.violation, f"{outcome.again}, scaled: {outcome.violation}; {outcome.where}"
+        figures.update(outcome.figures)
+    assert min(figures["decisions"], figures["changes carried out"], figures["rounds"]) >= 3, figures
+
+
+@pytest.mark.parametrize("name", DEFECTS_OF_SCALING)
+def test_a_defect_of_the_autoscalers_loop_is_caught(name: str) -> None:
+    with ExitStack() as stack:
+        DEFECTS_OF_SCALING[name](stack)
+        assert run_seed(418, 1000, is_scaled=True).violation
+    assert not run_seed(418, 1000, is_scaled=True).violation, "it is not there when the defect is not"
 
 
 def test_every_defect_has_a_seed() -> None:

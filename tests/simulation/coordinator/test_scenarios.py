@@ -81,7 +81,7 @@ def test_one_failure_too_many_ends_the_job_with_the_first() -> None:
             process.kill()
 
     run.world.before_step.append(strike)
-    with pytest.raises(AssertionError, match="FailureConfig.max_failures is 4"):
+    with pytest.raises(AssertionError, match=r"FailureConfig\.max_failures is 4"):
         run.drive()
     assert (run.outcome.state, len(died)) == (JobState.FAILED, 5)
     assert run.outcome.failure.who == "'lines'[0]" or source(run).startswith("v0")
