@@ -49,6 +49,9 @@ class FakeActors:
     def own_address(self, host: str | None) -> str:
         return "127.0.0.1"
 
+    def drains(self) -> dict[str, float]:
+        return {}
+
     def last_words(self, ended: Ended) -> str:
         return ""
 

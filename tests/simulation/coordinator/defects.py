@@ -77,25 +77,25 @@ def who_has_failed_is_not_said(stack: ExitStack) -> None:
 
 @defect
 def replicas_are_not_told_the_incarnations_of_others(stack: ExitStack) -> None:
-    def listen(real: Any, self: Any, effect: Any) -> None:
-        real(self, effect)
+    def listen(real: Any, self: Any, names: Any) -> None:
+        real(self, names)
         for ref in self._asked:
             if ref.method == "listen" and ref.process.name != PROGRESS:
                 ref.arguments = (*ref.arguments[:4], {}, *ref.arguments[5:])
 
-    around(stack, Supervisor, "_listen", listen)
+    around(stack, Supervisor, "_let_listen", listen)
 
 
 @defect
 def replicas_begin_anew_in_the_layout_of_the_plan(stack: ExitStack) -> None:
-    def listen(real: Any, self: Any, effect: Any) -> None:
-        real(self, effect)
+    def listen(real: Any, self: Any, names: Any) -> None:
+        real(self, names)
         for ref in self._asked:
             if ref.method == "listen" and ref.process.name != PROGRESS:
                 plan = ref.process.plan
                 ref.arguments = (*ref.arguments[:5], plan.layout, *ref.arguments[6:])
 
-    around(stack, Supervisor, "_listen", listen)
+    around(stack, Supervisor, "_let_listen", listen)
 
 
 @defect
@@ -169,9 +169,9 @@ def the_heartbeat_of_a_dead_process_is_awaited_of_the_next(stack: ExitStack) -> 
 
 @defect
 def the_processes_of_the_old_layout_are_started(stack: ExitStack) -> None:
-    def start(real: Any, self: Any, places: Any = None) -> None:
-        plan, self.plan = self.plan, (self.plan if places is None else self.config and self.first_plan)
-        real(self, places)
+    def start(real: Any, self: Any) -> None:
+        plan, self.plan = self.plan, self.first_plan
+        real(self)
         self.plan = plan
 
     def made(real: Any, self: Any, plan: Any, *arguments: Any) -> None:
@@ -273,27 +273,11 @@ def an_answer_of_the_store_is_lost_while_the_job_recovers(stack: ExitStack) -> N
     around(stack, StoredJob, "take", take)
 
 
-@defect
-def a_job_recovers_from_the_snapshot_that_it_began_with(stack: ExitStack) -> None:
-    def recover(real: Any, self: Any, found: Any) -> None:
-        begun = self.manifest if not hasattr(self, "first") else self.first
-        self.first = begun
-        real(self, found._replace(manifest=begun))
-
-    def after(real: Any, self: Any, *arguments: Any) -> None:
-        self.first = getattr(self, "first", self.manifest)
-        real(self, *arguments)
-
-    around(stack, CoordinatorSnapshots, "recover", recover)
-    around(stack, CoordinatorSnapshots, "_after_publish", after)
-
-
 # -- snapshots ---------------------------------------------------------------------------------------------------------------------
 _left_out("frames of replicas that begin anew are stale", CoordinatorSnapshots, "expect")
 _left_out("newcomers are not expected", CoordinatorSnapshots, "admit")
 _left_out("the layout of snapshots is the old one", CoordinatorSnapshots, "lay_out")
 _left_out("what the retired had staged is in no snapshot", CoordinatorSnapshots, "part")
-_left_out("snapshots do not begin again after a change", CoordinatorSnapshots, "end_change")
 _left_out("whoever waits for a savepoint at the end waits for ever", CoordinatorSnapshots, "end")
 _left_out("a snapshot that waits for its sinks is never committed", CoordinatorSnapshots, "_after_commit")
 
@@ -336,16 +320,6 @@ def the_coordinator_looks_again_and_again_while_nothing_may_begin(stack: ExitSta
 # -- changes -----------------------------------------------------------------------------------------------------------------------
 _left_out("a change goes on over a recovery", Rescaler, "stop")
 _left_out("after a failure the layout stays older", Rescaler, "again")
-
-
-@defect
-def a_change_that_fails_keeps_others_out(stack: ExitStack) -> None:
-    def look(real: Any, self: Any, driver: Any, wait_s: float) -> None:
-        real(self, driver, wait_s)
-        if driver.leader.outcome is not None:
-            self._stop.set()
-
-    around(stack, Rescaler, "look", look)
 
 
 @defect

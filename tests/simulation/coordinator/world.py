@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rayad.actors.coordinator.placement import Node
-from rayad.actors.coordinator.surroundings import Answer, CoordinatorSurroundings, Ended, NotFetched
+from rayad.actors.coordinator.surroundings import Answer, CoordinatorSurroundings, Ended, NotFetched, Site
+from rayad.actors.lead.nodes.known import Node
 from rayad.actors.replica.places import Places
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.resources import Need, Resources
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from rayad.actors.coordinator.rescaling import Wish
     from rayad.actors.coordinator.running_job import RunningJob
 
-STEPS_MAX = 15_000
+STEPS_MAX = 40_000
 SPINS_MAX = 2_000
-WISH_S = 0.05
+WISH_S = 0.2
 IDLE_MAX_S = 3600.0
 """Nothing that a job waits for takes longer."""
 
@@ -239,7 +239,7 @@ class BusActors:
     def put(self, value: Any) -> Any:
         return value
 
-    def start_progress(self, plan: Any, places: Places, identity: tuple[str, bytes], seals: bool) -> Any:
+    def start_progress(self, plan: Any, places: Places, identity: tuple[str, bytes], seals: bool, site: Site) -> Any:
         return self._start(ProgressProcess(self._world, plan, places))
 
     def start_process(
@@ -250,9 +250,9 @@ class BusActors:
         config: RunConfig,
         identity: tuple[str, bytes],
         *,
-        cpus: float,
+        cpus: float | None,
         resources: Resources | None,
-        node: str | None,
+        site: Site,
     ) -> Any:
         return self._start(VertexProcess(self._world, plan, process, places, config))
 
@@ -292,6 +292,12 @@ class BusActors:
 
     def nodes(self) -> list[Node]:
         return [Node("node", "127.0.0.1", {"CPU": 1000.0})]
+
+    def own_node(self) -> str:
+        return "node"
+
+    def drains(self) -> dict[str, float]:
+        return {}
 
     def check_placeable(self, needs: Sequence[Need], what: str, autoscaling: bool | None) -> None:
         pass
