@@ -231,12 +231,15 @@ class Worker:
             snapshots.resend()
 
     # -- a turn --------------------------------------------------------------------------------------
-    def turn(self, frames: list[Frame]) -> None:
-        """Take these frames, and do what can be done within a slice of time."""
+    def turn(self, frames: list[Frame], answer: Callable[[], None] | None = None) -> None:
+        """Take these frames, and do what can be done within a slice of time. ``answer``: answers control calls, which find all taken that
+        came before them: a roll-back drops what the senders that are gone had sent."""
         self.turn_s = self.clock.perf_counter()
         if frames:
             self._take(frames)
             self._hand_over()
+        if answer is not None:
+            answer()
         if self._joining or self._to_connect:
             self._look_for_partners()
         for stage in self.stopping:

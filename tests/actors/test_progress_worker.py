@@ -65,3 +65,46 @@ def test_a_second_failure_before_all_have_answered_to_the_first_is_answered_toge
     assert not [name for name, kind in sent if kind == Kind.GO], "left has not registered"
     progress.turn([frame(Kind.READY, names["left"], 2)])
     assert sorted(name for name, kind in sent if kind == Kind.GO) == sorted((names["left"], names["right"]))
+
+
+def test_what_a_survivor_did_with_what_a_newcomer_sent_again_counts_when_the_counts_are_replaced() -> None:
+    """Regression: it was counted at once, and lost when the counts of the region were replaced: the job waited for ever for a batch that
+    had waited for room at the cut, and was consumed."""
+    plan = two_sources()
+    names, ids = {stage.name: f"v{stage.id}.0" for stage in plan.stages}, {stage.name: stage.id for stage in plan.stages}
+    edge = next(edge for edge in plan.edges if edge.source == ids["left"])
+    progress, _ = progress_of(plan, Places())
+    progress.turn([frame(Kind.READY, name, 1) for name in names.values()])
+    region = region_of(plan, [ids["left"]])
+    assert isinstance(region, Region)
+    progress.switch([names["left"]], region, 2)
+
+    def told(kind: Kind, name: str, incarnation: int, count: int) -> Frame:
+        report = pack_report([(edge.count_location, rd.Timestamp(0), count)] if count else [])
+        channel = 0 if kind == Kind.REPORT else ids[name]
+        return Frame(names[name], kind, channel, 0, b"\0" + report if kind == Kind.READY else report, incarnation)
+
+    progress.turn([told(Kind.REPORT, "both", 1, -1), told(Kind.REWOUND, "both", 1, 0), told(Kind.REWOUND, "right", 1, 0)])
+    progress.turn([told(Kind.REPORT, "both", 1, -1)])
+    progress.turn([told(Kind.READY, "left", 2, 1)])
+    counted = [count for location, _, count in progress.tracker.counts() if location == edge.count_location]
+    assert counted == [], "the batch that was sent again is consumed; the one before the roll-back is forgotten"
+
+
+def test_nothing_is_sent_to_a_newcomer_that_has_not_connected() -> None:
+    """Regression: a replica failed before all had registered, and the others' views went to the one in its place, too."""
+    plan = two_sources()
+    names, ids = {stage.name: f"v{stage.id}.0" for stage in plan.stages}, {stage.name: stage.id for stage in plan.stages}
+    progress, _ = progress_of(plan, Places())
+    sent: list[str] = []
+    progress.link.send = lambda peer, kind, *_: sent.append(peer) if kind == Kind.VIEW else None  # type: ignore[method-assign, assignment]
+    progress.link.connected = lambda peer: peer != names["left"]  # type: ignore[method-assign]
+    progress.turn([frame(Kind.READY, names["right"], 1)])
+    region = region_of(plan, [ids["left"]])
+    assert isinstance(region, Region)
+    progress.switch([names["left"]], region, 2)
+    progress.turn([frame(Kind.READY, names["both"], 1)])
+    progress.show(names["left"], ids["both"], b"")
+    progress.show(names["both"], ids["both"], b"")
+    assert names["left"] not in sent
+    assert names["both"] in sent

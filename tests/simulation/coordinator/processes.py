@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from rayad.actors.coordinator.surroundings import Answer, Ended, Gave, Raised
+from rayad.actors.host.progress_host import LOOK_S, LOOKS
 from rayad.actors.lead.failure import failure_of
 from rayad.actors.plane.replica_id import ReplicaId
 from rayad.actors.process.mailbox import NoAnswer
@@ -345,7 +346,8 @@ class ProgressProcess(Process):
             elif self.running is None and self.link.is_closed:
                 self._answer(ref, partial(getattr(progress, method), *arguments))
             else:
-                self.asked.append(Asked(ref, partial(getattr(progress, method), *arguments), now_s + 10.0))
+                until_s = now_s + LOOK_S if method in LOOKS else NEVER_S
+                self.asked.append(Asked(ref, partial(getattr(progress, method), *arguments), until_s))
         else:
             raise AssertionError(f"the progress actor was asked to {ref.method}")
 
@@ -417,9 +419,7 @@ class VertexProcess(Process):
     def turn(self) -> None:
         assert self.worker is not None
         self.is_woken = False
-        frames = self.link.poll()
-        self.answer_asked()
-        self.worker.turn(frames)
+        self.worker.turn(self.link.poll(), self.answer_asked)
         self.look_at_watched()
         self.due_s = self.world.clock.now_s + self.worker.timeout_s()
 
