@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class _Switch:
+class Switch:
     """What has to come before the counts of a region are replaced: ``missing`` are to register, ``rewinding`` to say what they dropped,
     once for each of these regions; ``changes``: what has come; ``early``: what survivors did with what newcomers had sent them by then."""
 
@@ -35,7 +35,7 @@ class _Switch:
     changes: dict[ReplicaId, list[tuple[int, Timestamp, int]]] = field(default_factory=dict)
     early: list[tuple[int, Timestamp, int]] = field(default_factory=list)
 
-    def take_over(self, before: _Switch) -> None:
+    def take_over(self, before: Switch) -> None:
         """Another failure came before all had answered to one: both regions are replaced at once, and who is new again is heard anew."""
         again, anew = set(self.newcomers), self.region.zeroed
         self.region = self.region.with_(before.region)
@@ -90,7 +90,7 @@ class ProgressWorker:
         self._is_registering = True
         self._early: list[Frame] = []  # that came while not all had registered
         self._known: set[str] = set()  # processes that hold replicas, or have held some
-        self._switch: _Switch | None = None
+        self._switch: Switch | None = None
         self._joining: set[ReplicaId] = set()
         self._forgotten: set[ReplicaId] = set()
         self._holds = 0
@@ -274,13 +274,13 @@ class ProgressWorker:
         for process in processes:
             self.link.expect(process, incarnation)
         self._early = [frame for frame in self._early if frame.peer not in processes]
-        switch = _Switch(region, incarnation, set(replicas), replicas, {replica: [region] for replica in self.expected - replicas})
+        switch = Switch(region, incarnation, set(replicas), replicas, {replica: [region] for replica in self.expected - replicas})
         self._missing -= replicas  # they may fail before all have registered
         if self._switch is not None:
             switch.take_over(self._switch)
         self._switch = switch
 
-    def _on_switch(self, switch: _Switch, frame: Frame) -> None:
+    def _on_switch(self, switch: Switch, frame: Frame) -> None:
         replica = self._replica(frame)
         changes = switch.changes.setdefault(replica, [])
         if frame.kind == Kind.READY:
@@ -336,4 +336,4 @@ class ProgressWorker:
         return out
 
 
-__all__ = ["ProgressWorker"]
+__all__ = ["ProgressWorker", "Switch"]

@@ -18,9 +18,10 @@ from rayad.actors.coordinator.store_thread import StoreThread
 from rayad.actors.coordinator.stored_job import StoredJob
 from rayad.actors.coordinator.supervisor import Supervisor
 from rayad.actors.coordinator.surroundings import Ended
-from rayad.actors.lead.asking import Answered
 from rayad.actors.lead.recovery_leader import Failed
 from rayad.actors.plane.protocol import COORDINATOR, PROGRESS
+from rayad.actors.worker.progress_worker import ProgressWorker, Switch
+from rayad.actors.worker.worker import Worker
 from tests.simulation.defects import around
 
 Plant = Callable[[ExitStack], None]
@@ -110,17 +111,6 @@ def those_that_live_on_roll_back_to_nothing(stack: ExitStack) -> None:
 
 
 @defect
-def those_that_live_on_keep_the_attempt_that_is_void(stack: ExitStack) -> None:
-    def roll_back(real: Any, self: Any, effect: Any) -> None:
-        real(self, effect)
-        for ref in self._asked:
-            if ref.method == "roll_back":
-                ref.arguments = (*ref.arguments[:4], -1)
-
-    around(stack, Supervisor, "_roll_back", roll_back)
-
-
-@defect
 def the_job_runs_before_its_snapshots_may_begin(stack: ExitStack) -> None:
     around(stack, CoordinatorSnapshots, "go", lambda real, self: None)
 
@@ -160,11 +150,6 @@ def processes_are_not_told_that_their_incarnation_is_over(stack: ExitStack) -> N
         real(self, names, incarnation - 1, stuck)
 
     around(stack, Crew, "release", release)
-
-
-@defect
-def the_heartbeat_of_a_dead_process_is_awaited_of_the_next(stack: ExitStack) -> None:
-    around(stack, Crew, "_forget", lambda real, self, name: self._pings.setdefault(name, object()))
 
 
 @defect
@@ -323,26 +308,8 @@ _left_out("after a failure the layout stays older", Rescaler, "again")
 
 
 @defect
-def a_dead_actor_has_answered(stack: ExitStack) -> None:
-    def event(real: Any, self: Any, ref: Any, turn: int, name: str) -> Any:
-        return Answered(turn, name) if isinstance(ref.answer, Ended) else real(self, ref, turn, name)
-
-    around(stack, ChangeDriver, "_event", event)
-
-
-@defect
 def an_answer_is_taken_for_that_of_the_turn_before(stack: ExitStack) -> None:
     around(stack, ChangeDriver, "_event", lambda real, self, ref, turn, name: real(self, ref, turn - 1, name))
-
-
-@defect
-def turns_begin_anew_with_each_change(stack: ExitStack) -> None:
-    def note(real: Any, self: Any, driver: Any, is_over: bool) -> None:
-        real(self, driver, is_over)
-        if is_over:
-            self._turn = 0
-
-    around(stack, Rescaler, "_note", note)
 
 
 @defect
@@ -372,16 +339,35 @@ def the_layout_of_a_change_that_is_over_is_not_the_jobs(stack: ExitStack) -> Non
 _left_out("newcomers that are refused stay", CoordinatorsPart, "stop")
 
 
-# -- the store's thread ------------------------------------------------------------------------------------------------------------
+# -- what the simulation found in the product ------------------------------------------------------------------------------------------
 @defect
-def answers_of_the_store_come_in_another_order(stack: ExitStack) -> None:
-    def serve(real: Any, self: Any) -> None:
-        self._ended.reverse()
-        real(self)
+def control_calls_are_answered_before_frames_are_taken(stack: ExitStack) -> None:
+    def turn(real: Any, self: Any, frames: Any, answer: Any = None) -> None:
+        if answer is not None:
+            answer()
+        real(self, frames)
 
-    around(stack, StoreThread, "serve", serve)
+    around(stack, Worker, "turn", turn)
 
 
+@defect
+def what_a_survivor_did_with_what_is_sent_again_counts_at_once(stack: ExitStack) -> None:
+    around(stack, Switch, "hold_back", lambda real, self, replica, changes: changes)
+
+
+@defect
+def views_go_to_newcomers_that_have_not_connected(stack: ExitStack) -> None:
+    def show(real: Any, self: Any, name: str, node: int, payload: bytes) -> None:
+        switch, self._switch = self._switch, None
+        try:
+            real(self, name, node, payload)
+        finally:
+            self._switch = switch
+
+    around(stack, ProgressWorker, "show", show)
+
+
+# -- the store's thread ------------------------------------------------------------------------------------------------------------
 @defect
 def only_the_first_answer_of_the_store_is_served(stack: ExitStack) -> None:
     def serve(real: Any, self: Any) -> None:
