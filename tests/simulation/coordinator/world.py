@@ -16,6 +16,7 @@ from rayad.actors.replica.places import Places
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.resources import Need, Resources
 from tests.simulation.coordinator.lines import Lines
+from tests.simulation.coordinator.nodes import OWN, Nodes
 from tests.simulation.coordinator.processes import NEVER_S, Process, ProgressProcess, Ref, VertexProcess
 from tests.simulation.workers.bus import Clock
 
@@ -92,6 +93,7 @@ class World:
         self.steps_max = steps_max
         self.clock = Clock(chance)
         self.lines = Lines(chance)
+        self.nodes = Nodes(self, chance)
         self.processes: list[Process] = []
         self.job: RunningJob | None = None
         self.wishes: list[Wish] = []
@@ -165,6 +167,7 @@ class World:
         try:
             for happens in self.before_step:
                 happens()
+            self.nodes.look_at_time()
             for process in self.processes:
                 process.look_at_time()
             ready = self._events()
@@ -177,18 +180,18 @@ class World:
             self._is_inside = False
 
     def _next_s(self) -> float:
-        times = [process.wakes_s for process in self.processes]
+        times = [self.nodes.wakes_s, *(process.wakes_s for process in self.processes)]
         times += [at_s for at_s in (self.store_away_until_s, self._wish_s if self.wishes else 0.0) if at_s > self.clock.now_s]
         return min(times, default=NEVER_S)
 
     def _events(self) -> list[tuple[str, Any]]:
-        ready = self.lines.events()
+        ready = self.lines.events() + self.nodes.events()
         for process in list(self.processes):
             if process.is_dead and not process.doomed:
                 self.processes.remove(process)
                 continue
             ready += process.events()
-            if isinstance(process, VertexProcess) and process.running is not None and process.frozen_until_s <= self.clock.now_s:
+            if isinstance(process, VertexProcess) and process.running is not None and process.stands_still_until_s <= self.clock.now_s:
                 ready += [("write", (process, writer)) for writer in process.writers if writer.waiting]
         if self._has_work_for_the_store and self.store_away_until_s <= self.clock.now_s:
             ready.append(("store", self._beside))
@@ -216,6 +219,8 @@ class World:
                 process, writer = what
                 writer.write()
                 process.is_woken = True
+            case "place":
+                self.nodes.place(what)
             case "store":
                 what.step()
             case "wish":
@@ -240,7 +245,7 @@ class BusActors:
         return value
 
     def start_progress(self, plan: Any, places: Places, identity: tuple[str, bytes], seals: bool, site: Site) -> Any:
-        return self._start(ProgressProcess(self._world, plan, places))
+        return self._start(ProgressProcess(self._world, plan, places), site, None)
 
     def start_process(
         self,
@@ -254,10 +259,11 @@ class BusActors:
         resources: Resources | None,
         site: Site,
     ) -> Any:
-        return self._start(VertexProcess(self._world, plan, process, places, config))
+        return self._start(VertexProcess(self._world, plan, process, places, config), site, cpus)
 
-    def _start(self, process: Process) -> Process:
+    def _start(self, process: Process, site: Site, cpus: float | None) -> Process:
         self._world.processes.append(process)
+        self._world.nodes.start(process, site, cpus)
         self._world.figures["processes"] += 1
         return process
 
@@ -285,19 +291,19 @@ class BusActors:
         return ref.answer if ref.answer is not None else NotFetched()
 
     def kill(self, actor: Any) -> None:
-        actor.kill()
+        actor.kill(by_coordinator=True)
 
     def last_words(self, ended: Ended) -> str:
         return ""
 
     def nodes(self) -> list[Node]:
-        return [Node("node", "127.0.0.1", {"CPU": 1000.0})]
+        return self._world.nodes.table()
 
     def own_node(self) -> str:
-        return "node"
+        return OWN
 
     def drains(self) -> dict[str, float]:
-        return {}
+        return self._world.nodes.drains()
 
     def check_placeable(self, needs: Sequence[Need], what: str, autoscaling: bool | None) -> None:
         pass
