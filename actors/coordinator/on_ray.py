@@ -14,21 +14,11 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskErro
 from ray.util.scheduling_strategies import In, NodeAffinitySchedulingStrategy, NodeLabelSchedulingStrategy, NotIn
 
 from rayad.actors.cluster import joining, last_words, node_table
+from rayad.actors.coordinator.processes.kinds import Kind
+from rayad.actors.coordinator.starting import new_process
 from rayad.actors.coordinator.surroundings import Answer, CoordinatorSurroundings, Ended, Gave, NotFetched, Raised, Site
 from rayad.actors.lead.nodes.known import Node
-from rayad.actors.progress_actor import remote_progress
-from rayad.actors.replica.places import Places
-from rayad.actors.vertex_actor import remote_vertex
-from rayad.dataflow.config import RunConfig
-from rayad.dataflow.resources import Need, Resources, told_resources
-
-
-def ray_options(resources: Resources | None) -> dict[str, Any]:
-    """What a replica asks for, as options of its Ray actor."""
-    if resources is None:
-        return {}
-    asked = {"num_cpus": resources.num_cpus, "num_gpus": resources.num_gpus, "memory": resources.memory}
-    return {name: value for name, value in {**asked, "resources": dict(resources.resources)}.items() if value is not None and value != {}}
+from rayad.dataflow.resources import Need, told_resources
 
 
 class RayActors:
@@ -37,25 +27,8 @@ class RayActors:
     def put(self, value: Any) -> Any:
         return ray.put(value)
 
-    def start_progress(self, plan: Any, places: Places, identity: tuple[str, bytes], seals: bool, site: Site) -> Any:
-        return remote_progress().options(num_cpus=0, scheduling_strategy=_strategy(site)).remote(plan, places, *identity, seals)
-
-    def start_process(
-        self,
-        process: str,
-        plan: Any,
-        places: Places,
-        config: RunConfig,
-        identity: tuple[str, bytes],
-        *,
-        cpus: float | None,
-        resources: Resources | None,
-        site: Site,
-    ) -> Any:
-        options = {"num_cpus": cpus, **ray_options(resources), "scheduling_strategy": _strategy(site)}
-        if cpus is None:
-            options["num_cpus"] = 0
-        return remote_vertex(process, places).options(**options).remote(plan, process, places, config, *identity)
+    def start(self, kind: Kind, title: tuple[str, ...], site: Site) -> Any:
+        return new_process(kind, _strategy(site), *title)
 
     def call(self, actor: Any, method: str, *arguments: Any) -> Any:
         return getattr(actor, method).remote(*arguments)
@@ -120,4 +93,4 @@ def on_ray() -> CoordinatorSurroundings:
     return CoordinatorSurroundings(RayActors())
 
 
-__all__ = ["RayActors", "on_ray", "ray_options"]
+__all__ = ["RayActors", "on_ray"]

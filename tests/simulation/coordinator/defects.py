@@ -9,8 +9,8 @@ from typing import Any
 
 from rayad.actors.coordinator.change_driver import ChangeDriver
 from rayad.actors.coordinator.coordinators_part import CoordinatorsPart
-from rayad.actors.coordinator.crew import Crew
 from rayad.actors.coordinator.long_calls import LongCalls
+from rayad.actors.coordinator.processes.crew import Crew
 from rayad.actors.coordinator.rescaling import Rescaler
 from rayad.actors.coordinator.running_job import RunningJob
 from rayad.actors.coordinator.snapshots import CoordinatorSnapshots

@@ -76,6 +76,8 @@ class Sites:
 
     def address(self, node: str) -> str:
         """A node as people know it."""
+        if node not in self._addresses:
+            self._addresses.update({one.id: one.address for one in self._port.nodes()})
         return self._addresses.get(node, node[:12])
 
     def told_free(self) -> str:

@@ -1,0 +1,10 @@
+"""What the process of a replica uses of these modules, in one import: its actor's class is loaded without them."""
+
+from rayad.actors.host.isolated import isolated
+from rayad.actors.host.worker_host import WorkerHost
+from rayad.actors.lead.failure import failure_of
+from rayad.actors.process.allocator import keep_freed_memory
+from rayad.actors.replica.report import Pulse
+from rayad.progress import ProtocolError
+
+__all__ = ["ProtocolError", "Pulse", "WorkerHost", "failure_of", "isolated", "keep_freed_memory"]
