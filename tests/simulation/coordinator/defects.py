@@ -159,8 +159,8 @@ def the_processes_of_the_old_layout_are_started(stack: ExitStack) -> None:
         real(self)
         self.plan = plan
 
-    def made(real: Any, self: Any, plan: Any, *arguments: Any) -> None:
-        real(self, plan, *arguments)
+    def made(real: Any, self: Any, plan: Any, *arguments: Any, **options: Any) -> None:
+        real(self, plan, *arguments, **options)
         self.first_plan = plan
 
     around(stack, Crew, "start", start)
