@@ -13,11 +13,11 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rayad.actors.cluster import ray_calls
 from rayad.actors.cluster.actor_class import PULSE, TAKE_S, WAITING, actor_title, remote_class, show_in_logs
 from rayad.actors.cluster.addressed import NotThisJob
+from rayad.actors.cluster.on_node import on_this_node
 from rayad.actors.coordinator.starting import new_process
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rayad.actors.coordinator.processes.kinds import Start
     from rayad.actors.coordinator.processes.spares import Spares
     from rayad.actors.coordinator.surroundings import CoordinatorSurroundings
+    from rayad.actors.lead.nodes.node import Site
     from rayad.actors.replica.places import Places
     from rayad.dataflow.config import RunConfig
     from rayad.dataflow.plan import Plan
@@ -60,9 +61,9 @@ class Coordinator:
         return actor_title(self, *getattr(self, "_shown_as", ()))
 
     # -- in the main thread, one after the other -----------------------------------------------------------
-    def prepare(self, starts: Sequence[Start]) -> None:
+    def prepare(self, starts: Sequence[tuple[Start, Site]]) -> None:
         """Start processes for a job to come; then import what this process needs itself, while they do the same."""
-        new = [(kind, new_process(kind, "SPREAD", *title), title) for _, kind, title in starts]
+        new = [(start.kind, new_process(start.kind, start.title, site), site.node, start.title) for start, site in starts]
         self._around = _jobs().on_ray()
         self._spares = _jobs().Spares(self._around)
         for one in new:
@@ -136,9 +137,8 @@ def remote_coordinator() -> Any:
 
 
 def new_coordinator(options: Mapping[str, str], title: str) -> Any:
-    """Start a coordinator on the node of whoever owns it, if there is room: a node less whose end ends the job."""
-    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
-    return ray_calls.create(remote_coordinator(), {**options, "scheduling_strategy": here}, title)
+    """Start a coordinator on the node of whoever owns it: a node less whose end ends the job."""
+    return ray_calls.create(remote_coordinator(), {**options, "scheduling_strategy": on_this_node()}, title)
 
 
 __all__ = ["CALLS", "Coordinator", "new_coordinator"]

@@ -1,8 +1,4 @@
-"""The actors of a job on Ray: the calls of Ray behind :class:`Actors`, and nothing that decides.
-
-Ray is given a node to prefer. Where a node is avoided, Ray is also told to keep away from it, however long that takes: a process then
-waits until there is room elsewhere. Of what asks for no CPU Ray does not heed that: it is bound to the node that was chosen.
-"""
+"""The actors of a job on Ray: the calls of Ray behind :class:`Actors`, and nothing that decides."""
 
 from __future__ import annotations
 
@@ -11,13 +7,12 @@ from typing import Any
 
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
-from ray.util.scheduling_strategies import In, NodeAffinitySchedulingStrategy, NodeLabelSchedulingStrategy, NotIn
 
 from rayad.actors.cluster import joining, last_words, node_table
 from rayad.actors.coordinator.processes.kinds import Kind
 from rayad.actors.coordinator.starting import new_process
-from rayad.actors.coordinator.surroundings import Answer, CoordinatorSurroundings, Ended, Gave, NotFetched, Raised, Site
-from rayad.actors.lead.nodes.known import Node
+from rayad.actors.coordinator.surroundings import Answer, CoordinatorSurroundings, Ended, Gave, NotFetched, Raised
+from rayad.actors.lead.nodes.node import Node, Site
 from rayad.dataflow.resources import Need, told_resources
 
 
@@ -28,7 +23,7 @@ class RayActors:
         return ray.put(value)
 
     def start(self, kind: Kind, title: tuple[str, ...], site: Site) -> Any:
-        return new_process(kind, _strategy(site), *title)
+        return new_process(kind, title, site)
 
     def call(self, actor: Any, method: str, *arguments: Any) -> Any:
         return getattr(actor, method).remote(*arguments)
@@ -75,17 +70,6 @@ class RayActors:
 
     def own_address(self, host: str | None = None) -> str:
         return joining.own_address(host)
-
-
-def _strategy(site: Site) -> Any:
-    """How Ray is told where a process goes."""
-    if not site.asks and site.node is not None:
-        return NodeAffinitySchedulingStrategy(site.node, soft=True)
-    if site.avoided:
-        label = node_table.label_of_ids()
-        prefer = {label: In(site.node)} if site.node is not None else None
-        return NodeLabelSchedulingStrategy({label: NotIn(*site.avoided)}, soft=prefer)
-    return NodeAffinitySchedulingStrategy(site.node, soft=True, _spill_on_unavailable=True) if site.node is not None else "SPREAD"
 
 
 def on_ray() -> CoordinatorSurroundings:

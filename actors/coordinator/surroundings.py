@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from rayad.actors.coordinator.processes.kinds import Kind
-from rayad.actors.lead.nodes.known import Node
+from rayad.actors.lead.nodes.node import Node, Site
 from rayad.actors.plane.address import Address
 from rayad.actors.plane.plane import Plane
 from rayad.actors.process.threads import OwnedThread
@@ -68,21 +68,6 @@ def given(answer: Answer, asked: str) -> Any:
             raise NoAnswer(f"{asked}: its process has ended")
         case NotFetched():
             raise NoAnswer(f"{asked}: no answer in time")
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """Where a new process goes.
-
-    Args:
-        node: to prefer, by its id; None: any.
-        avoided: nodes that it keeps away from, however long it then waits for room.
-        asks: whether it asks for anything.
-    """
-
-    node: str | None
-    avoided: tuple[str, ...] = ()
-    asks: bool = True
 
 
 # -- ports ---------------------------------------------------------------------------------------------
@@ -214,7 +199,6 @@ __all__ = [
     "NoAnswer",
     "NotFetched",
     "Raised",
-    "Site",
     "Steps",
     "given",
     "in_thread",

@@ -39,6 +39,7 @@ from rayad.actors.process.threads import Threads
 from rayad.actors.replica.places import Places
 from rayad.actors.replica.user_errors import restarts_of
 from rayad.actors.store.keeper_files import KeeperFiles
+from rayad.actors.warm.preparing import prepare
 from rayad.actors.warm.session import keep_s_of
 from rayad.actors.warm.sets import OF_THIS_PROCESS as WARM
 from rayad.actors.warm.sets import WarmSet, new_set
@@ -203,7 +204,7 @@ class RayJob(RayJobHandle):
         actor = self._claim_name()
         starts = starts_of(self.plan, places, self._config.cpus_per_replica, self.id if self._warm is None else "")
         if self._warm is None:
-            ray_calls.call(actor.actor.prepare, starts)
+            prepare(actor.actor, starts)
         elif self._warm.is_new:
             self._warm.prepare(starts)
         taken = ray_calls.call(actor.take, self._warm is not None, *arguments)

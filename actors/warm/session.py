@@ -9,7 +9,8 @@ from typing import Any, Self
 
 from rayad.actors.cluster import ray_calls
 from rayad.actors.cluster.joining import check_placeable, is_ray_client, join_or_start_ray
-from rayad.actors.coordinator.processes.kinds import PROGRESS_KIND, worker_kind
+from rayad.actors.coordinator.processes.kinds import PROGRESS_KIND, Start, worker_kind
+from rayad.actors.plane.protocol import PROGRESS
 from rayad.actors.warm.sets import OF_THIS_PROCESS, new_set
 from rayad.dataflow.config import RunConfig, ScalingConfig
 from rayad.dataflow.resources import Need, Resources
@@ -25,8 +26,8 @@ class Session:
     def __init__(self, workers: int, cpus: float) -> None:
         self.workers = workers
         warm = new_set()
-        worker = worker_kind(1, cpus)
-        warm.prepare([(str(at), kind, ()) for at, kind in enumerate([PROGRESS_KIND, *[worker] * workers])])
+        worker, needs = worker_kind(1, cpus), Resources().by_name(cpus)
+        warm.prepare([Start(PROGRESS, PROGRESS_KIND), *(Start(f"w{at}", worker, needs=needs) for at in range(workers))])
         OF_THIS_PROCESS.give(warm, math.inf)
         with _LOCK:
             _OPEN.append(self)

@@ -23,6 +23,7 @@ from rayad.actors.cluster.names import NAMESPACE, WARM
 from rayad.actors.coordinator.processes.kinds import Start
 from rayad.actors.coordinator_actor import new_coordinator
 from rayad.actors.process.threads import OwnedThread
+from rayad.actors.warm.preparing import prepare
 from rayad.progress import RayadError
 
 TITLE = "warm"
@@ -49,7 +50,7 @@ class WarmSet:
     def prepare(self, starts: Sequence[Start]) -> None:
         """Start its processes, for a job whose plan it need not know."""
         self.is_new = False
-        ray_calls.call(self.actor.prepare, starts)
+        prepare(self.actor, starts)
 
     def answers(self) -> bool:
         """Whether it can take a job now."""

@@ -96,7 +96,7 @@ class Crew:
     def start(self) -> None:
         """Start every actor that is not there; does not wait."""
         with self._lock:
-            self._spares.select([kind for _, kind, _ in self._starts()])
+            self._spares.select([start.kind for start in self._starts()])
             missing = [name for name in (PROGRESS, *self.places.processes(self.plan)) if name not in self.actors]
             for name, relief in self._started(missing, self.sharing, again=True).items():
                 self._take_in(name, relief)
@@ -169,26 +169,27 @@ class Crew:
     def _started(self, names: Sequence[str], sharing: Collection[str] = (), *, again: bool = False) -> dict[str, Relief]:
         """Start these processes, each where it is to be; ``sharing``: those that ask for no processor; ``again``: the spare processes that
         were selected may be used, wherever they are."""
+        wanted = {start.name: start for start in self._starts()}
         empty = worker_kind(len(self.places.offsets), self._cpus)
-        starts = {name: (kind, title) for name, kind, title in self._starts()}
-        kinds: dict[str, Kind] = {}
-        there: dict[str, Any] = {}
-        for name in names:
-            kind, title = starts.get(name, (empty, ()))
-            kinds[name] = kind.sharing() if name in sharing else kind
-            if again and (actor := self._spares.take(kinds[name], title)) is not None:
-                there[name] = actor
-        missing = [name for name in names if name not in there]
+        starts = [wanted.get(name, Start(name, empty)) for name in names]
+        kinds = {start.name: start.kind.sharing() if start.name in sharing else start.kind for start in starts}
+        there = {start.name: self._spares.take(kinds[start.name], start.title) for start in starts} if again else {}
+        found = {name: spare for name, spare in there.items() if spare is not None}
+        for name, (_, node) in found.items():
+            self.sites.put(name, node)
+        missing = [name for name in names if name not in found]
         needs = {name: asked for name, asked in self._needs(missing).items() if name not in sharing}
         sites = self.sites.choose(missing, needs) if missing else {}
+        for start in starts:
+            if start.name in sites:
+                site = sites[start.name]
+                found[start.name] = self._port.start(kinds[start.name], start.title, site), site.node
         specs: dict[int | None, Any] = {}
-        out = {}
-        for name in names:
-            site = sites.get(name)
-            actor = there[name] if site is None else self._port.start(kinds[name], starts.get(name, (empty, ()))[1], site)
+        for name, (actor, _) in found.items():
             self._give(name, actor, specs)
-            out[name] = Relief(actor, kinds[name], self._port.call(actor, "ping"), site.node if site else None, name in sharing)
-        return out
+        return {
+            name: Relief(actor, kinds[name], self._port.call(actor, "ping"), node, name in sharing) for name, (actor, node) in found.items()
+        }
 
     def _needs(self, names: Iterable[str]) -> dict[str, Mapping[str, float]]:
         """What processes ask for where there is room; the progress actor asks for nothing."""
@@ -331,7 +332,7 @@ class Crew:
         with self._lock:
             actors, self.actors = self.actors, {}
             for name, actor in actors.items():
-                self._spares.keep(self._kinds[name], actor)
+                self._spares.keep(self._kinds[name], actor, self.sites.on.get(name))
         return True
 
     def end(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 ROOM = 8
 """A worker has threads for changes of so many vertices, or a multiple of that: so a job with other vertices can use it, too."""
@@ -38,8 +38,23 @@ class Kind:
         return Kind(self.role, {**self.asks, "num_cpus": 0}, self.vertices)
 
 
-Start: TypeAlias = tuple[str, Kind, tuple[str, ...]]
-"""A process to be started: its name on the data plane, what it has to be, and what Ray shows of it."""
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A process to be started.
+
+    Args:
+        name: on the data plane.
+        kind: what it has to be.
+        title: what Ray shows of it.
+        needs: what it asks of a node, by the node's names.
+    """
+
+    name: str
+    kind: Kind
+    title: tuple[str, ...] = ()
+    needs: Mapping[str, float] = field(default_factory=dict)
+
+
 PROGRESS_KIND = Kind("progress", {"num_cpus": 0})
 
 

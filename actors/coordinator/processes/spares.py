@@ -22,6 +22,7 @@ READY_S = 2.0
 class _Spare:
     kind: Kind
     actor: Any
+    node: str | None
     title: tuple[str, ...] = ()
     answers: list[Any] = field(default_factory=list)
 
@@ -38,13 +39,14 @@ class Spares:
         self._spares: list[_Spare] = []
         self._new: list[_Spare] = []
 
-    def add(self, kind: Kind, actor: Any, title: tuple[str, ...] = ()) -> None:
-        """A process that has just been started, for a job that is to come. ``title``: that Ray shows it with."""
-        self._new.append(_Spare(kind, actor, title))
+    def add(self, kind: Kind, actor: Any, node: str | None, title: tuple[str, ...] = ()) -> None:
+        """A process that has just been started, for a job that is to come. ``node``: where, if that is known; ``title``: that Ray shows it
+        with."""
+        self._new.append(_Spare(kind, actor, node, title))
 
-    def keep(self, kind: Kind, actor: Any) -> None:
+    def keep(self, kind: Kind, actor: Any, node: str | None) -> None:
         """A process whose job is complete. It forgets that job at once; nobody waits for it."""
-        self._spares.append(_Spare(kind, actor, answers=[self._port.call(actor, "rest")]))
+        self._spares.append(_Spare(kind, actor, node, answers=[self._port.call(actor, "rest")]))
 
     def select(self, asked: Collection[Kind]) -> None:
         """A job begins that needs processes of these kinds: end spares that none of them is like, and those that do not answer."""
@@ -68,13 +70,14 @@ class Spares:
                 return False
         return True
 
-    def take(self, kind: Kind, title: tuple[str, ...] = ()) -> Any:
-        """One of those that were selected, the last that had a job first, with this title; None where there is none that fits."""
+    def take(self, kind: Kind, title: tuple[str, ...] = ()) -> tuple[Any, str | None] | None:
+        """One of those that were selected, the last that had a job first, with this title, and its node; None where there is none that
+        fits."""
         found = next((spare for spare in reversed(self._spares) if spare.kind.fits(kind) and spare.title == title), None)
         if found is None:
             return None
         self._spares.remove(found)
-        return found.actor
+        return found.actor, found.node
 
     def end(self) -> None:
         """End all."""

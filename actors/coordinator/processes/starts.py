@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rayad.actors.coordinator.processes.kinds import PROGRESS_KIND, Kind, Start, worker_kind
+from rayad.actors.lead.placing import process_needs
 from rayad.actors.plane.protocol import PROGRESS, stage_of
 from rayad.actors.replica.places import Places, is_worker
 from rayad.dataflow.plan import Plan
@@ -21,13 +22,14 @@ def ray_options(resources: Resources | None) -> dict[str, Any]:
 
 def starts_of(plan: Plan, places: Places, cpus: float, job: str) -> list[Start]:
     """The processes of a job. ``cpus``: of each that says nothing of them; ``job``: "" where they are to stay for others."""
-    starts: list[Start] = [(PROGRESS, PROGRESS_KIND, (job,) if job else ())]
+    starts = [Start(PROGRESS, PROGRESS_KIND, (job,) if job else ())]
     for name in places.processes(plan):
         if is_worker(name):
             kind = worker_kind(len(places.offsets), cpus)
         else:
             kind = Kind("vertex", {"num_cpus": cpus, **ray_options(plan.stage(stage_of(name)).resources)})
-        starts.append((name, kind, (job, places.who(name, plan)) if job else ()))
+        title = (job, places.who(name, plan)) if job else ()
+        starts.append(Start(name, kind, title, process_needs(name, plan, cpus)))
     return starts
 
 

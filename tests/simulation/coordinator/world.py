@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rayad.actors.coordinator.processes.kinds import PROGRESS_KIND, Kind
-from rayad.actors.coordinator.surroundings import Answer, CoordinatorSurroundings, Ended, NotFetched, Site
-from rayad.actors.lead.nodes.known import Node
+from rayad.actors.coordinator.surroundings import Answer, CoordinatorSurroundings, Ended, NotFetched
+from rayad.actors.lead.nodes.node import Node, Site
 from rayad.dataflow.resources import Need
 from tests.simulation.coordinator.lines import Lines
 from tests.simulation.coordinator.processes import NEVER_S, Process, ProgressProcess, Ref, VertexProcess
