@@ -75,6 +75,8 @@ class VertexActor:
         self._who = places.who(process, mine)
         self._arguments = (mine, process, places, config)
         show_in_logs(self, job, self._who)
+        if mine.has_columns:
+            _host().load_for_columns()
 
     def rest(self) -> None:
         """The job is complete: forget it, and wait for another one."""

@@ -67,6 +67,19 @@ def _check_graph(flow: Program) -> None:
             )
 
 
+def _has_columns(node: Node) -> bool:
+    """Whether a node certainly reads or makes columns: a source or a function with a schema, or a sink that writes a table."""
+    match node.kind:
+        case NodeKind.SOURCE:
+            return getattr(node.op, "schema", None) is not None
+        case NodeKind.STATELESS:
+            return node.op.schema_said is not None
+        case NodeKind.SINK:
+            return hasattr(node.op, "schema")  # that of the table, or None for that of the first records
+        case _:
+            return False
+
+
 class _Compiler:
     def __init__(self, flow: Program, scaling: ScalingConfig, key_groups: int) -> None:
         self.flow = flow
@@ -116,7 +129,8 @@ class _Compiler:
         )
         probes = {n.name: n.id for n in self.graph.nodes if n.kind is NodeKind.PROBE}
         inputs = {n.name: n.id for n in self.graph.nodes if n.kind is NodeKind.INPUT}
-        return Plan(self.flow.name, stages, edges, sinks, progress, probes, inputs, self.key_groups)
+        has_columns = any(_has_columns(node) for node in self.graph.nodes)
+        return Plan(self.flow.name, stages, edges, sinks, progress, probes, inputs, self.key_groups, has_columns)
 
     # -- parallelism -----------------------------------------------------------
     def _check_names(self, heads: list[Node]) -> None:
