@@ -15,6 +15,8 @@ KNOWN_REFUSALS = ("is complete", "nothing to change", "recovery='upstream'", "by
 """Why a change is refused where nothing fails."""
 KNOWN_ERRORS = ("ConnectionError", "Abandoned")
 """What a process fails with when another is gone, or its incarnation is over."""
+ENOUGH_S = 120.0
+"""So long before it goes a node is left without a failure."""
 PATIENCE = "did these actors start?"
 """A newcomer says so when another one, for which no heartbeats are listened, is frozen."""
 
@@ -63,6 +65,10 @@ class Claims:
         assert not strange, f"processes have failed by themselves: {strange}"
         refused = [str(wish.error) for wish in run.world.over if wish.error is not None]
         unexpected = [why for why in refused if not any(known in why for known in KNOWN_REFUSALS)]
+        assert not run.world.nodes.wrong, run.world.nodes.wrong
+        if run.todo.faults == run.todo.drains and not run.todo.store_away and not run.is_tight:
+            has_time = run.world.nodes.shortest_notice_s >= ENOUGH_S
+            assert not has_time or not job.failures, f"{job.failures} failures where nodes went {ENOUGH_S:.0f} s after they had said so"
         if not run.todo.faults:
             assert not unexpected, unexpected
             assert not job.failures, f"{job.failures} failures where nothing has failed"
@@ -70,10 +76,11 @@ class Claims:
         lost = {name: count for name, count in self._wanted.items() if layout[name] != count}
         assert not lost or self._again_at[-1:] == [job.failures], f"{lost} was there before a failure, and is not asked for again"
         todo = run.todo
-        if self._first is not None and not (todo.freezes or todo.busy or todo.cuts or run.figures["changes"] or run.is_scaled):
+        may_start_others = todo.freezes or todo.busy or todo.cuts or todo.nodes or todo.changes or run.is_scaled
+        if self._first is not None and not may_start_others:
             started = run.figures["processes"]
             assert started <= self._first + self.killed, f"{started} processes were started, first {self._first}, {self.killed} were killed"
         run.figures["changes carried out"] += sum(wish.report is not None for wish in run.world.over)
 
 
-__all__ = ["Claims"]
+__all__ = ["ENOUGH_S", "Claims"]

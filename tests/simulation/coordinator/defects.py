@@ -11,6 +11,8 @@ from rayad.actors.coordinator.change_driver import ChangeDriver
 from rayad.actors.coordinator.coordinators_part import CoordinatorsPart
 from rayad.actors.coordinator.long_calls import LongCalls
 from rayad.actors.coordinator.processes.crew import Crew
+from rayad.actors.coordinator.processes.moving import Mover
+from rayad.actors.coordinator.processes.sites import Sites
 from rayad.actors.coordinator.rescaling import Rescaler
 from rayad.actors.coordinator.running_job import RunningJob
 from rayad.actors.coordinator.snapshots import CoordinatorSnapshots
@@ -18,6 +20,7 @@ from rayad.actors.coordinator.store_thread import StoreThread
 from rayad.actors.coordinator.stored_job import StoredJob
 from rayad.actors.coordinator.supervisor import Supervisor
 from rayad.actors.coordinator.surroundings import Ended
+from rayad.actors.lead.nodes.known import KnownNodes
 from rayad.actors.lead.recovery_leader import Failed
 from rayad.actors.plane.protocol import COORDINATOR, PROGRESS
 from rayad.actors.worker.progress_worker import ProgressWorker, Switch
@@ -337,6 +340,15 @@ def the_layout_of_a_change_that_is_over_is_not_the_jobs(stack: ExitStack) -> Non
 
 
 _left_out("newcomers that are refused stay", CoordinatorsPart, "stop")
+
+
+# -- nodes -------------------------------------------------------------------------------------------------------------------------
+_left_out("a node that is silent is not known to be", Sites, "on_silence")
+_left_out("nodes that drain and nodes that are silent get new processes", KnownNodes, "avoided", {})
+_left_out("a node that drains is not left", Mover, "look", frozenset())
+_left_out("workers wait for room for ever", Crew, "share", ())
+_left_out("a node is left with the next snapshot, whenever that is", CoordinatorSnapshots, "hasten")
+_left_out("spares that take nobody's place live on", Crew, "drop_reliefs")
 
 
 # -- what the simulation found in the product ------------------------------------------------------------------------------------------

@@ -45,8 +45,12 @@ def run_seed(seed: int, steps_max: int = STEPS_MAX, *, is_scaled: bool = False) 
     if mode != "none":
         todo = Plan(*(chance.choice(counts) for counts in ([0, 1, 1, 2, 3], [0, 0, 0, 1, 2], [0, 0, 1, 1, 2])))
         todo.savepoints, todo.store_away, todo.busy = (chance.choice([0, 0, 1, 2]) for _ in range(3))
+    nodes, is_tight = chance.choice([1, 1, 2, 3]), False
+    if mode != "none" and nodes > 1:
+        todo.drains, todo.lost_nodes, todo.stopped_nodes = (chance.choice([0, 0, 1, 2]) for _ in range(3))
     if program.name not in FIXED:
         todo.changes = chance.choice([0, 0, 1, 2, 3]) if not is_scaled else 0
+    is_tight = nodes > 1 and not todo.changes and not is_scaled and chance.random() < 0.4
     span = chance.choice([200, 600, 600, 1500])
     try:
         one = run(
@@ -58,6 +62,8 @@ def run_seed(seed: int, steps_max: int = STEPS_MAX, *, is_scaled: bool = False) 
             mode=mode,
             todo=todo,
             span=span,
+            nodes=nodes,
+            is_tight=is_tight,
             steps_max=steps_max,
             is_scaled=is_scaled and program.name not in FIXED,
         )

@@ -32,6 +32,7 @@ from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan, Stage
 from rayad.dataflow.records.event_times import EPOCH_UTC
 from rayad.progress import ProtocolError
+from tests.simulation.coordinator.nodes import SimulatedNode
 from tests.simulation.workers.run import EventWriter
 
 if TYPE_CHECKING:
@@ -94,15 +95,29 @@ class Process:
         self.watched: list[Watched] = []
         self.has_host = False
         self.is_dead = False
+        self.node: SimulatedNode | None = None
+        """Where it is, once it is placed."""
+        self.has_begun = False
+        self.abandoned_s: float | None = None
+        """When it was told that its incarnation is over."""
         self.frozen_until_s = 0.0
         self.busy_until_s = 0.0
         """Its loop is in a function of the user's until then."""
         self.due_s = 0.0
         self.is_woken = False
 
+    @property
+    def stands_still_until_s(self) -> float:
+        """Nothing happens in it until then: it is frozen, or its node is silent, or it is not placed."""
+        if self.node is None:
+            return NEVER_S
+        return max(self.frozen_until_s, self.node.silent_until_s if self.node.is_silent(self.world.clock.now_s) else 0.0)
+
     # -- calls --------------------------------------------------------------------------------------------
     def call(self, ref: Ref) -> None:
         """Somebody calls."""
+        if ref.method == "abandon":
+            self.abandoned_s = self.world.clock.now_s
         if self.is_dead:
             self.doomed.append(ref)
         elif ref.method in MAIN:
@@ -112,10 +127,11 @@ class Process:
         else:
             self.controls.append(ref)
 
-    def kill(self) -> None:
+    def kill(self, *, by_coordinator: bool = False) -> None:
         """It dies, at this moment."""
         if self.is_dead:
             return
+        self.world.nodes.on_kill(self, by_coordinator=by_coordinator)
         self.is_dead = True
         waiting = [*self.main, *self.controls, *self.pulses, *(one.ref for one in (*self.asked, *self.watched))]
         self.doomed += [ref for ref in waiting if ref.answer is None]
@@ -130,13 +146,18 @@ class Process:
     def free(self) -> None:
         """What it holds on the disk goes with it."""
 
+    def pulse(self) -> Pulse:
+        """What it answers to a heartbeat."""
+        assert self.node is not None
+        return Pulse(None, self.node.id, self.node.id)
+
     # -- what can happen -----------------------------------------------------------------------------------
     def events(self) -> list[tuple[str, Any]]:
         """What can happen in it next."""
         now_s = self.world.clock.now_s
         if self.is_dead:
             return [("tell", (self, ref)) for ref in self.doomed[:3]]
-        if self.frozen_until_s > now_s:
+        if self.stands_still_until_s > now_s:
             return []
         ready: list[tuple[str, Any]] = []
         if self.main and self.running is None:
@@ -160,13 +181,14 @@ class Process:
         if self.is_dead:
             return NEVER_S
         times = [one.until_s for one in self.watched]
-        times += [self.frozen_until_s, self.busy_until_s]
+        times += [self.stands_still_until_s, self.busy_until_s]
         times += [self.due_s] if self.running is not None else []
         now_s = self.world.clock.now_s
         return min((at_s for at_s in times if at_s > now_s), default=NEVER_S)
 
     def perform(self, kind: str) -> None:
         """One of these events."""
+        self.has_begun = True
         if kind == "main":
             ref = self.main.popleft()
             if ref.method == "run":
@@ -243,7 +265,7 @@ class Process:
 
     def look_at_time(self) -> None:
         """Questions that a busy loop has not come to in time are withdrawn; so is what is watched."""
-        if self.is_dead or self.frozen_until_s > self.world.clock.now_s:
+        if self.is_dead or self.stands_still_until_s > self.world.clock.now_s:
             return
         now_s = self.world.clock.now_s
         for one in [one for one in self.asked if now_s > one.until_s]:
@@ -338,7 +360,7 @@ class ProgressProcess(Process):
     def control(self, ref: Ref) -> None:
         progress, now_s = self.progress, self.world.clock.now_s
         if ref.method == "ping":
-            ref.settle(Gave(Pulse(None, "")))
+            ref.settle(Gave(self.pulse()))
         elif ref.method == "is_fit":
             ref.settle(Gave(True))
         elif ref.method == "abandon":
@@ -462,7 +484,7 @@ class VertexProcess(Process):
         worker, now_s, arguments = self.worker, self.world.clock.now_s, ref.arguments
         match ref.method:
             case "ping":
-                ref.settle(Gave(Pulse(None, "")))
+                ref.settle(Gave(self.pulse()))
             case "abandon":
                 if worker is not None and self.link.incarnation <= arguments[0]:
                     worker.is_abandoned = self.is_woken = True

@@ -24,7 +24,7 @@ from rayad.actors.plane.protocol import driver_name, pack_number
 from rayad.dataflow.config import RunConfig, SnapshotConfig
 from tests.programs.program import Program
 from tests.simulation.changes import movable
-from tests.simulation.coordinator.claims import Claims
+from tests.simulation.coordinator.claims import ENOUGH_S, Claims
 from tests.simulation.coordinator.processes import VertexProcess
 from tests.simulation.coordinator.scaling import Scaled
 from tests.simulation.coordinator.world import STEPS_MAX, Stuck, World
@@ -32,6 +32,9 @@ from tests.simulation.workers.run import FAST, LiveInput
 
 FREEZE_S = (0.5, 3.0, 30.0, 1e9)
 HEARTBEAT_S = 8.0
+DRAIN_S = (5.0, 30.0, ENOUGH_S, ENOUGH_S, float("inf"))
+JOIN_S = (0.0, 10.0, 40.0)
+"""After so many seconds another node comes for one that is gone."""
 
 
 @dataclass
@@ -45,11 +48,19 @@ class Plan:
     savepoints: int = 0
     store_away: int = 0
     busy: int = 0
+    drains: int = 0
+    lost_nodes: int = 0
+    stopped_nodes: int = 0
 
     @property
     def faults(self) -> int:
         """How many failures they may come to."""
-        return self.kills + self.freezes + self.cuts
+        return self.kills + self.freezes + self.cuts + self.nodes
+
+    @property
+    def nodes(self) -> int:
+        """What happens to nodes."""
+        return self.drains + self.lost_nodes + self.stopped_nodes
 
 
 @dataclass
@@ -72,6 +83,9 @@ class Run:
     """Its processes are spare when it is complete."""
     before: Run | None = None
     """The job before it, whose processes have stayed."""
+    nodes: int = 1
+    is_tight: bool = False
+    """The nodes have just the processors that the job needs."""
     inputs: dict[str, LiveInput] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -91,15 +105,23 @@ class Run:
             storage_path=self.folder if keeps else None,
             window_batches=chance.choice([1, 2, 4, 64]),
             window_bytes=chance.choice([300, 3000, 16 << 20]),
+            cpus_per_replica=1.0,
             spill_memory_bytes=chance.choice([1, 400, 64 << 20]),
             combine_hold_s=chance.choice([0.0, 0.001, 0.05]),
-            snapshots=SnapshotConfig(interval_s=chance.choice([0.02, 0.1, 1.0]) if keeps else None, alignment_timeout_s=alignment),
+            snapshots=SnapshotConfig(
+                interval_s=chance.choice([0.02, 0.1, 1.0, *([300.0] if self.todo.drains else [])]) if keeps else None,
+                alignment_timeout_s=alignment,
+            ),
             failures=rd.FailureConfig(heartbeat_timeout_s=HEARTBEAT_S, same_error_max=None, **(failures if keeps else {"max_failures": 0})),
         )
         self.plan = self.program.flow().plan(self.parallelism)
         places = placed(self.plan, self.placement)
         identity = (str(self.seed), b"0123456789abcdef", self.plan.name)
         self.job = RunningJob(self.plan, self.config, *identity, places, around, self.spares, stays=self.stays)
+        if self.before is None:
+            count = len(places.processes(self.plan))
+            self.world.nodes.begin(self.nodes, float(-(-count // self.nodes) if self.is_tight else 1000))
+        self.world.nodes.is_strict = not self.todo.changes
         self.claims = Claims(self)
         self.rescaler = Rescaler(self.job, self._again)
         self.supervisor = Supervisor(self.job, self.rescaler)
@@ -174,6 +196,19 @@ class Run:
         if lines:
             self.chance.choice(lines).end(self.chance, "it was cut")
         return bool(lines)
+
+    def _joins_s(self) -> float:
+        """When another node comes for one that is gone. Workers can do without: they share."""
+        return self.chance.choice((*JOIN_S, float("inf")) if self.placement == "workers" else JOIN_S)
+
+    def _do_drains(self) -> bool:
+        return self.world.nodes.drain(self.chance.choice(DRAIN_S), self._joins_s())
+
+    def _do_lost_nodes(self) -> bool:
+        return self.world.nodes.lose(self.chance.choice((0.0, 20.0, 60.0)), self._joins_s())
+
+    def _do_stopped_nodes(self) -> bool:
+        return self.world.nodes.stop(self.chance.choice((3.0, 12.0, 30.0, 100.0)))
 
     def _do_store_away(self) -> bool:
         self.world.store_away_until_s = self.world.clock.now_s + self.chance.choice((0.5, 5.0, 20.0))

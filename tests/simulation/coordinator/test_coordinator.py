@@ -10,17 +10,12 @@ import pytest
 
 from tests.simulation.coordinator.defects import DEFECTS_OF_COORDINATORS
 from tests.simulation.coordinator.defects_of_scaling import DEFECTS_OF_SCALING
-from tests.simulation.coordinator.draw import Outcome, run_seed
+from tests.simulation.coordinator.draw import run_seed
+from tests.simulation.coordinator.planted import bound, with_defect
 
 SEEDS = 12
 CAUGHT_BY: dict[str, int] = {}
 """Each with a seed that catches it."""
-
-
-def with_defect(name: str, seed: int, steps_max: int) -> Outcome:
-    with ExitStack() as stack:
-        DEFECTS_OF_COORDINATORS[name](stack)
-        return run_seed(seed, steps_max)
 
 
 def seeds_of(first: int, count: int) -> Counter[str]:
@@ -62,8 +57,7 @@ def by_seed() -> dict[int, list[Any]]:
 def test_defects_are_caught(seed: int) -> None:
     without = run_seed(seed)
     assert not without.violation, "it is not there when the defect is not"
-    steps_max = 2 * without.figures["steps"] + 600
-    missed = [name for name in by_seed()[seed] if not with_defect(name, seed, steps_max).violation]
+    missed = [name for name in by_seed()[seed] if not with_defect(name, seed, bound(without)).violation]
     assert not missed
 
 

@@ -15,6 +15,7 @@ from rayad.actors.coordinator.surroundings import Answer, CoordinatorSurrounding
 from rayad.actors.lead.nodes.node import Node, Site
 from rayad.dataflow.resources import Need
 from tests.simulation.coordinator.lines import Lines
+from tests.simulation.coordinator.nodes import OWN, Nodes
 from tests.simulation.coordinator.processes import NEVER_S, Process, ProgressProcess, Ref, VertexProcess
 from tests.simulation.workers.bus import Clock
 
@@ -91,6 +92,7 @@ class World:
         self.steps_max = steps_max
         self.clock = Clock(chance)
         self.lines = Lines(chance)
+        self.nodes = Nodes(self, chance)
         self.processes: list[Process] = []
         self.job: RunningJob | None = None
         self.wishes: list[Wish] = []
@@ -164,6 +166,7 @@ class World:
         try:
             for happens in self.before_step:
                 happens()
+            self.nodes.look_at_time()
             for process in self.processes:
                 process.look_at_time()
             ready = self._events()
@@ -176,18 +179,18 @@ class World:
             self._is_inside = False
 
     def _next_s(self) -> float:
-        times = [process.wakes_s for process in self.processes]
+        times = [self.nodes.wakes_s, *(process.wakes_s for process in self.processes)]
         times += [at_s for at_s in (self.store_away_until_s, self._wish_s if self.wishes else 0.0) if at_s > self.clock.now_s]
         return min(times, default=NEVER_S)
 
     def _events(self) -> list[tuple[str, Any]]:
-        ready = self.lines.events()
+        ready = self.lines.events() + self.nodes.events()
         for process in list(self.processes):
             if process.is_dead and not process.doomed:
                 self.processes.remove(process)
                 continue
             ready += process.events()
-            if isinstance(process, VertexProcess) and process.running is not None and process.frozen_until_s <= self.clock.now_s:
+            if isinstance(process, VertexProcess) and process.running is not None and process.stands_still_until_s <= self.clock.now_s:
                 ready += [("write", (process, writer)) for writer in process.writers if writer.waiting]
         if self._has_work_for_the_store and self.store_away_until_s <= self.clock.now_s:
             ready.append(("store", self._beside))
@@ -215,6 +218,8 @@ class World:
                 process, writer = what
                 writer.write()
                 process.is_woken = True
+            case "place":
+                self.nodes.place(what)
             case "store":
                 what.step()
             case "wish":
@@ -241,6 +246,7 @@ class BusActors:
     def start(self, kind: Kind, title: tuple[str, ...], site: Site) -> Any:
         process = ProgressProcess(self._world) if kind == PROGRESS_KIND else VertexProcess(self._world)
         self._world.processes.append(process)
+        self._world.nodes.start(process, site, float(kind.asks["num_cpus"]))
         self._world.figures["processes"] += 1
         return process
 
@@ -268,19 +274,19 @@ class BusActors:
         return ref.answer if ref.answer is not None else NotFetched()
 
     def kill(self, actor: Any) -> None:
-        actor.kill()
+        actor.kill(by_coordinator=True)
 
     def last_words(self, ended: Ended) -> str:
         return ""
 
     def nodes(self) -> list[Node]:
-        return [Node("node", "127.0.0.1", {"CPU": 1000.0})]
+        return self._world.nodes.table()
 
     def own_node(self) -> str:
-        return "node"
+        return OWN
 
     def drains(self) -> dict[str, float]:
-        return {}
+        return self._world.nodes.drains()
 
     def check_placeable(self, needs: Sequence[Need], what: str, autoscaling: bool | None) -> None:
         pass
