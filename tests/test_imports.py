@@ -67,6 +67,34 @@ def test_a_local_word_count_loads_neither_ray_nor_what_it_does_not_use() -> None
     assert among(loaded, unused | {"rayad.commands", "rayad.graphs", "rayad.integrations"}) == []
 
 
+NUMBERS = """
+import pyarrow as pa
+import rayad as rd
+flow = rd.Dataflow("numbers")
+flow.from_arrow(pa.table({"n": [1, 2]})).collect("numbers")
+"""
+
+
+@pytest.mark.parametrize(("program", "loads"), [(WORD_COUNT, False), (NUMBERS, True)])
+def test_a_process_of_replicas_looks_for_pandas_before_its_first_batch_where_there_are_columns(program: str, loads: bool) -> None:
+    """Arrow imports it at the first array that it makes. ``ray`` is not started: what it answers is given."""
+    taken = f"""{program}
+import sys
+for name in [name for name in sys.modules if name.split(".")[0] == "pandas"]:
+    del sys.modules[name]
+from rayad.actors.replica.places import Places
+from rayad.actors import vertex_actor
+from types import SimpleNamespace
+plan = flow.plan(1)
+actor = object.__new__(vertex_actor.VertexActor)
+vertex_actor.ray = SimpleNamespace(get=lambda ref, timeout: ref)
+vertex_actor.show_in_logs = lambda *_: None
+actor.take([plan], f"v{{plan.stages[0].id}}.0", Places(), rd.RunConfig(), "job", b"")
+assert actor._refusal is None
+"""
+    assert ("pandas" in loaded_after(taken)) is loads
+
+
 @pytest.mark.parametrize("actor", ["vertex", "progress", "coordinator"])
 def test_an_actor_loads_what_it_runs(actor: str) -> None:
     """Ray itself has loaded much of Python's library before, and is not asked about."""
