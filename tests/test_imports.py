@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -76,21 +77,23 @@ flow.from_arrow(pa.table({"n": [1, 2]})).collect("numbers")
 
 
 @pytest.mark.parametrize(("program", "loads"), [(WORD_COUNT, False), (NUMBERS, True)])
-def test_a_process_of_replicas_looks_for_pandas_before_its_first_batch_where_there_are_columns(program: str, loads: bool) -> None:
-    """Arrow imports it at the first array that it makes. ``ray`` is not started: what it answers is given."""
-    taken = f"""{program}
-import sys
-for name in [name for name in sys.modules if name.split(".")[0] == "pandas"]:
-    del sys.modules[name]
-from rayad.actors.replica.places import Places
-from rayad.actors import vertex_actor
+def test_a_process_of_replicas_looks_for_pandas_before_its_first_batch_where_there_are_columns(
+    program: str, loads: bool, tmp_path: Path
+) -> None:
+    """Arrow imports it at the first array that it makes. Ray is not started: what it would answer is given."""
+    plan = tmp_path / "plan"
+    loaded_after(f"{program}\nimport cloudpickle, pathlib\npathlib.Path({str(plan)!r}).write_bytes(cloudpickle.dumps(flow.plan(1)))")
+    taken = f"""
+import pathlib, pickle
 from types import SimpleNamespace
-plan = flow.plan(1)
-actor = object.__new__(vertex_actor.VertexActor)
-vertex_actor.ray = SimpleNamespace(get=lambda ref, timeout: ref)
+import rayad as rd
+from rayad.actors import vertex_actor
+from rayad.actors.replica.places import Places
+vertex_actor.ray = SimpleNamespace(get=lambda ref, timeout: pickle.loads(pathlib.Path(ref).read_bytes()))
 vertex_actor.show_in_logs = lambda *_: None
-actor.take([plan], f"v{{plan.stages[0].id}}.0", Places(), rd.RunConfig(), "job", b"")
-assert actor._refusal is None
+actor = object.__new__(vertex_actor.VertexActor)
+actor.take([{str(plan)!r}], "v0.0", Places(), rd.RunConfig(), "job", b"")
+assert actor._refusal is None, actor._refusal
 """
     assert ("pandas" in loaded_after(taken)) is loads
 
