@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray._private.state import state
+from ray._private import state
 
 import rayad as rd
 from rayad.actors import coordinator_actor
@@ -37,7 +37,9 @@ def addresses_of(kind: str) -> list[str]:
     """Addresses of the nodes of all living actors of a class."""
     of_nodes = {node["NodeID"]: str(node["NodeManagerAddress"]) for node in ray.nodes()}
     table = list(state.actors().values())
-    return [of_nodes[one["Address"]["NodeID"]] for one in table if one["ActorClassName"] == kind and one["State"] == "ALIVE"]
+    return [
+        of_nodes[one["Address"]["NodeID"]] for one in table if one["ActorClassName"].rpartition(".")[2] == kind and one["State"] == "ALIVE"
+    ]
 
 
 def drain(address: str, within_s: float) -> None:
