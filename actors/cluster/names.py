@@ -141,6 +141,11 @@ def find(name: str, role: Role = Role.COORDINATOR) -> dict[str, Any]:
     return _actors([entry for entry in _entries(name) if entry.role is role])
 
 
+def hosts(name: str) -> set[str]:
+    """The names of the actors that run the job of that name now, and stay for jobs of other names."""
+    return {entry.within for entry in _entries(name) if entry.within}
+
+
 def lives(entry: Entry) -> bool:
     """Whether this actor is in the table still: one that Ray restarts is."""
     return entry in _listed()
@@ -193,4 +198,4 @@ def _actors(entries: Collection[Entry]) -> dict[str, Any]:
     return found
 
 
-__all__ = ["NAMESPACE", "WARM", "Entry", "NameTaken", "Role", "claim", "find", "known", "lives", "taken", "token_of"]
+__all__ = ["NAMESPACE", "WARM", "Entry", "NameTaken", "Role", "claim", "find", "hosts", "known", "lives", "taken", "token_of"]
