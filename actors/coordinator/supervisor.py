@@ -450,7 +450,7 @@ class Supervisor:
         if job.snapshots is not None:
             job.snapshots.end(f"job {job.name!r} is {state.value}")
             job.snapshots.close()
-        self._stays = state is JobState.COMPLETE and not self._leader.recovery.failures and job.crew.rest()
+        self._stays = state is JobState.COMPLETE and not self.leader.recovery.failures and job.crew.rest()
         if not self._stays:
             job.crew.end()
 
