@@ -98,10 +98,14 @@ assert actor._refusal is None, actor._refusal
     assert ("pandas" in loaded_after(taken)) is loads
 
 
-@pytest.mark.parametrize("actor", ["vertex", "progress", "coordinator"])
+RUNS = {"vertex": "host.replica_process", "progress": "host.progress_process", "coordinator": "coordinator.coordinated_job"}
+"""What an actor loads besides its class."""
+
+
+@pytest.mark.parametrize("actor", RUNS)
 def test_an_actor_loads_what_it_runs(actor: str) -> None:
     """Ray itself has loaded much of Python's library before, and is not asked about."""
-    loaded = loaded_after(f"import rayad.actors.{actor}_actor")
+    loaded = loaded_after(f"import rayad.actors.{actor}_actor, rayad.actors.{RUNS[actor]}")
     assert among(loaded, OTHERS | PARTS_OF_ARROW | PARTS_OF_NUMPY) == []
     unused = {"autoscaler_actor", "driver", "local", "page", "saved_state", "scaling"}
     if actor != "coordinator":
@@ -111,6 +115,11 @@ def test_an_actor_loads_what_it_runs(actor: str) -> None:
     assert among(loaded, {f"rayad.actors.{name}" for name in unused}) == []
     others = ("autoscale.decisions", "commands", "dataflow.streams", "graphs", "integrations")
     assert among(loaded, {f"rayad.{name}" for name in others}) == []
+
+
+def test_a_coordinator_starts_processes_before_it_loads_what_it_runs() -> None:
+    loaded = loaded_after("import rayad.actors.coordinator_actor, rayad.actors.coordinator.starting")
+    assert among(loaded, {"numpy", "pyarrow", "rayad.dataflow.plan", *(f"rayad.actors.{name}" for name in RUNS.values())}) == []
 
 
 def test_the_side_of_the_user_loads_no_autoscaler_nor_keeper_before_a_job_has_one() -> None:
