@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
+from ray.exceptions import ActorUnschedulableError, GetTimeoutError, RayActorError, RayError, RayTaskError
 
 from rayad.actors.cluster import joining, last_words, node_table
 from rayad.actors.coordinator.processes.kinds import Kind
@@ -44,6 +44,8 @@ class RayActors:
             return NotFetched()
         except RayActorError as error:
             return Ended(str(error), error.actor_id)
+        except ActorUnschedulableError as error:  # the node that it was bound to has gone
+            return Ended(str(error))
         except RayError as error:
             return Raised(error)
 

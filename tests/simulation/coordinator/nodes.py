@@ -1,8 +1,8 @@
 """The nodes of a cluster on the bus: what Ray's scheduler does with processes, and nodes that drain, fall silent and come.
 
 Ray puts a process on the node that was asked for where that has room, else on another that is not to be avoided, else lets it wait. One
-that asks for nothing is bound to its node. Ray takes its time to notice that a node has died, and places processes there meanwhile: they
-never begin. The coordinator's own node stays.
+that asks for nothing is bound to its node, and ends when that goes before it has begun. Ray takes its time to notice that a node has died,
+and places processes there meanwhile: they never begin. The coordinator's own node stays.
 """
 
 from __future__ import annotations
@@ -50,6 +50,11 @@ class Waiting:
     process: Process
     site: Site
     cpus: float
+
+    @property
+    def is_bound(self) -> bool:
+        """It goes to that node or nowhere."""
+        return not self.site.asks and self.site.node is not None
 
 
 class Nodes:
@@ -128,7 +133,7 @@ class Nodes:
     def _places(self, one: Waiting) -> list[SimulatedNode]:
         """Where it can go now; where it is to go first of all, if it can."""
         able = [node for node in self.up if node.goes_s is None and node.cpus - self._used(node) >= one.cpus]
-        if not one.site.asks and one.site.node is not None:
+        if one.is_bound:
             return [node for node in able if node.id == one.site.node]
         able = [node for node in able if not one.site.asks or node.id not in one.site.avoided]
         return [node for node in able if node.id == one.site.node] or able
@@ -160,6 +165,10 @@ class Nodes:
             self._looks_s = now_s + LOOK_S if any(node.goes_s is not None for node in self.up) else NEVER_S
         for node in [node for node in self.up if now_s >= min(node.noticed_s, NEVER_S if node.goes_s is None else node.goes_s)]:
             self._remove(node)
+        there = [node.id for node in self.up if node.goes_s is None]
+        for one in [one for one in self.waiting if one.is_bound and one.site.node not in there]:
+            self.waiting.remove(one)
+            one.process.kill()
         for at_s in [at_s for at_s in self._joins_s if now_s >= at_s]:
             self._joins_s.remove(at_s)
             self._add()
