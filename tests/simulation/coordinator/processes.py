@@ -311,7 +311,7 @@ class Process:
 
     def rest(self) -> None:
         """Its job is complete."""
-        self.has_host, self.name, self.who = False, "nobody", "nobody"
+        self.has_host, self.name, self.who, self.abandoned_s = False, "nobody", "nobody", None
 
 
 class ProgressProcess(Process):
