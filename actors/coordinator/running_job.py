@@ -71,7 +71,8 @@ class RunningJob:
         self.drains = DrainWatch(around)
         """Which nodes drain."""
         sites = Sites(around, self.journal.note)
-        self.crew = Crew(plan, places, config, (job, secret), around, sites, spares or Spares(around), stays=stays)
+        spares = spares if spares is not None else Spares(around)
+        self.crew = Crew(plan, places, config, (job, secret), around, sites, spares, stays=stays)
         self.snapshots: CoordinatorSnapshots | None = None
         """Of its snapshots, if it keeps any."""
         self.left: list[tuple[str, Left]] = []

@@ -43,6 +43,7 @@ def kill_at(run: Run, step: int, name: str) -> None:
     def strike() -> None:
         for process in run.world.alive():
             if process.name == name and run.world.steps == step:
+                run.claims.killed += 1
                 process.kill()
 
     run.world.before_step.append(strike)
@@ -64,7 +65,12 @@ def test_the_progress_actor_that_dies_while_it_takes_in_new_replicas_is_survived
     """Regression: the error of the call ended the job, as one of the user's code does."""
     run = job("upstream")
     kill_at(run, 200, source(run))
-    switched = on_call(run, "call", lambda ref: ref.process.kill(), first="switch")
+
+    def strike(ref: Ref) -> None:
+        run.claims.killed += 1
+        ref.process.kill()
+
+    switched = on_call(run, "call", strike, first="switch")
     run.program.verify(run.drive())
     assert len(switched) == 1, "the second time all begin anew"
     assert run.outcome.statistics.failures == 2
