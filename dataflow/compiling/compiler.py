@@ -75,7 +75,8 @@ def _has_columns(node: Node) -> bool:
         case NodeKind.STATELESS:
             return node.op.schema_said is not None
         case NodeKind.SINK:
-            return hasattr(node.op, "schema")  # that of the table, or None for that of the first records
+            # What is collected has a schema where it is a table; that of files may be the one of their first records.
+            return getattr(node.op, "schema", None) is not None or (node.op.commits and hasattr(node.op, "schema"))
         case _:
             return False
 
