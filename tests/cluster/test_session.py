@@ -91,7 +91,7 @@ def test_while_a_job_runs_it_has_its_name_and_afterwards_nobody_has(two: Any, tm
     job = ticking("named", tmp_path / "go").submit()
     until(lambda: job.state is JobState.RUNNING, "running")
     assert rd.jobs() == {"named": JobState.RUNNING}
-    written = [one.name for one in log_files.processes_of("named")]
+    written = [one.what for one in log_files.processes_of("named")]
     assert sorted(written) == ["Coordinator", "ProgressActor", "WorkerActor", "WorkerActor"]
     with pytest.raises(rd.DataflowError, match=r"a job named 'named' runs on this cluster already"):
         words("named").submit()
