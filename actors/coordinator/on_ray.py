@@ -1,8 +1,4 @@
-"""The actors of a job on Ray: the calls of Ray behind :class:`Actors`, and nothing that decides.
-
-Ray is given a node to prefer. Where a node is avoided, Ray is also told to keep away from it, however long that takes: a process then
-waits until there is room elsewhere. Of what asks for no CPU Ray does not heed that: it is bound to the node that was chosen.
-"""
+"""The actors of a job on Ray: the calls of Ray behind :class:`Actors`, and nothing that decides."""
 
 from __future__ import annotations
 
@@ -10,25 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
-from ray.util.scheduling_strategies import In, NodeAffinitySchedulingStrategy, NodeLabelSchedulingStrategy, NotIn
+from ray.exceptions import ActorUnschedulableError, GetTimeoutError, RayActorError, RayError, RayTaskError
 
 from rayad.actors.cluster import joining, last_words, node_table
-from rayad.actors.coordinator.surroundings import Answer, CoordinatorSurroundings, Ended, Gave, NotFetched, Raised, Site
-from rayad.actors.lead.nodes.known import Node
-from rayad.actors.progress_actor import remote_progress
-from rayad.actors.replica.places import Places
-from rayad.actors.vertex_actor import remote_vertex
-from rayad.dataflow.config import RunConfig
-from rayad.dataflow.resources import Need, Resources, told_resources
-
-
-def ray_options(resources: Resources | None) -> dict[str, Any]:
-    """What a replica asks for, as options of its Ray actor."""
-    if resources is None:
-        return {}
-    asked = {"num_cpus": resources.num_cpus, "num_gpus": resources.num_gpus, "memory": resources.memory}
-    return {name: value for name, value in {**asked, "resources": dict(resources.resources)}.items() if value is not None and value != {}}
+from rayad.actors.coordinator.processes.kinds import Kind
+from rayad.actors.coordinator.starting import new_process
+from rayad.actors.coordinator.surroundings import Answer, CoordinatorSurroundings, Ended, Gave, NotFetched, Raised
+from rayad.actors.lead.nodes.node import Node, Site
+from rayad.dataflow.resources import Need, told_resources
 
 
 class RayActors:
@@ -37,25 +22,8 @@ class RayActors:
     def put(self, value: Any) -> Any:
         return ray.put(value)
 
-    def start_progress(self, plan: Any, places: Places, identity: tuple[str, bytes], seals: bool, site: Site) -> Any:
-        return remote_progress().options(num_cpus=0, scheduling_strategy=_strategy(site)).remote(plan, places, *identity, seals)
-
-    def start_process(
-        self,
-        process: str,
-        plan: Any,
-        places: Places,
-        config: RunConfig,
-        identity: tuple[str, bytes],
-        *,
-        cpus: float | None,
-        resources: Resources | None,
-        site: Site,
-    ) -> Any:
-        options = {"num_cpus": cpus, **ray_options(resources), "scheduling_strategy": _strategy(site)}
-        if cpus is None:
-            options["num_cpus"] = 0
-        return remote_vertex(process, places).options(**options).remote(plan, process, places, config, *identity)
+    def start(self, kind: Kind, title: tuple[str, ...], site: Site) -> Any:
+        return new_process(kind, title, site)
 
     def call(self, actor: Any, method: str, *arguments: Any) -> Any:
         return getattr(actor, method).remote(*arguments)
@@ -76,6 +44,8 @@ class RayActors:
             return NotFetched()
         except RayActorError as error:
             return Ended(str(error), error.actor_id)
+        except ActorUnschedulableError as error:  # the node that it was bound to has gone
+            return Ended(str(error))
         except RayError as error:
             return Raised(error)
 
@@ -104,20 +74,9 @@ class RayActors:
         return joining.own_address(host)
 
 
-def _strategy(site: Site) -> Any:
-    """How Ray is told where a process goes."""
-    if not site.asks and site.node is not None:
-        return NodeAffinitySchedulingStrategy(site.node, soft=True)
-    if site.avoided:
-        label = node_table.label_of_ids()
-        prefer = {label: In(site.node)} if site.node is not None else None
-        return NodeLabelSchedulingStrategy({label: NotIn(*site.avoided)}, soft=prefer)
-    return NodeAffinitySchedulingStrategy(site.node, soft=True, _spill_on_unavailable=True) if site.node is not None else "SPREAD"
-
-
 def on_ray() -> CoordinatorSurroundings:
     """What a coordinator on Ray is given."""
     return CoordinatorSurroundings(RayActors())
 
 
-__all__ = ["RayActors", "on_ray", "ray_options"]
+__all__ = ["RayActors", "on_ray"]

@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any
 
-from rayad.actors.coordinator.crew import Crew
 from rayad.actors.coordinator.long_calls import LongCalls
 from rayad.actors.coordinator.outcome import Starting
-from rayad.actors.coordinator.sites import DrainWatch, Sites
+from rayad.actors.coordinator.processes.crew import Crew
+from rayad.actors.coordinator.processes.sites import DrainWatch, Sites
+from rayad.actors.coordinator.processes.spares import Spares
 from rayad.actors.coordinator.snapshots import CoordinatorSnapshots
 from rayad.actors.coordinator.store_thread import StoreThread
 from rayad.actors.coordinator.surroundings import CoordinatorSurroundings
@@ -41,10 +42,22 @@ class RunningJob:
         name: of the job, for people.
         places: which process holds which replica.
         around: its actors, and what else is not its own.
+        spares: processes of jobs before, or that wait for this one; None: there are none.
+        stays: whether its own are spare when it is complete; else they end with it.
     """
 
     def __init__(
-        self, plan: Plan, config: RunConfig, job: str, secret: bytes, name: str, places: Places, around: CoordinatorSurroundings
+        self,
+        plan: Plan,
+        config: RunConfig,
+        job: str,
+        secret: bytes,
+        name: str,
+        places: Places,
+        around: CoordinatorSurroundings,
+        spares: Spares | None = None,
+        *,
+        stays: bool = False,
     ) -> None:
         self.around = around
         self.plan = plan
@@ -57,7 +70,9 @@ class RunningJob:
         self.journal = Journal(around.clock.time)
         self.drains = DrainWatch(around)
         """Which nodes drain."""
-        self.crew = Crew(plan, places, config, (job, secret), around, Sites(around, self.journal.note))
+        sites = Sites(around, self.journal.note)
+        spares = spares if spares is not None else Spares(around)
+        self.crew = Crew(plan, places, config, (job, secret), around, sites, spares, stays=stays)
         self.snapshots: CoordinatorSnapshots | None = None
         """Of its snapshots, if it keeps any."""
         self.left: list[tuple[str, Left]] = []

@@ -13,9 +13,9 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, assert_never, cast
 
-from rayad.actors.coordinator.crew import Stuck
-from rayad.actors.coordinator.moving import Mover
 from rayad.actors.coordinator.outcome import JobOutcome, Starting, stage_statistics
+from rayad.actors.coordinator.processes.crew import Stuck
+from rayad.actors.coordinator.processes.moving import Mover
 from rayad.actors.coordinator.rescaling import Rescaler
 from rayad.actors.coordinator.running_job import RunningJob
 from rayad.actors.coordinator.stored_job import StoredJob
@@ -84,6 +84,7 @@ class Supervisor:
         self._began_s = self._clock.time()
         self._start_s = 0.0
         self._run_s = 0.0
+        self._stays = False
 
     # -- the long call ----------------------------------------------------------------
     def run(
@@ -117,7 +118,7 @@ class Supervisor:
                 self._look()
             if self._job.snapshots is not None:
                 self._job.snapshots.close_journal()
-            return dataclasses.replace(self._outcome, journal=self._job.journal.events)
+            return dataclasses.replace(self._outcome, journal=self._job.journal.events, stays=self._stays)
         except Exception as error:  # a mistake of ours
             self._stop_all(JobState.FAILED)
             return JobOutcome(JobState.FAILED, {}, JobStatistics(), failure_of("coordinator", error))
@@ -449,7 +450,9 @@ class Supervisor:
         if job.snapshots is not None:
             job.snapshots.end(f"job {job.name!r} is {state.value}")
             job.snapshots.close()
-        job.crew.end()
+        self._stays = state is JobState.COMPLETE and not self.leader.recovery.failures and job.crew.rest()
+        if not self._stays:
+            job.crew.end()
 
     def _abort_sinks(self) -> None:
         for sink in self._job.plan.sinks:

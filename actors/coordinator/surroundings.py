@@ -12,15 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from rayad.actors.lead.nodes.known import Node
+from rayad.actors.coordinator.processes.kinds import Kind
+from rayad.actors.lead.nodes.node import Node, Site
 from rayad.actors.plane.address import Address
 from rayad.actors.plane.plane import Plane
 from rayad.actors.process.threads import OwnedThread
-from rayad.actors.replica.places import Places
 from rayad.actors.store.line_file import LineFile
 from rayad.actors.worker.surroundings import Clock, Link
-from rayad.dataflow.config import RunConfig
-from rayad.dataflow.resources import Need, Resources
+from rayad.dataflow.resources import Need
 
 
 # -- answers -------------------------------------------------------------------------------------------
@@ -71,21 +70,6 @@ def given(answer: Answer, asked: str) -> Any:
             raise NoAnswer(f"{asked}: no answer in time")
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
-    """Where a new process goes.
-
-    Args:
-        node: to prefer, by its id; None: any.
-        avoided: nodes that it keeps away from, however long it then waits for room.
-        asks: whether it asks for anything.
-    """
-
-    node: str | None
-    avoided: tuple[str, ...] = ()
-    asks: bool = True
-
-
 # -- ports ---------------------------------------------------------------------------------------------
 class Actors(Protocol):
     """The processes of one job. Handles and references are opaque; references can be keys."""
@@ -93,22 +77,8 @@ class Actors(Protocol):
     def put(self, value: Any) -> Any:
         """Keep a value for several processes that are started with it."""
 
-    def start_progress(self, plan: Any, places: Places, identity: tuple[str, bytes], seals: bool, site: Site) -> Any:
-        """Start the progress actor; gives its handle at once. ``plan``: was put."""
-
-    def start_process(
-        self,
-        process: str,
-        plan: Any,
-        places: Places,
-        config: RunConfig,
-        identity: tuple[str, bytes],
-        *,
-        cpus: float | None,
-        resources: Resources | None,
-        site: Site,
-    ) -> Any:
-        """Start a process that holds replicas; gives its handle at once. ``cpus``: None: of whatever is there, no processor."""
+    def start(self, kind: Kind, title: tuple[str, ...], site: Site) -> Any:
+        """Start a process of this kind; gives its handle at once. ``title``: what it is shown as. It is told its work by ``take``."""
 
     def call(self, actor: Any, method: str, *arguments: Any) -> Any:
         """Call a method; gives the reference of the answer at once."""
@@ -229,7 +199,6 @@ __all__ = [
     "NoAnswer",
     "NotFetched",
     "Raised",
-    "Site",
     "Steps",
     "given",
     "in_thread",

@@ -108,6 +108,9 @@ class Stage:
         self.looks += 1
         self.on_look(self.looks)
 
+    def rest(self) -> bool:
+        return False
+
     def end(self) -> None:
         self.log.append("end")
 

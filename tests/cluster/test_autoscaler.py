@@ -199,7 +199,7 @@ def test_a_job_continues_with_another_autoscaler_when_its_coordinator_dies(nothi
 
     while rounds() < 4:
         time.sleep(0.1)
-    ray.kill(job._coordinator)
+    ray.kill(job._coordinator.actor)
     while job._coordinators_lost == 0 or rounds() < 8:
         time.sleep(0.1)
     result = job.wait()

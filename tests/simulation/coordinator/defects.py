@@ -9,12 +9,12 @@ from typing import Any
 
 from rayad.actors.coordinator.change_driver import ChangeDriver
 from rayad.actors.coordinator.coordinators_part import CoordinatorsPart
-from rayad.actors.coordinator.crew import Crew
 from rayad.actors.coordinator.long_calls import LongCalls
-from rayad.actors.coordinator.moving import Mover
+from rayad.actors.coordinator.processes.crew import Crew
+from rayad.actors.coordinator.processes.moving import Mover
+from rayad.actors.coordinator.processes.sites import Sites
 from rayad.actors.coordinator.rescaling import Rescaler
 from rayad.actors.coordinator.running_job import RunningJob
-from rayad.actors.coordinator.sites import Sites
 from rayad.actors.coordinator.snapshots import CoordinatorSnapshots
 from rayad.actors.coordinator.store_thread import StoreThread
 from rayad.actors.coordinator.stored_job import StoredJob
@@ -162,8 +162,8 @@ def the_processes_of_the_old_layout_are_started(stack: ExitStack) -> None:
         real(self)
         self.plan = plan
 
-    def made(real: Any, self: Any, plan: Any, *arguments: Any) -> None:
-        real(self, plan, *arguments)
+    def made(real: Any, self: Any, plan: Any, *arguments: Any, **options: Any) -> None:
+        real(self, plan, *arguments, **options)
         self.first_plan = plan
 
     around(stack, Crew, "start", start)
@@ -348,7 +348,7 @@ _left_out("nodes that drain and nodes that are silent get new processes", KnownN
 _left_out("a node that drains is not left", Mover, "look", frozenset())
 _left_out("workers wait for room for ever", Crew, "share", ())
 _left_out("a node is left with the next snapshot, whenever that is", CoordinatorSnapshots, "hasten")
-_left_out("spares that take nobody's place live on", Crew, "drop_spares")
+_left_out("spares that take nobody's place live on", Crew, "drop_reliefs")
 
 
 # -- what the simulation found in the product ------------------------------------------------------------------------------------------

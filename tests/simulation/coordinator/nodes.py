@@ -1,7 +1,8 @@
 """The nodes of a cluster on the bus: what Ray's scheduler does with processes, and nodes that drain, fall silent and come.
 
-Ray puts a process on the node that was asked for where that has room, else on another that is not to be avoided, else lets it wait. It
-takes its time to notice that a node has died, and places processes there meanwhile: they never begin. The coordinator's own node stays.
+Ray puts a process on the node that was asked for where that has room, else on another that is not to be avoided, else lets it wait. One
+that asks for nothing is bound to its node, and ends when that goes before it has begun. Ray takes its time to notice that a node has died,
+and places processes there meanwhile: they never begin. The coordinator's own node stays.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rayad.actors.coordinator.surroundings import Site
-from rayad.actors.lead.nodes.known import FORGIVEN_S, Node
+from rayad.actors.lead.nodes.known import FORGIVEN_S
+from rayad.actors.lead.nodes.node import Node, Site
 
 if TYPE_CHECKING:
     from tests.simulation.coordinator.processes import Process
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 NEVER_S = float("inf")
 LOOK_S = 1.0
-"""As :class:`rayad.actors.coordinator.sites.DrainWatch` looks."""
+"""As :class:`rayad.actors.coordinator.processes.sites.DrainWatch` looks."""
 OWN = "n0"
 
 
@@ -49,6 +50,11 @@ class Waiting:
     process: Process
     site: Site
     cpus: float
+
+    @property
+    def is_bound(self) -> bool:
+        """It goes to that node or nowhere."""
+        return not self.site.asks and self.site.node is not None
 
 
 class Nodes:
@@ -100,7 +106,7 @@ class Nodes:
         """In how many seconds each node that drains goes."""
         return {node.id: node.leaves_in_s for node in self.table() if node.leaves_in_s is not None}
 
-    def start(self, process: Process, site: Site, cpus: float | None) -> None:
+    def start(self, process: Process, site: Site, cpus: float) -> None:
         """A process is asked for."""
         now_s = self.world.clock.now_s
         node = next((node for node in self.up if node.id == site.node), None)
@@ -109,7 +115,7 @@ class Nodes:
                 self.wrong.append(f"{process.name} was sent to {node.id}, which drains")
             if node.is_silent(now_s) and now_s - node.given_up_s < FORGIVEN_S - 1.0 and self.is_strict:
                 self.wrong.append(f"{process.name} was sent to {node.id}, which is known to be silent")
-        self.waiting.append(Waiting(process, site, cpus or 0.0))
+        self.waiting.append(Waiting(process, site, cpus))
 
     def on_kill(self, process: Process, *, by_coordinator: bool) -> None:
         """A process is killed."""
@@ -127,6 +133,8 @@ class Nodes:
     def _places(self, one: Waiting) -> list[SimulatedNode]:
         """Where it can go now; where it is to go first of all, if it can."""
         able = [node for node in self.up if node.goes_s is None and node.cpus - self._used(node) >= one.cpus]
+        if one.is_bound:
+            return [node for node in able if node.id == one.site.node]
         able = [node for node in able if not one.site.asks or node.id not in one.site.avoided]
         return [node for node in able if node.id == one.site.node] or able
 
@@ -157,6 +165,10 @@ class Nodes:
             self._looks_s = now_s + LOOK_S if any(node.goes_s is not None for node in self.up) else NEVER_S
         for node in [node for node in self.up if now_s >= min(node.noticed_s, NEVER_S if node.goes_s is None else node.goes_s)]:
             self._remove(node)
+        there = [node.id for node in self.up if node.goes_s is None]
+        for one in [one for one in self.waiting if one.is_bound and one.site.node not in there]:
+            self.waiting.remove(one)
+            one.process.kill()
         for at_s in [at_s for at_s in self._joins_s if now_s >= at_s]:
             self._joins_s.remove(at_s)
             self._add()

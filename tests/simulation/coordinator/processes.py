@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 from rayad.actors.coordinator.surroundings import Answer, Ended, Gave, Raised
 from rayad.actors.host.progress_host import LOOK_S, LOOKS
 from rayad.actors.lead.failure import failure_of
+from rayad.actors.plane.protocol import PROGRESS
 from rayad.actors.plane.replica_id import ReplicaId
 from rayad.actors.process.mailbox import NoAnswer
-from rayad.actors.replica.places import Places, is_worker
+from rayad.actors.replica.places import Places
 from rayad.actors.replica.report import Pulse
 from rayad.actors.worker import upstream
 from rayad.actors.worker.looking import note_counts
@@ -37,7 +38,7 @@ from tests.simulation.workers.run import EventWriter
 if TYPE_CHECKING:
     from tests.simulation.coordinator.world import World
 
-MAIN = frozenset({"listen", "run", "idle"})
+MAIN = frozenset({"take", "rest", "listen", "run", "idle"})
 NEVER_S = float("inf")
 POLL_S = 1.0
 
@@ -77,12 +78,12 @@ class Asked:
 
 
 class Process:
-    """One process; ``who``: as failures name it."""
+    """One process. It is told by ``take`` which one of which job it is: until then it is nobody."""
 
-    def __init__(self, world: World, name: str, who: str) -> None:
+    def __init__(self, world: World) -> None:
         self.world = world
-        self.name = name
-        self.who = who
+        self.name = self.who = "nobody"
+        """``who``: as failures name it."""
         self.link: Any = None
         self.main: deque[Ref] = deque()
         self.controls: deque[Ref] = deque()
@@ -308,14 +309,21 @@ class Process:
     def idle(self) -> None:
         """Answered when nothing else is done."""
 
+    def rest(self) -> None:
+        """Its job is complete."""
+        self.has_host, self.name, self.who, self.abandoned_s = False, "nobody", "nobody", None
+
 
 class ProgressProcess(Process):
     """The progress actor."""
 
-    def __init__(self, world: World, plan: Plan, places: Places) -> None:
-        super().__init__(world, "progress", "progress")
-        self._plan, self._places = plan, places
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
         self.progress: ProgressWorker | None = None
+
+    def take(self, plan: list[Plan], places: Places, job: str, secret: bytes, seals: bool) -> None:
+        self.name = self.who = PROGRESS
+        self._plan, self._places = plan[0], places
 
     def listen(self, host: str | None, unix: str, incarnation: int, survives: bool, layout: Any) -> Any:
         self.link = self.world.lines.link("progress", incarnation)
@@ -353,6 +361,8 @@ class ProgressProcess(Process):
         progress, now_s = self.progress, self.world.clock.now_s
         if ref.method == "ping":
             ref.settle(Gave(self.pulse()))
+        elif ref.method == "is_fit":
+            ref.settle(Gave(True))
         elif ref.method == "abandon":
             if self.has_host and self.link.incarnation <= ref.arguments[0]:
                 assert progress is not None
@@ -377,14 +387,20 @@ class ProgressProcess(Process):
 class VertexProcess(Process):
     """A process that holds replicas."""
 
-    def __init__(self, world: World, plan: Plan, process: str, places: Places, config: RunConfig) -> None:
-        stage, replica = places.replicas_at(process, plan)[0] if not is_worker(process) else (0, 0)
-        super().__init__(world, process, places.title(process, plan) if is_worker(process) else f"{plan.stage(stage).name}[{replica}]")
-        self._arguments = (plan, places, config)
-        self.plan = plan
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
         self.worker: Worker | None = None
         self.writers: list[EventWriter] = []
         self._has_run = True
+
+    def take(self, plan: list[Plan], process: str, places: Places, config: RunConfig, job: str, secret: bytes) -> None:
+        self.name, self.who = process, places.who(process, plan[0])
+        self._arguments = (plan[0], places, config)
+        self._has_run = True
+
+    def rest(self) -> None:
+        super().rest()
+        self.worker, self.writers = None, []
 
     def listen(
         self,
@@ -480,6 +496,8 @@ class VertexProcess(Process):
                 ref.settle(Gave(None))
             case "acquit":
                 ref.settle(Gave(None))
+            case "is_fit":
+                ref.settle(Gave(True))
             case "has_stopped":
                 ref.settle(Gave(True))
             case "look":

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import rayad as rd
+from rayad.actors.coordinator.processes.spares import Spares
 from rayad.actors.coordinator.rescaling import Rescaler, Wish
 from rayad.actors.coordinator.running_job import RunningJob
 from rayad.actors.coordinator.supervisor import Supervisor
@@ -78,6 +79,10 @@ class Run:
     steps_max: int = STEPS_MAX
     is_scaled: bool = False
     """By an autoscaler."""
+    stays: bool = False
+    """Its processes are spare when it is complete."""
+    before: Run | None = None
+    """The job before it, whose processes have stayed."""
     nodes: int = 1
     is_tight: bool = False
     """The nodes have just the processors that the job needs."""
@@ -85,7 +90,9 @@ class Run:
 
     def __post_init__(self) -> None:
         self.chance = chance = random.Random(self.seed)
-        self.world = World(chance, self.steps_max)
+        self.world = World(chance, self.steps_max) if self.before is None else self.before.world
+        around = self.world.surroundings()
+        self.spares = Spares(around) if self.before is None else self.before.spares
         self.folder = tempfile.mkdtemp(prefix="rayad-coordinator-", dir=FAST if Path(FAST).is_dir() else None)
         keeps = self.mode != "none"
         alignment = {"unaligned": 0.0, "timeout": 0.01}.get(self.mode)
@@ -109,11 +116,11 @@ class Run:
         )
         self.plan = self.program.flow().plan(self.parallelism)
         places = placed(self.plan, self.placement)
-        self.job = RunningJob(
-            self.plan, self.config, str(self.seed), b"0123456789abcdef", self.plan.name, places, self.world.surroundings()
-        )
-        count = len(places.processes(self.plan))
-        self.world.nodes.begin(self.nodes, float(-(-count // self.nodes) if self.is_tight else 1000))
+        identity = (str(self.seed), b"0123456789abcdef", self.plan.name)
+        self.job = RunningJob(self.plan, self.config, *identity, places, around, self.spares, stays=self.stays)
+        if self.before is None:
+            count = len(places.processes(self.plan))
+            self.world.nodes.begin(self.nodes, float(-(-count // self.nodes) if self.is_tight else 1000))
         self.world.nodes.is_strict = not self.todo.changes
         self.claims = Claims(self)
         self.rescaler = Rescaler(self.job, self._again)
@@ -125,7 +132,7 @@ class Run:
         self._drivers: dict[str, Any] = {}
         world = self.world
         world.job, world.more_events, world.perform_more = self.job, self._events, self._perform
-        world.before_step += [self.claims.on_step, self._on_step]
+        world.before_step, world.over = [self.claims.on_step, self._on_step], []
         self.scaled = Scaled(self) if self.is_scaled else None
         at = {what: sorted(chance.randint(1, self.span) for _ in range(count)) for what, count in vars(self.todo).items()}
         self._due = sorted((step, what) for what, steps in at.items() for step in steps)
@@ -149,8 +156,9 @@ class Run:
         except Stuck as error:
             raise Stuck(f"{error}; {self._told()}") from None
         finally:
-            for process in self.world.processes:
-                process.kill()
+            if not self.stays:
+                for process in self.world.processes:
+                    process.kill()
             shutil.rmtree(self.folder, ignore_errors=True)
 
     # -- what a seed does --------------------------------------------------------------------------------
@@ -260,7 +268,9 @@ class Run:
     def _results(self) -> dict[str, Any]:
         outcome = self.outcome
         assert outcome.state is JobState.COMPLETE, f"{outcome.state}: {outcome.failure}; {self.world.errors}"
-        assert not self.world.alive(), "processes outlive the job"
+        assert outcome.stays == (self.stays and not outcome.statistics.failures), "processes stay when all has gone well, and only then"
+        assert len(self.world.alive()) == len(self.spares), "processes outlive the job"
+        assert outcome.stays or not len(self.spares)
         assert all(future.done() for future in self.savepoints), "somebody waits for a savepoint for ever"
         for wish in list(self.world.wishes):
             for _ in range(3):

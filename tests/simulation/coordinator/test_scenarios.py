@@ -10,7 +10,7 @@ import pytest
 from rayad.actors.coordinator.surroundings import Gave, NotFetched
 from rayad.actors.job import JobState
 from rayad.actors.plane.protocol import PROGRESS
-from tests.simulation.coordinator.processes import Ref
+from tests.simulation.coordinator.processes import Ref, VertexProcess
 from tests.simulation.coordinator.run import Plan, Run
 from tests.simulation.harness import all_programs
 
@@ -43,6 +43,7 @@ def kill_at(run: Run, step: int, name: str) -> None:
     def strike() -> None:
         for process in run.world.alive():
             if process.name == name and run.world.steps == step:
+                run.claims.killed += 1
                 process.kill()
 
     run.world.before_step.append(strike)
@@ -64,7 +65,12 @@ def test_the_progress_actor_that_dies_while_it_takes_in_new_replicas_is_survived
     """Regression: the error of the call ended the job, as one of the user's code does."""
     run = job("upstream")
     kill_at(run, 200, source(run))
-    switched = on_call(run, "call", lambda ref: ref.process.kill(), first="switch")
+
+    def strike(ref: Ref) -> None:
+        run.claims.killed += 1
+        ref.process.kill()
+
+    switched = on_call(run, "call", strike, first="switch")
     run.program.verify(run.drive())
     assert len(switched) == 1, "the second time all begin anew"
     assert run.outcome.statistics.failures == 2
@@ -143,3 +149,48 @@ def test_recoveries_wait_for_the_store() -> None:
     run.world.before_step.append(hang)
     run.program.verify(run.drive())
     assert run.world.clock.now_s >= run.world.store_away_until_s
+
+
+def stays(seed: int, program: str = PROGRAM, before: Run | None = None) -> Run:
+    """A job on two workers, on the processes of the one before, that leaves them to the next one."""
+    run = Run(seed, all_programs()[program], 2, "workers", todo=Plan(kills=1), before=before, stays=True)
+    run.leave_alone()
+    return run
+
+
+def test_jobs_follow_each_other_on_the_same_processes() -> None:
+    first = stays(1)
+    first.program.verify(first.drive())
+    processes = first.world.alive()
+    second = stays(2, "sim join", first)
+    second.program.verify(second.drive())
+    third = stays(3, "sim loop", second)
+    third.program.verify(third.drive())
+    assert third.figures["processes"] == len(processes) == 3, "two workers and the progress actor, once"
+    third.spares.end()
+    assert not third.world.alive()
+
+
+def test_a_process_that_dies_while_it_waits_for_a_job_is_replaced() -> None:
+    first = stays(1)
+    first.program.verify(first.drive())
+    next(one for one in first.world.alive() if isinstance(one, VertexProcess)).kill()
+    second = stays(2, before=first)
+    second.program.verify(second.drive())
+    assert (second.figures["processes"], second.outcome.statistics.failures) == (4, 0)
+
+
+def test_a_process_that_is_frozen_while_it_waits_for_a_job_is_replaced() -> None:
+    first = stays(1)
+    first.program.verify(first.drive())
+    next(one for one in first.world.alive() if isinstance(one, VertexProcess)).frozen_until_s = 1e9
+    second = stays(2, before=first)
+    second.program.verify(second.drive())
+    assert (second.figures["processes"], second.outcome.statistics.failures) == (4, 0)
+
+
+def test_after_a_failure_nothing_stays() -> None:
+    run = stays(1)
+    kill_at(run, 200, "w1")
+    run.program.verify(run.drive())
+    assert (run.outcome.statistics.failures, run.outcome.stays, run.world.alive()) == (1, False, [])

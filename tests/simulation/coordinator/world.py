@@ -10,11 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rayad.actors.coordinator.surroundings import Answer, CoordinatorSurroundings, Ended, NotFetched, Site
-from rayad.actors.lead.nodes.known import Node
-from rayad.actors.replica.places import Places
-from rayad.dataflow.config import RunConfig
-from rayad.dataflow.resources import Need, Resources
+from rayad.actors.coordinator.processes.kinds import PROGRESS_KIND, Kind
+from rayad.actors.coordinator.surroundings import Answer, CoordinatorSurroundings, Ended, NotFetched
+from rayad.actors.lead.nodes.node import Node, Site
+from rayad.dataflow.resources import Need
 from tests.simulation.coordinator.lines import Lines
 from tests.simulation.coordinator.nodes import OWN, Nodes
 from tests.simulation.coordinator.processes import NEVER_S, Process, ProgressProcess, Ref, VertexProcess
@@ -244,26 +243,10 @@ class BusActors:
     def put(self, value: Any) -> Any:
         return value
 
-    def start_progress(self, plan: Any, places: Places, identity: tuple[str, bytes], seals: bool, site: Site) -> Any:
-        return self._start(ProgressProcess(self._world, plan, places), site, None)
-
-    def start_process(
-        self,
-        process: str,
-        plan: Any,
-        places: Places,
-        config: RunConfig,
-        identity: tuple[str, bytes],
-        *,
-        cpus: float | None,
-        resources: Resources | None,
-        site: Site,
-    ) -> Any:
-        return self._start(VertexProcess(self._world, plan, process, places, config), site, cpus)
-
-    def _start(self, process: Process, site: Site, cpus: float | None) -> Process:
+    def start(self, kind: Kind, title: tuple[str, ...], site: Site) -> Any:
+        process = ProgressProcess(self._world) if kind == PROGRESS_KIND else VertexProcess(self._world)
         self._world.processes.append(process)
-        self._world.nodes.start(process, site, cpus)
+        self._world.nodes.start(process, site, float(kind.asks["num_cpus"]))
         self._world.figures["processes"] += 1
         return process
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
-from rayad.actors.coordinator.surroundings import CoordinatorSurroundings, Site
+from rayad.actors.coordinator.surroundings import CoordinatorSurroundings
 from rayad.actors.lead.nodes.known import KnownNodes
-from rayad.actors.plane.protocol import PROGRESS
+from rayad.actors.lead.nodes.node import Site
 from rayad.actors.process.threads import OwnedThread
 from rayad.progress import say
 
@@ -53,13 +53,7 @@ class Sites:
         """Where each of these new processes goes; one that has the name of a process which is there takes its place."""
         table, now_s = self._port.nodes(), self._clock.monotonic()
         self._addresses.update({node.id: node.address for node in table})
-        avoided = self.known.avoided(table, now_s)
-        there = {name: node for name, node in self.on.items() if name != PROGRESS and name not in processes}
-        chosen = self.known.choose([name for name in processes if name != PROGRESS], there, table, needs, now_s)
-        if PROGRESS in processes:
-            own = self.own
-            chosen |= {PROGRESS: own} if own not in avoided else self.known.choose([PROGRESS], there, table, needs, now_s)
-        return {name: Site(chosen.get(name), tuple(avoided), bool(needs.get(name))) for name in processes}
+        return self.known.sites(processes, self.on, table, needs, self.own, now_s)
 
     def without_room(self, needs: Mapping[str, Mapping[str, float]]) -> list[str]:
         """Which of these processes, which are not placed, have no room now."""
@@ -76,6 +70,8 @@ class Sites:
 
     def address(self, node: str) -> str:
         """A node as people know it."""
+        if node not in self._addresses:
+            self._addresses.update({one.id: one.address for one in self._port.nodes()})
         return self._addresses.get(node, node[:12])
 
     def told_free(self) -> str:

@@ -37,7 +37,7 @@ class Mover:
         self._tell_of_own(drains)
         on = {name: crew.sites.on[name] for name in crew.actors if name in crew.sites.on and name not in besides}
         names = self._tell(leaving.Look(on, drains, crew.to_move))
-        if self._leader.phase is Phase.STARTING and not crew.missing_spares():
+        if self._leader.phase is Phase.STARTING and not crew.missing_reliefs():
             names |= self._tell(leaving.Ready())
         return names
 
@@ -72,11 +72,11 @@ class Mover:
                     _log.warning("job %r: %s", job.name, told)
                     job.journal.note("node", told, node=node, names=list(names))
                 case leaving.StartSpares(names):
-                    job.crew.start_spares(names)
+                    job.crew.start_reliefs(names)
                 case leaving.DropSpares():
-                    job.crew.drop_spares()
+                    job.crew.drop_reliefs()
                 case leaving.LetShare():
-                    self._note_sharing(job.crew.share_spares())
+                    self._note_sharing(job.crew.share_reliefs())
                 case leaving.TakeSnapshot():
                     if job.snapshots is not None:
                         job.snapshots.hasten()
