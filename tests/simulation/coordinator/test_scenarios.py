@@ -56,7 +56,7 @@ def source(run: Run) -> str:
 @pytest.mark.parametrize("recovery", ["graph", "upstream"])
 def test_an_actor_that_dies_is_survived(recovery: str) -> None:
     run = job(recovery)
-    kill_at(run, 200, source(run))
+    kill_at(run, 230, source(run))
     run.program.verify(run.drive())
     assert run.outcome.statistics.failures == 1
 
