@@ -10,8 +10,9 @@ import pytest
 from rayad.actors.coordinator.surroundings import Gave, NotFetched
 from rayad.actors.job import JobState
 from rayad.actors.plane.protocol import PROGRESS
-from tests.simulation.coordinator.processes import Ref, VertexProcess
+from tests.simulation.coordinator.processes import Ref
 from tests.simulation.coordinator.run import Plan, Run
+from tests.simulation.coordinator.vertex_process import VertexProcess
 from tests.simulation.harness import all_programs
 
 PROGRAM = "sim keyed"
