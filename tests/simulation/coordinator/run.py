@@ -25,8 +25,8 @@ from rayad.dataflow.config import RunConfig, SnapshotConfig
 from tests.programs.program import Program
 from tests.simulation.changes import movable
 from tests.simulation.coordinator.claims import ENOUGH_S, Claims
-from tests.simulation.coordinator.processes import VertexProcess
 from tests.simulation.coordinator.scaling import Scaled
+from tests.simulation.coordinator.vertex_process import VertexProcess
 from tests.simulation.coordinator.world import STEPS_MAX, Stuck, World
 from tests.simulation.workers.run import FAST, LiveInput
 

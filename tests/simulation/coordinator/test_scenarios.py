@@ -10,8 +10,9 @@ import pytest
 from rayad.actors.coordinator.surroundings import Gave, NotFetched
 from rayad.actors.job import JobState
 from rayad.actors.plane.protocol import PROGRESS
-from tests.simulation.coordinator.processes import Ref, VertexProcess
+from tests.simulation.coordinator.processes import Ref
 from tests.simulation.coordinator.run import Plan, Run
+from tests.simulation.coordinator.vertex_process import VertexProcess
 from tests.simulation.harness import all_programs
 
 PROGRAM = "sim keyed"
@@ -56,7 +57,7 @@ def source(run: Run) -> str:
 @pytest.mark.parametrize("recovery", ["graph", "upstream"])
 def test_an_actor_that_dies_is_survived(recovery: str) -> None:
     run = job(recovery)
-    kill_at(run, 200, source(run))
+    kill_at(run, 230, source(run))
     run.program.verify(run.drive())
     assert run.outcome.statistics.failures == 1
 

@@ -16,7 +16,8 @@ from rayad.actors.lead.nodes.node import Node, Site
 from rayad.dataflow.resources import Need
 from tests.simulation.coordinator.lines import Lines
 from tests.simulation.coordinator.nodes import OWN, Nodes
-from tests.simulation.coordinator.processes import NEVER_S, Process, ProgressProcess, Ref, VertexProcess
+from tests.simulation.coordinator.processes import NEVER_S, Process, ProgressProcess, Ref
+from tests.simulation.coordinator.vertex_process import VertexProcess
 from tests.simulation.workers.bus import Clock
 
 if TYPE_CHECKING:
