@@ -295,9 +295,14 @@ class Run:
 
 def run(seed: int, program: Program, parallelism: Any, placement: Any, **options: Any) -> Run:
     """Run a seed, and compare with what the program must give."""
-    logging.getLogger("rayad").setLevel(logging.CRITICAL)
-    one = Run(seed, program, program.parallelism if program.parallelism is not None else parallelism, placement, **options)
-    program.verify(one.drive())
+    log = logging.getLogger("rayad")
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        one = Run(seed, program, program.parallelism if program.parallelism is not None else parallelism, placement, **options)
+        program.verify(one.drive())
+    finally:
+        log.setLevel(level)
     return one
 
 
