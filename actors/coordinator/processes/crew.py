@@ -267,9 +267,17 @@ class Crew:
                 self._kill(name)
 
     def _note_silence(self, late: Mapping[str, Any], pings: Mapping[str, Any]) -> None:
-        """Which nodes these are silent on: a process in a long activation answers its ping, and one that has died ends it."""
-        mute = set(pings.values()) - set(self._port.wait(list(pings.values()), 0.0, len(pings))) if late else set()
-        silences_s = {name: ABANDON_TIMEOUT_S if ping in mute else 0.0 for name, ping in pings.items()}
+        """Which nodes these are silent on: a process in a long activation answers its ping, and says where it is. One that has died ends
+        it, which is Ray's word and not its node's."""
+        if not late:
+            return
+        mute, silences_s = set(pings.values()) - set(self._port.wait(list(pings.values()), 0.0, len(pings))), {}
+        for name, ping in pings.items():
+            if ping in mute:
+                silences_s[name] = ABANDON_TIMEOUT_S
+            elif isinstance(answer := self._port.take(ping, ABANDON_TIMEOUT_S), Gave):
+                silences_s[name] = 0.0
+                self.sites.on_answer(name, answer.value.node_id)
         for name, ping in late.items():
             if ping in mute:
                 self.sites.on_silence(name, silences_s, ABANDON_TIMEOUT_S)

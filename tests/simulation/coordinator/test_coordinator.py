@@ -97,6 +97,18 @@ def test_seeds_give_what_the_model_says() -> None:
     assert min(figures["failures survived"], figures["snapshots"], figures["changes carried out"]) >= 3, figures
 
 
+@pytest.mark.parametrize(
+    ("seed", "is_scaled"),
+    [
+        pytest.param(422, True, id="a process that had died counted as an answer of its node, which was taken for one that answers"),
+        pytest.param(1063, False, id="a process that Ray had put elsewhere answered for the node that was asked for"),
+    ],
+)
+def test_seeds_that_have_found_something(seed: int, is_scaled: bool) -> None:
+    outcome = run_seed(seed, is_scaled=is_scaled)
+    assert not outcome.violation, outcome.where
+
+
 @pytest.mark.soak
 def test_thousands_of_seeds_give_what_the_model_says() -> None:
     figures = seeds_of(1_000, 3_000)
