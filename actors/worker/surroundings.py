@@ -31,6 +31,10 @@ class Link(Protocol):
 
     incarnation: int
     woke_s: float
+    hands_over: bool
+    """Whether the peers are in this process, so that batches are passed to them as they are."""
+    socket_bytes: int
+    """At least so many bytes of a feedback channel may wait to be carried before the rest is spilled to disk."""
 
     def send(self, peer: str, kind: int, channel: int, parts: Buffer | Sequence[Buffer]) -> None:
         """Send one frame."""

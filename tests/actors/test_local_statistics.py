@@ -1,4 +1,4 @@
-"""Readings of the local runtime: items are exact, time is steps."""
+"""Readings of the local runtime: items are exact, time is that of the workers' virtual clock."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 import rayad as rd
 from rayad.actors.local.local_job import LocalJob
-from rayad.actors.local.statistics import readings_of
+from rayad.actors.local.results import readings_of
 from rayad.autoscale import DS2, ReplicaReading, sample_between
 from tests.actors.simulated_job import Notes
 
@@ -39,9 +39,9 @@ def job_of(flow: rd.Dataflow, **config: object) -> LocalJob:
 
 def by_vertex(job: LocalJob) -> dict[str, list[ReplicaReading]]:
     out: dict[str, list[ReplicaReading]] = {}
-    for reading in readings_of(job.network):
+    for reading in readings_of(job.runtime):
         total = reading.now_s - reading.started_s
-        assert reading.busy_s + reading.idle_s + reading.backpressured_s == pytest.approx(total)
+        assert reading.busy_s + reading.idle_s + reading.backpressured_s + reading.queued_s == pytest.approx(total)
         assert min(reading.busy_s, reading.idle_s, reading.backpressured_s) >= 0
         out.setdefault(reading.vertex, []).append(reading)
     return out
@@ -53,12 +53,12 @@ def test_items_by_edge_and_steps_by_activity() -> None:
         job.step()
     on_the_way = by_vertex(job)
     assert sum(r.queue_items for r in on_the_way["rebalance"] + on_the_way["count"]) > 0
-    before = readings_of(job.network)
+    before = readings_of(job.runtime)
     for _ in range(200):
         job.step()
-    sample = sample_between(before, readings_of(job.network))
+    sample = sample_between(before, readings_of(job.runtime))
     assert sample is not None
-    assert sample.duration_s == 200
+    assert sample.duration_s > 0
     assert sample.vertices["rebalance"].backpressured_share > 0, "its window is of two batches"
     job.wait()
     done = by_vertex(job)
@@ -97,7 +97,7 @@ def test_readings_are_enough_for_a_policy() -> None:
             return {stage.name: stage.parallelism for stage in job.plan.stages}
 
         def readings(self) -> list[ReplicaReading]:
-            return readings_of(job.network)
+            return readings_of(job.runtime)
 
         def rescale(self, changes: dict[str, int], timeout_s: float, decided_for: dict[str, int]) -> object:
             return job.rescale(changes)
@@ -105,7 +105,7 @@ def test_readings_are_enough_for_a_policy() -> None:
     config = rd.ScalingConfig(parallelism={"rebalance": (1, 4)}, window_s=0.0, warm_up_s=0.0)
     notes = Notes()
     graph = scaling_graph(job.plan, config, 4)
-    loop = ScalingLoop(Scaled(), graph, DS2(), config, lambda: float(job.steps), listeners=[notes])
+    loop = ScalingLoop(Scaled(), graph, DS2(), config, lambda: job.runtime.clock_s, listeners=[notes])
     for _ in range(8):
         for _ in range(100):
             job.step()

@@ -232,7 +232,7 @@ def test_the_order_stays_while_replicas_come_and_go() -> None:
         for _ in range(4):
             for _ in range(chance.randint(5, 60)):
                 job.step()
-            if job.network.tracker.is_complete():
+            if job.tracker.is_complete():
                 break
             names = [name for name in ("rebalance", "rebalance-2") if chance.random() < 0.7] or ["rebalance"]
             job.rescale({name: chance.randint(1, 4) for name in names})
