@@ -185,6 +185,7 @@ class ReplicaHost:
             or arrived.feedback.has_next()
             or self.rescale.released
             or arrived.restored
+            or self.core.outputs.outbox  # what a view let it send: others of this worker may consume it in the same turn
         )
 
     def timeout_s(self) -> float:
