@@ -40,6 +40,8 @@ SHORT_S = 1e-4
 """The least that passes when nothing happens."""
 TURNS = ("first", "senders", "last")
 """See :meth:`ChannelEnds.configure`."""
+VIEWS = ("views", PROGRESS)
+"""The event that there is room for views that wait."""
 KINDS = {"advance": Kind.INPUT_ADVANCE, "note": Kind.INPUT_NOTE, "save": Kind.INPUT_SAVE, "close": Kind.INPUT_CLOSE}
 
 
@@ -218,7 +220,8 @@ class Processes:
     def _look_for_room(self) -> None:
         """There may be room for views that wait."""
         progress = self.progress
-        self.ready.keep(("views", PROGRESS), any(not progress.link.is_behind(process) for process, _ in progress.late))
+        if progress.late or VIEWS in self.ready.place:
+            self.ready.keep(VIEWS, any(not progress.link.is_behind(process) for process, _ in progress.late))
 
     def turn(self, name: str, frames: list[Frame]) -> None:
         """A worker takes these frames, and a turn; one that is over has ended."""
@@ -233,9 +236,10 @@ class Processes:
         if worker is None:
             return
         self.ready.keep(("turn", name), not worker.is_over and worker.timeout_s() == 0.0)
-        for stage, end in self._drivers.items():
-            if end.process == name:
-                self.look_for_input(stage)
+        if self._drivers:
+            for stage, end in self._drivers.items():
+                if end.process == name:
+                    self.look_for_input(stage)
 
     def look_for_input(self, stage: int) -> None:
         """Whether a live input may send: something waits, and there is room in its window."""

@@ -310,7 +310,6 @@ class LocalRuntime:
     # -- one step ------------------------------------------------------------------------------------
     def step(self) -> bool:
         """One event, drawn by the seed. Returns False when nothing can move. An error ends the job, or begins a recovery."""
-        self.raise_if_over()
         if self.leader.is_over:
             return False
         event: Any = None

@@ -277,10 +277,8 @@ class Worker:
     @property
     def is_over(self) -> bool:
         """Whether all that it holds is finished: the job is complete."""
-        if not self._has_begun or self._joining:
+        if not self.is_done or not self._has_begun or self._joining:
             return False
-        if not self.hosts:
-            return self.is_done
         return all(host.is_finished for host in self.hosts.values())
 
     def _take(self, frames: list[Frame]) -> None:
