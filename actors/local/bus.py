@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
-from rayad.actors.plane.frames import Buffer, Frame
+from rayad.actors.plane.frames import Frame
 from rayad.actors.plane.protocol import Kind
-from rayad.actors.worker.payloads import Handed, Numbered, bytes_of
+from rayad.actors.worker.payloads import bytes_of
 
 Way = tuple[str, str]
 """A sender and a receiver."""
@@ -218,15 +218,16 @@ class BusLink:
         self._bus = bus
         self._sent: dict[tuple[str, int], int] = {}
 
-    def send(self, peer: str, kind: int, channel: int, parts: Buffer | Sequence[Buffer] | Handed | Numbered) -> None:
-        """Send one frame."""
+    def send(self, peer: str, kind: int, channel: int, parts: Any) -> None:
+        """Send one frame: bytes, a list of buffers, or what is handed over as it is."""
         of = type(parts)
-        payload: Any = parts
-        if of is not bytes and of is not Handed and of is not Numbered:
-            payload = bytes(payload) if of is memoryview or of is bytearray else b"".join(payload)
+        if of is list:
+            parts = b"".join(parts)
+        elif of is memoryview or of is bytearray:
+            parts = bytes(parts)
         sequence = self._sent.get((peer, channel), 0)
         self._sent[peer, channel] = sequence + 1
-        self._bus.put(peer, Frame(self.name, int(kind), channel, sequence, payload, self.incarnation))
+        self._bus.put(peer, Frame(self.name, int(kind), channel, sequence, parts, self.incarnation))
 
     def poll(self, timeout_s: float | None = 0.0) -> list[Frame]:
         """Nothing: the bus brings frames by itself."""
