@@ -136,7 +136,7 @@ def unpack_report(payload: bytes | memoryview | Changes) -> list[tuple[int, Time
     >>> unpack_report(pack_report([(3, Timestamp(1, (2,)), -1)]))
     [(3, Timestamp(1, (2,)), -1)]
     """
-    if type(payload) is Changes:
+    if isinstance(payload, Changes):
         return payload
     of = Timestamp.of
     return [(entry[0], of(entry[2], entry[3:]), entry[1]) for entry in marshal.loads(payload)]
@@ -154,7 +154,7 @@ def unpack_view(payload: bytes | memoryview | View) -> View:
     >>> unpack_view(pack_view(View((Timestamp(1),), ())))
     View(input_frontier=(Timestamp(1),), notify_frontier=(), end=None)
     """
-    if type(payload) is View:
+    if isinstance(payload, View):
         return payload
     inputs, pending, end = marshal.loads(payload)
     of = Timestamp.of

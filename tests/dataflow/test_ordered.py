@@ -221,7 +221,7 @@ def test_statistics_count_records_and_not_numbered_batches() -> None:
 
 
 def test_the_order_stays_while_replicas_come_and_go() -> None:
-    epochs = [list(range(200)), [], [7, 7, 7], list(range(300, 450))]  # a change of layout goes on while records are read
+    epochs = [list(range(260)), [], [7, 7, 7], list(range(300, 500))]  # a change of layout goes on while records are read
     changes = late = 0
     for seed in range(60):
         chance = random.Random(seed)
@@ -230,7 +230,7 @@ def test_the_order_stays_while_replicas_come_and_go() -> None:
         spread.rebalance().filter(lambda n: n % 7).ordered(memory_bytes=chance.choice([0, 1 << 20])).collect("out")
         job = flow.submit(runtime="local", seed=seed, parallelism=chance.randint(1, 4))
         assert isinstance(job, LocalJob)
-        for _ in range(4):
+        for _ in range(6):
             for _ in range(chance.randint(1, 12)):
                 job.step()
             if job.tracker.is_complete():
