@@ -194,7 +194,7 @@ class RayJob(RayJobHandle):
         delay, when those before it have ended."""
         self.id = f"{self.name}-{secrets.token_hex(4)}"
         self._secret = secrets.token_bytes(32)
-        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)  # a node less whose end ends the job
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)  # Ray may choose another: decision 086
         coordinator = remote_class(Coordinator, _THREADS, _GROUPS, num_cpus=0, scheduling_strategy=here)
         places = places_for(self.plan, self._config, self._scaling)
         arguments = (ray_calls.put(self.plan), self._config, self.id, self._secret, self.name, places)
