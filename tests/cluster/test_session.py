@@ -87,16 +87,19 @@ def test_the_second_job_runs_in_the_processes_of_the_first_whatever_its_flow_and
 
 
 def test_while_a_job_runs_it_has_its_name_and_afterwards_nobody_has(two: Any, tmp_path: Path) -> None:
+    name = "named in a session"  # of no other test's job on this Ray: its table tells of those that have ended, too
     words("before").run()
-    job = ticking("named", tmp_path / "go").submit()
-    until(lambda: job.state is JobState.RUNNING, "running")
-    assert rd.jobs() == {"named": JobState.RUNNING}
-    written = [one.what for one in log_files.processes_of("named")]
-    assert sorted(written) == ["Coordinator", "ProgressActor", "WorkerActor", "WorkerActor"]
-    with pytest.raises(rd.DataflowError, match=r"a job named 'named' runs on this cluster already"):
-        words("named").submit()
-    attached = rd.attach("named")
-    (tmp_path / "go").touch()
+    job = ticking(name, tmp_path / "go").submit()
+    try:
+        until(lambda: job.state is JobState.RUNNING, "running")
+        assert rd.jobs() == {name: JobState.RUNNING}
+        written = [one.what for one in log_files.processes_of(name)]
+        assert sorted(written) == ["Coordinator", "ProgressActor", "WorkerActor", "WorkerActor"]
+        with pytest.raises(rd.DataflowError, match=rf"a job named '{name}' runs on this cluster already"):
+            words(name).submit()
+        attached = rd.attach(name)
+    finally:
+        (tmp_path / "go").touch()
     assert of_ticks(job.wait(timeout_s=PATIENCE_S)) == TICKED
     assert of_ticks(attached.wait(timeout_s=PATIENCE_S)) == TICKED
     assert rd.jobs() == {}
