@@ -180,6 +180,11 @@ class StoredJob:
         except Exception as error:
             self._answered.append(self._not_read(effect, error))
             return
+        if found.manifest.kind == "final":  # it was published though nobody was told
+            snapshots.manifest = found.manifest
+        if snapshots.resume_complete():
+            self._answered.append(lead.FoundComplete())
+            return
         if effect.region is not None:
             self._answered.append(StoreRead(effect.incarnation, void, snapshots.recover_upstream(found)))
             return

@@ -10,6 +10,8 @@ import pytest
 from rayad.actors.coordinator.surroundings import Gave, NotFetched
 from rayad.actors.job import JobState
 from rayad.actors.plane.protocol import PROGRESS
+from rayad.snapshots.manifest import Manifest
+from rayad.snapshots.store import SnapshotStore, StoreAwayError
 from tests.simulation.coordinator.processes import Ref
 from tests.simulation.coordinator.run import Plan, Run
 from tests.simulation.coordinator.vertex_process import VertexProcess
@@ -195,3 +197,18 @@ def test_after_a_failure_nothing_stays() -> None:
     kill_at(run, 200, "w1")
     run.program.verify(run.drive())
     assert (run.outcome.statistics.failures, run.outcome.stays, run.world.alive()) == (1, False, [])
+
+
+def test_a_last_snapshot_that_is_in_the_store_though_the_answer_was_lost_is_found_and_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, publish, lost = job(), SnapshotStore.publish, []
+
+    def publish_and_lose(store: SnapshotStore, manifest: Manifest, **options: Any) -> None:
+        publish(store, manifest, **options)
+        if manifest.kind == "final":
+            lost.append(manifest.number)
+            raise StoreAwayError("the answer was lost")
+
+    monkeypatch.setattr(SnapshotStore, "publish", publish_and_lose)
+    run.program.verify(run.drive())
+    assert len(lost) == 1
+    assert run.outcome.statistics.failures == 1
