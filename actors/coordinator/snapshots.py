@@ -224,6 +224,12 @@ class CoordinatorSnapshots:
             self.final = self.manifest
         return self.final is not None
 
+    def found_complete(self, found: Found) -> bool:
+        """Whether what a recovery has found is the last snapshot, which was published though nobody was told: nothing is left to do."""
+        if found.manifest.kind == "final":
+            self.manifest = self.final = found.manifest
+        return self.final is not None
+
     def close(self) -> None:
         """Close the plane."""
         self._is_live = self._is_connected = self._is_finished = False
