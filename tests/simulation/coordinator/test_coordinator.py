@@ -15,72 +15,73 @@ from tests.simulation.coordinator.planted import bound, with_defect
 
 SEEDS = 12
 CAUGHT_BY: dict[str, int] = {
-    "a call that has ended is waited for again": 404,
-    "a process is told the addresses of before": 404,
-    "actors of a job that is over live on": 404,
-    "actors outlive their job": 404,
-    "an answer of the store is lost while the job recovers": 404,
-    "calls of those that are gone are waited for": 404,
-    "nobody is told where the coordinator is": 404,
+    "a call that has ended is waited for again": 400,
+    "a process is told the addresses of before": 400,
+    "actors of a job that is over live on": 400,
+    "actors outlive their job": 400,
+    "an answer of the store is lost while the job recovers": 400,
+    "calls of those that are gone are waited for": 406,
+    "nobody is told where the coordinator is": 400,
     "only the first answer of the store is served": 404,
-    "replicas begin anew in the layout of the plan": 404,
-    "the calls of the incarnation before stay": 404,
-    "the last snapshot is not told": 404,
-    "the layout of a change that is over is not the jobs": 404,
+    "replicas begin anew in the layout of the plan": 400,
+    "the calls of the incarnation before stay": 406,
+    "the last snapshot is not told": 400,
+    "the layout of a change that is over is not the jobs": 418,
     "the layout of snapshots is the old one": 404,
-    "what runs is released by nobody": 404,
-    "what the retired had staged is in no snapshot": 404,
-    "what the store has answered is lost": 404,
-    "who died is not started anew": 404,
-    "who does not leave its work is kept": 404,
+    "what runs is released by nobody": 400,
+    "what the retired had staged is in no snapshot": 418,
+    "what the store has answered is lost": 400,
+    "who died is not started anew": 400,
+    "who does not leave its work is kept": 400,
     "who is retired lives on": 404,
     "a snapshot that waits for its sinks is never committed": 400,
-    "snapshots begin before all are connected": 400,
-    "the coordinator looks again and again while nothing may begin": 400,
-    "the job runs before its snapshots may begin": 400,
-    "who has failed is not said": 400,
+    "snapshots begin before all are connected": 614,
+    "the coordinator looks again and again while nothing may begin": 650,
+    "the job runs before its snapshots may begin": 457,
+    "who has failed is not said": 406,
     "newcomers have no incarnation": 432,
     "replicas are not told the incarnations of others": 432,
     "sinks publish nothing of what was staged": 432,
     "the processes of the old layout are started": 432,
     "who ends without an error is not looked at": 432,
-    "a change goes on over a recovery": 434,
-    "a death is taken for the end of the work": 434,
-    "a recovery does not wait for a commit": 434,
+    "a change goes on over a recovery": 449,
+    "a death is taken for the end of the work": 406,
+    "a recovery does not wait for a commit": 555,
     "replicas resume without their parts": 434,
     "nodes that drain and nodes that are silent get new processes": 413,
     "spares that take nobody's place live on": 413,
-    "whoever waits for a savepoint at the end waits for ever": 401,
-    "nobody notices who is silent": 402,
+    "whoever waits for a savepoint at the end waits for ever": 476,
+    "nobody notices who is silent": 413,
     "a change begins beside a snapshot": 412,
     "newcomers are not expected": 416,
     "control calls are answered before frames are taken": 425,
     "the incarnation of a survivor is taken for the newest": 442,
     "processes are not told that their incarnation is over": 451,
-    "workers wait for room for ever": 464,
     "a call of the store that is under way does not count": 466,
     "answers to heartbeats are not heard": 470,
+    "after a failure the layout stays older": 417,
+    "the layout is not that of the snapshot": 424,
+    "the long call of the progress actor is not waited for": 481,
+    "a node that is silent is not known to be": 489,
+    "frames of replicas that begin anew are stale": 507,
+    "what the retired leave is forgotten": 538,
+    "an answer is taken for that of the turn before": 547,
 }
 """Each with a seed that catches it."""
+IN_SCENARIOS = frozenset({"workers wait for room for ever"})
+"""Caught in :mod:`tests.simulation.coordinator.test_scenarios`."""
 NOT_CAUGHT_YET = frozenset(
     {
         "a node is left with the next snapshot, whenever that is",
         "a node that drains is not left",
-        "a node that is silent is not known to be",
-        "after a failure the layout stays older",
-        "an answer is taken for that of the turn before",
-        "frames of replicas that begin anew are stale",
         "newcomers that are refused stay",
         "the attempt of a region that failed goes on",
-        "the layout is not that of the snapshot",
-        "the long call of the progress actor is not waited for",
         "those that live on roll back to nothing",
         "views go to newcomers that have not connected",
         "what a survivor did with what is sent again counts at once",
-        "what the retired leave is forgotten",
     }
 )
-"""No seed from 400 to 460 catches these: what they break is repaired by another part, or a seed has to be drawn that comes upon it."""
+"""No seed from 400 to 650 catches these: what they break is repaired by another part, or a seed has to be drawn that comes upon it."""
 
 
 def seeds_of(first: int, count: int) -> Counter[str]:
@@ -157,6 +158,6 @@ def test_a_defect_of_the_autoscalers_loop_is_caught(name: str) -> None:
 
 
 def test_defects_have_seeds() -> None:
-    assert CAUGHT_BY.keys() | NOT_CAUGHT_YET == DEFECTS_OF_COORDINATORS.keys()
+    assert CAUGHT_BY.keys() | IN_SCENARIOS | NOT_CAUGHT_YET == DEFECTS_OF_COORDINATORS.keys()
     assert not CAUGHT_BY.keys() & NOT_CAUGHT_YET
-    assert len(CAUGHT_BY) >= 40
+    assert len(CAUGHT_BY) >= 50

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -12,9 +13,11 @@ from rayad.actors.job import JobState
 from rayad.actors.plane.protocol import PROGRESS
 from rayad.snapshots.manifest import Manifest
 from rayad.snapshots.store import SnapshotStore, StoreAwayError
+from tests.simulation.coordinator.defects import DEFECTS_OF_COORDINATORS
 from tests.simulation.coordinator.processes import Ref
 from tests.simulation.coordinator.run import Plan, Run
 from tests.simulation.coordinator.vertex_process import VertexProcess
+from tests.simulation.coordinator.world import Stuck
 from tests.simulation.harness import all_programs
 
 PROGRAM = "sim keyed"
@@ -211,4 +214,25 @@ def test_a_last_snapshot_that_is_in_the_store_though_the_answer_was_lost_is_foun
     monkeypatch.setattr(SnapshotStore, "publish", publish_and_lose)
     run.program.verify(run.drive())
     assert len(lost) == 1
+    assert run.outcome.statistics.failures == 1
+
+
+@pytest.mark.parametrize("is_planted", [False, True])
+def test_workers_for_which_no_node_has_room_share_processors(is_planted: bool) -> None:
+    """The node comes not back, and each of the others has just the processors that are taken."""
+    run = Run(1, all_programs()[PROGRAM], 4, "workers", todo=Plan(lost_nodes=1), nodes=2, is_tight=True)
+    run.leave_alone()
+
+    def lose() -> None:
+        if run.world.steps == 200:
+            assert run.world.nodes.lose(0.0, float("inf"))
+
+    run.world.before_step.append(lose)
+    with ExitStack() as stack:
+        if is_planted:
+            DEFECTS_OF_COORDINATORS["workers wait for room for ever"](stack)
+            with pytest.raises((Stuck, AssertionError)):
+                run.drive()
+            return
+        run.program.verify(run.drive())
     assert run.outcome.statistics.failures == 1
