@@ -47,6 +47,18 @@ class Switch:
         self.changes.update({replica: changes for replica, changes in before.changes.items() if replica not in again})
         self.early = [change for change in before.early if change[0] not in anew]
 
+    def on_rewound(self, replica: ReplicaId) -> None:
+        """A survivor has rolled back a region. What it told before of batches from the region is void: it has dropped them, and whoever
+        sends them again counts them.
+
+        The region's counts in the tracker are removed when they are replaced. This removes what has not been counted there: a survivor that
+        is itself a newcomer, because of a failure just before, registers with the batches that were in flight to it at the cut.
+        """
+        regions = self.rewinding.get(replica)
+        if regions:
+            gone = regions.pop(0).zeroed
+            self.changes[replica] = [change for change in self.changes[replica] if change[0] not in gone]
+
     def hold_back(self, replica: ReplicaId, changes: list[tuple[int, Timestamp, int]]) -> list[tuple[int, Timestamp, int]]:
         """Of what a survivor reports: keep what it did, since it has rewound, with what newcomers had waiting for it at the cut and have
         sent again: that is counted only when the region's counts are replaced. Gives the rest."""
@@ -194,8 +206,8 @@ class ProgressWorker:
 
     def show(self, name: str, node: int, payload: bytes) -> None:
         """Send a view, unless one before it still waits for the process' socket: of a busy replica's views only the newest counts."""
-        if self._switch is not None and not self.link.connected(name):
-            return  # it is new, and is sent all views when the counts are replaced
+        if self._switch is not None and name in self.places.processes_of(self._switch.newcomers):
+            return  # it is sent all views when the counts are replaced; until then they are those of who was there before it
         if self.link.is_behind(name):
             self.late[name, node] = payload
         else:
@@ -274,6 +286,7 @@ class ProgressWorker:
         for process in processes:
             self.link.expect(process, incarnation)
         self._early = [frame for frame in self._early if frame.peer not in processes]
+        self.late = {of: view for of, view in self.late.items() if of[0] not in processes}
         switch = Switch(region, incarnation, set(replicas), replicas, {replica: [region] for replica in self.expected - replicas})
         self._missing -= replicas  # they may fail before all have registered
         if self._switch is not None:
@@ -288,7 +301,7 @@ class ProgressWorker:
             switch.missing.discard(replica)
         else:
             changes.extend(unpack_report(frame.payload))
-            del switch.rewinding.get(replica, [])[:1]
+            switch.on_rewound(replica)
         if switch.missing or any(switch.rewinding.values()):
             return
         told = [change for changes in (*switch.changes.values(), switch.early) for change in changes]
