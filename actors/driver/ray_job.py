@@ -97,7 +97,7 @@ def _autoscaler_of(name: str, plan: Plan, config: RunConfig, scaling: ScalingCon
         return None
     from rayad.actors.autoscaler_actor import AutoscalerHandle
 
-    return AutoscalerHandle(name, plan, scaling, config.storage_path)
+    return AutoscalerHandle(name, plan, scaling, config.storage_path, places_for(plan, config, scaling))
 
 
 def is_ending(actor: Any) -> bool | None:

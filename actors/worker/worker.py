@@ -359,7 +359,7 @@ class Worker:
                 host.statistics.counters.turn_to(BUSY, clock.perf_counter())
                 host.work(self._is_slice_over)
                 host.place.send_out()
-                host.statistics.rest(clock.perf_counter(), has_work=host.has_work())
+                host.statistics.rest(clock.perf_counter(), has_work=host.has_more())
                 if self.handed_over:
                     self._hand_over()
                     is_again = True

@@ -34,7 +34,7 @@ class Scaled:
         self.asked: list[tuple[Wish, Future[Any]]] = []
         self.records: list[Record] = []
         config = rd.ScalingConfig(policy=FunctionPolicy(self._wants), window_s=0.0, warm_up_s=0.0, timeout_s=60.0)
-        graph = scaling_graph(run.plan, config, MOST)
+        graph = scaling_graph(run.plan, config, MOST, run.job.places)
         self._movable = sorted(vertex.name for vertex in graph.by_name.values() if vertex.fixed is None)
         options: dict[str, Any] = {"execute": lambda call: call(), "listeners": [self]}
         self.loop = ScalingLoop(self, graph, config.policy, config, run.world.clock.time, **options)  # type: ignore[arg-type]
