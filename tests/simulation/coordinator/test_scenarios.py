@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from rayad.actors.job import JobState
 from rayad.actors.plane.protocol import PROGRESS
 from rayad.snapshots.manifest import Manifest
 from rayad.snapshots.store import SnapshotStore, StoreAwayError
+from tests.simulation.changes import movable
 from tests.simulation.coordinator.defects import DEFECTS_OF_COORDINATORS
 from tests.simulation.coordinator.processes import Ref
 from tests.simulation.coordinator.run import Plan, Run
@@ -236,3 +238,92 @@ def test_workers_for_which_no_node_has_room_share_processors(is_planted: bool) -
             return
         run.program.verify(run.drive())
     assert run.outcome.statistics.failures == 1
+
+
+def fed_for(run: Run, seconds: float) -> None:
+    """Nobody feeds its live inputs for so long, so that the job is there meanwhile."""
+    more, until_s = run.world.more_events, run.world.clock.now_s + seconds
+
+    def events() -> list[tuple[str, Any]]:
+        return [event for event in more() if event[0] != "feed" or run.world.clock.now_s >= until_s]
+
+    run.world.more_events = events
+
+
+@pytest.mark.parametrize("planted", ["", "a node that drains is not left", "a node is left with the next snapshot, whenever that is"])
+def test_a_node_that_drains_is_left_long_before_it_goes(planted: str) -> None:
+    run = Run(1, all_programs()["live-unfed"], 2, "vertices", todo=Plan(drains=1), nodes=2)
+    run.job.config = replace(run.config, snapshots=replace(run.config.snapshots, interval_s=300.0))
+    run.leave_alone()
+    fed_for(run, 400.0)
+    seen: list[tuple[float, set[str]]] = []
+
+    def watch() -> None:
+        if run.world.steps == 300:
+            assert run.world.nodes.drain(200.0, float("inf"))
+        now_s = run.world.clock.now_s
+        if run.world.steps > 300 and (not seen or now_s > seen[-1][0] + 5.0):
+            seen.append((now_s, {process.node.id for process in run.world.alive() if process.node is not None}))
+
+    run.world.before_step.append(watch)
+    with ExitStack() as stack:
+        if planted == "a node that drains is not left":
+            DEFECTS_OF_COORDINATORS[planted](stack)
+            with pytest.raises(AssertionError, match=r"^1 failures where nodes went 120 s after they had said so"):
+                run.drive()
+            return
+        if planted:
+            DEFECTS_OF_COORDINATORS[planted](stack)
+        run.program.verify(run.drive())
+    took_s = next(at_s for at_s, on in seen if on == {"n0"}) - seen[0][0]
+    assert took_s > 100.0 if planted else took_s < 60.0
+    assert run.outcome.statistics.failures == 0
+
+
+@pytest.mark.parametrize("is_planted", [False, True])
+def test_newcomers_of_a_change_that_is_refused_are_sent_away(is_planted: bool) -> None:
+    run = job(program="live-unfed")
+    run.todo.changes = 1
+    fed_for(run, 60.0)
+    name = sorted(movable(run.plan))[0]
+
+    def freeze(ref: Ref) -> None:
+        if run.world.wishes:
+            ref.process.frozen_until_s = 1e9
+
+    on_call(run, "listen", freeze)
+    run.world.before_step.append(lambda: run.world.wishes.append(run.rescaler.wish({name: 3}, 5.0)) if run.world.steps == 200 else None)
+    with ExitStack() as stack:
+        if is_planted:
+            DEFECTS_OF_COORDINATORS["newcomers that are refused stay"](stack)
+            with pytest.raises(AssertionError, match=r"hold nothing after|processes outlive the job"):
+                run.drive()
+            return
+        run.program.verify(run.drive())
+    (wish,) = run.world.over
+    assert wish.error is not None
+    assert run.outcome.statistics.failures == 0
+
+
+@pytest.mark.parametrize("is_planted", [False, True])
+def test_an_attempt_at_a_snapshot_is_given_up_when_a_region_fails(is_planted: bool) -> None:
+    """Else the coordinator takes a part of it for one of the next: a second failure."""
+    run = job("upstream", program="live-unfed")
+    run.job.config = replace(run.config, snapshots=replace(run.config.snapshots, interval_s=1.0))
+    fed_for(run, 60.0)
+    struck: list[float] = []
+
+    def strike() -> None:
+        snapshots = run.job.snapshots
+        if not struck and run.job.running.is_set() and snapshots is not None and snapshots.leader.snapshots.pending is not None:
+            victim = next(process for process in run.world.alive() if process.name == source(run))
+            struck.append(run.world.clock.now_s)
+            run.claims.killed += 1
+            victim.kill()
+
+    run.world.before_step.append(strike)
+    with ExitStack() as stack:
+        if is_planted:
+            DEFECTS_OF_COORDINATORS["the attempt of a region that failed goes on"](stack)
+        run.program.verify(run.drive())
+    assert (run.outcome.statistics.failures == 1) is not is_planted
