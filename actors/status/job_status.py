@@ -34,9 +34,7 @@ class ReplicaStatus:
     busy_share: float | None = None
     idle_share: float | None = None
     backpressured_share: float | None = None
-    queued_share: float | None = None
-    """Others of its worker ran."""
-    """Shares of its time: at work, without input, with input and no credit to send. They add up to 1."""
+    """Shares of its time: at work, without input, with input and no credit to send. With ``queued_share`` they add up to 1."""
     backlog_batches: int = 0
     backlog_bytes: int = 0
     """What has arrived and is not consumed. Bytes: those in memory."""
@@ -48,6 +46,8 @@ class ReplicaStatus:
     """Of a source: how much has been read, and how much there is, in its own unit (bytes, rows, parts); (0, 0) where that is not known."""
     answers: bool = True
     """False: these figures are what it told last."""
+    queued_share: float | None = None
+    """The share of its time in which others of its worker ran."""
 
 
 @dataclass(frozen=True, slots=True)
