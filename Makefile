@@ -46,8 +46,9 @@ soak: $(STAMP) ## The tests that take long, and those on Ray with workers: large
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -m "soak or thorough" tests $(ARGS)
 	RAYAD_PLACEMENT=workers $(BIN)/python -m pytest -m "not soak" tests/cluster $(ARGS)
 
-simulate: $(STAMP) ## Simulated runs with faults, in every second one replicas come and go; ARGS="--seeds 1000 --rescales", ARGS="--seed 17"
+simulate: $(STAMP) ## Simulated runs with faults, in every second one replicas come and go, then of coordinators; ARGS="--seeds 1000 --rescales", COORDINATORS=100
 	$(BIN)/python -m tests.simulation $(ARGS)
+	$(BIN)/python -m tests.simulation.coordinator --seeds $(or $(COORDINATORS),2000)
 
 fuzz: $(STAMP) ## Random programs with crashes, rescales and resumes against a sequential model; ARGS="--runs 10000 --seed 1", ARGS="--shrink 17"
 	$(BIN)/python -m tests.fuzz $(ARGS)

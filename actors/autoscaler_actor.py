@@ -18,10 +18,11 @@ from typing import Any
 import cloudpickle  # type: ignore[import-untyped]
 import ray
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rayad.actors.cluster import ray_calls
 from rayad.actors.cluster.actor_class import PULSE, actor_title, remote_class
+from rayad.actors.cluster.on_node import on_this_node
+from rayad.actors.replica.places import Places
 from rayad.actors.scaling.files import ControllerFolder, JournalFile, journal_of, read_lines
 from rayad.actors.scaling.loop import Listener, ScalingLoop, scaling_graph
 from rayad.actors.scaling.metrics import ScalingMetrics
@@ -199,15 +200,16 @@ class AutoscalerHandle:
         plan: the plan with which the job starts.
         scaling: what the user asked for.
         storage_path: as in `RunConfig`: the folder for snapshots and the journal, or None.
+        places: which process holds which replica.
 
     Raises ConfigError or DataflowError if the policy or a range is not valid.
     """
 
-    def __init__(self, job: str, plan: Plan, scaling: ScalingConfig, storage_path: str | None) -> None:
+    def __init__(self, job: str, plan: Plan, scaling: ScalingConfig, storage_path: str | None, places: Places) -> None:
         if scaling.mpr_folder is None:
             policy_of(scaling)
         _check_picklable(scaling)
-        graph = scaling_graph(plan, scaling, int(ray.cluster_resources().get("CPU", 1)))
+        graph = scaling_graph(plan, scaling, int(ray.cluster_resources().get("CPU", 1)), places)
         journal = journal_path(scaling, storage_path, job)
         folder = os.path.abspath(scaling.mpr_folder) if scaling.mpr_folder is not None else None
         layout = {stage.name: stage.parallelism for stage in plan.stages}
@@ -218,12 +220,10 @@ class AutoscalerHandle:
         self._finishing = threading.Lock()
 
     def start(self, coordinator: Any, *, resumes: bool) -> None:
-        """Start an actor for this coordinator, and end the one for the coordinator before. It runs on this node, if possible: its files are
-        here."""
+        """Start an actor for this coordinator, and end the one for the coordinator before. It runs on this node: its files are here."""
         self._end()
-        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
         groups = {PULSE: ("ping",), "control": ("look", "configure", "finish")}
-        actor = remote_class(Autoscaler, {PULSE: 1, "control": 4}, groups, num_cpus=0, scheduling_strategy=here)
+        actor = remote_class(Autoscaler, {PULSE: 1, "control": 4}, groups, num_cpus=0, scheduling_strategy=on_this_node())
         self._actor = ray_calls.create(actor, {}, coordinator, *self._arguments, resumes)
         ray_calls.call(self._actor.run)
 

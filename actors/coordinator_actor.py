@@ -1,163 +1,144 @@
-"""The coordinator of one job. One Ray actor per job.
+"""The coordinator: the Ray actor that runs one job, or one after the other (:mod:`rayad.actors.warm`).
 
 It is the owner of all other actors of the job: when it goes, or the driver that owns it, Ray ends them all. ``run`` is one long call; the
-other calls come in threads of their own meanwhile (``driver/ray_job.py`` has their concurrency groups).
+other calls come in threads of their own meanwhile, each with the token of the job that it is about.
 """
 
 from __future__ import annotations
 
-import time as clock
-from collections.abc import Collection
-from typing import Any
+import gc
+import threading
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
-from rayad.actors.cluster.actor_class import actor_title
-from rayad.actors.coordinator.control import Control
-from rayad.actors.coordinator.lease import Lease
-from rayad.actors.coordinator.metrics import JobMetrics, Watch
-from rayad.actors.coordinator.outcome import About, Beat, JobOutcome, Look
-from rayad.actors.coordinator.predecessors import await_predecessors
-from rayad.actors.coordinator.rescaling import Rescaler
-from rayad.actors.coordinator.running_job import RunningJob
-from rayad.actors.coordinator.supervisor import Supervisor
-from rayad.actors.coordinator.told_outcome import ToldOutcome
-from rayad.actors.lead.layouts import RescaleReport
-from rayad.actors.lead.saved_inputs import SavedEpochs
-from rayad.actors.plane.plane import Address
-from rayad.actors.replica.places import Places
-from rayad.actors.replica.recent import News
-from rayad.actors.status.job_status import JobStatus
-from rayad.actors.status.journal import JobEvent
-from rayad.actors.status.snapshots_late import SnapshotsLate
-from rayad.actors.status.stalls import Stalls
-from rayad.actors.status.updates import ReadSoFar
-from rayad.dataflow.config import RunConfig
-from rayad.dataflow.plan import Plan
-from rayad.progress import Timestamp
-from rayad.snapshots.attempts import SnapshotStatistics
-from rayad.snapshots.manifest import KeeperId
+import ray
+
+from rayad.actors.cluster import ray_calls
+from rayad.actors.cluster.actor_class import PULSE, TAKE_S, WAITING, actor_title, remote_class, show_in_logs
+from rayad.actors.cluster.addressed import NotThisJob
+from rayad.actors.cluster.on_node import on_this_node
+from rayad.actors.coordinator.starting import new_process
+
+if TYPE_CHECKING:
+    from rayad.actors.coordinator.coordinated_job import CoordinatedJob
+    from rayad.actors.coordinator.outcome import JobOutcome
+    from rayad.actors.coordinator.processes.kinds import Start
+    from rayad.actors.coordinator.processes.spares import Spares
+    from rayad.actors.coordinator.surroundings import CoordinatorSurroundings
+    from rayad.actors.lead.nodes.node import Site
+    from rayad.actors.replica.places import Places
+    from rayad.dataflow.config import RunConfig
+    from rayad.dataflow.plan import Plan
+
+TAKEN_S = 60.0
+"""How long a call waits for the first job of a coordinator, which its owner gives it as soon as it is there."""
+CALLS = {
+    PULSE: ("ping", "cancel"),
+    "meets": ("about", "introduce"),
+    "looks": ("saved_inputs", "saved_epochs", "replicas", "look", "look_at_snapshots", "hasten_snapshot", "not_stopped", "updates"),
+    "shows": ("status", "journal", "note_decision"),
+    "waits": ("where", "frontier", "wait_epoch", "wait_saved"),
+    "changes": ("stop", "savepoint", "rescale", "configure"),
+}
+"""What :class:`Control` answers, by concurrency group."""
+_THREADS = {PULSE: 2, "meets": 1, "looks": 4, "shows": 4, "waits": WAITING, "changes": 8, "ends": 2}
 
 
 class Coordinator:
-    """Runs one job; see :class:`RunningJob` for the arguments."""
+    """The coordinator of one job after the other. ``shown_as``: see :func:`actor_title`."""
 
-    def __init__(self, plan: Plan, config: RunConfig, job: str, secret: bytes, name: str = "", places: Places | None = None) -> None:
-        self._shown_as = (job,)
-        self._name = name or plan.name
-        self._job = running = RunningJob(plan, config, job, secret, name or plan.name, places or Places())
-        rescaler = Rescaler(running)
-        self._supervisor = Supervisor(running, rescaler)
-        self._control = Control(running, rescaler)
-        self._told = ToldOutcome()
-        self._has_begun = False
+    def __init__(self, *shown_as: str) -> None:
+        self._shown_as = shown_as
+        self._around: CoordinatorSurroundings | None = None
+        self._spares: Spares | None = None
+        self._taken = threading.Event()
+        self._token = ""
+        self._job: CoordinatedJob | None = None
+        self._refusal: Exception | None = None
 
     def __repr__(self) -> str:
         return actor_title(self, *getattr(self, "_shown_as", ()))
 
-    def run(
-        self,
-        run: str | None = None,
-        earlier: Collection[str] = (),
-        *,
-        has_begun: bool = False,
-        keeper: KeeperId | None = None,
-        failures: int = 0,
-        asked_s: float | None = None,
-        delay_s: float = 0.0,
-    ) -> JobOutcome | None:
-        """See :meth:`Supervisor.run`, which begins after the delay, and when the coordinators of ``earlier`` runs have ended. Called again,
-        by an owner who does not know whether the first call has come, it does nothing and gives None."""
-        if self._has_begun:
-            return None
-        self._has_begun = True
-        stalls = Stalls(self._control.note_event, self._control.holds_up)
-        watch = Watch(self._control.status, [JobMetrics(self._name, succeeds=bool(earlier)).show, stalls.see])
-        lease = Lease(self._job, self._told, earlier)
-        watch.start()
-        lease.start()
-        self._job.drains.start()
+    # -- in the main thread, one after the other -----------------------------------------------------------
+    def prepare(self, starts: Sequence[tuple[Start, Site]]) -> None:
+        """Start processes for a job to come; then import what this process needs itself, while they do the same."""
+        new = [(start.kind, new_process(start.kind, start.title, site), site.node, start.title) for start, site in starts]
+        self._around = _jobs().on_ray()
+        self._spares = _jobs().Spares(self._around)
+        for one in new:
+            self._spares.add(*one)
+        gc.freeze()  # modules, which stay: what a job leaves is then found quickly
+
+    def take(self, token: str, stays: bool, plan: list[Any], config: RunConfig, job: str, secret: bytes, name: str, places: Places) -> None:
+        """This is the job now. ``stays``: it uses the processes of those before, and leaves its own. ``plan``: a reference to it."""
+        self._refusal, self._job = None, None
+        self._token = token
+        gc.collect()
         try:
-            if earlier:
-                began_s = clock.time()
-                await_predecessors(self._job, delay_s)
-                asked_s = asked_s + clock.time() - began_s if asked_s is not None else None
-            outcome = self._supervisor.run(run, earlier, has_begun=has_begun, keeper=keeper, failures=failures, asked_s=asked_s)
-            self._told.tell(outcome)
-            return outcome
-        finally:
-            watch.stop()
-            lease.stop()
-            self._job.drains.stop()
+            there: Plan = ray.get(plan[0], timeout=TAKE_S)
+            assert self._around is not None, "no processes were prepared"
+            running = _jobs().RunningJob(there, config, job, secret, name, places, self._around, self._spares, stays=stays)
+            self._job = _jobs().CoordinatedJob(running)
+            show_in_logs(self, job)
+        except Exception as error:
+            self._refusal = error
+        self._taken.set()
 
-    def await_outcome(self) -> JobOutcome | None:
+    def is_idle(self) -> bool:
+        """Answer when no long call is running."""
+        return True
+
+    def run(self, token: str, *arguments: Any, **options: Any) -> JobOutcome | None:
+        """See :meth:`CoordinatedJob.run`."""
+        return self.job(token).run(*arguments, **options)
+
+    # -- any thread ----------------------------------------------------------------------------------------
+    def job(self, token: str) -> CoordinatedJob:
+        """The job that a call is about. Raises NotThisJob."""
+        self._taken.wait(TAKEN_S)
+        job, refusal = self._job, self._refusal
+        if token != self._token:
+            raise NotThisJob("the job has ended: its coordinator runs another one")
+        if refusal is not None:
+            raise refusal
+        if job is None:
+            raise NotThisJob("the job has not begun")
+        return job
+
+    def await_outcome(self, token: str) -> JobOutcome | None:
         """See :meth:`ToldOutcome.wait`."""
-        return self._told.wait()  # ends with the job, or when it is asked again
+        return self.job(token).told.wait()  # ends with the job, or when it is asked again
 
-    # -- control calls: see Control ----------------------------------------------------------------------
-    def ping(self) -> Beat:
-        return self._control.ping()
 
-    def introduce(self, outcome: list[Any], runs: tuple[str, ...]) -> None:
-        self._control.introduce(outcome, runs)
+def _jobs() -> Any:
+    """What this process needs to run a job."""
+    from rayad.actors.coordinator import coordinated_job
 
-    def about(self) -> About:
-        return self._control.about()
+    return coordinated_job
 
-    def cancel(self) -> None:
-        self._control.cancel()
 
-    def stop(self, cut_inputs: bool = True) -> None:
-        self._control.stop(cut_inputs)
+def _of_control(name: str) -> Any:
+    """A control call: see :class:`Control`."""
 
-    def not_stopped(self) -> list[str]:
-        return self._control.not_stopped()
+    def call(self: Coordinator, token: str, *arguments: Any) -> Any:
+        return getattr(self.job(token).control, name)(*arguments)
 
-    def where(self, name: str, timeout_s: float) -> tuple[Address, int, dict[str, Any], str] | None:
-        return self._control.where(name, timeout_s)
+    call.__name__ = name
+    return call
 
-    def saved_inputs(self) -> dict[str, int]:
-        return self._control.saved_inputs()
 
-    def saved_epochs(self) -> dict[str, SavedEpochs]:
-        return self._control.saved_epochs()
+@cache
+def remote_coordinator() -> Any:
+    """The Ray class of coordinators."""
+    called = {name: _of_control(name) for names in CALLS.values() for name in names}
+    groups = {**CALLS, "ends": ("await_outcome",)}
+    return remote_class(type(Coordinator.__name__, (Coordinator,), called), _THREADS, groups, num_cpus=0)
 
-    def wait_saved(self, name: str, epoch: int, hold_s: float) -> bool:
-        return self._control.wait_saved(name, epoch, hold_s)
 
-    def hasten_snapshot(self) -> None:
-        self._control.hasten_snapshot()
+def new_coordinator(options: Mapping[str, str], title: str) -> Any:
+    """Start a coordinator on the node of whoever owns it: a node less whose end ends the job."""
+    return ray_calls.create(remote_coordinator(), {**options, "scheduling_strategy": on_this_node()}, title)
 
-    def savepoint(self, timeout_s: float) -> str:
-        return self._control.savepoint(timeout_s)
 
-    def look_at_snapshots(self) -> tuple[SnapshotStatistics | None, float | None, int, SnapshotsLate | None]:
-        return self._control.look_at_snapshots()
-
-    def rescale(self, *arguments: Any) -> RescaleReport:
-        return self._control.rescale(*arguments)
-
-    def replicas(self) -> tuple[dict[str, int], dict[str, Any]] | None:
-        return self._control.replicas()
-
-    def configure(self, changes: dict[str, Any]) -> None:
-        self._control.configure(changes)
-
-    def look(self, *arguments: Any) -> Look:
-        return self._control.look(*arguments)
-
-    def updates(self, sink: str, seen: ReadSoFar) -> dict[str, News | None]:
-        return self._control.updates(sink, seen)
-
-    def journal(self) -> tuple[JobEvent, ...]:
-        return self._control.journal()
-
-    def note_decision(self, *arguments: Any) -> None:
-        self._control.note_decision(*arguments)
-
-    def status(self) -> JobStatus:
-        return self._control.status()
-
-    def frontier(self, node: int) -> tuple[Timestamp, ...] | None:
-        return self._control.frontier(node)
-
-    def wait_epoch(self, node: int, epoch: int, hold_s: float) -> bool:
-        return self._control.wait_epoch(node, epoch, hold_s)
+__all__ = ["CALLS", "Coordinator", "new_coordinator"]

@@ -3,41 +3,65 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 
-from rayad.actors.cluster.actor_class import PULSE, WAITING, actor_title, remote_class
+from rayad.actors.cluster.actor_class import PULSE, TAKE_S, WAITING, actor_title, remote_class, show_in_logs
 from rayad.actors.cluster.joining import own_address
-from rayad.actors.host.progress_host import ProgressHost
-from rayad.actors.lead.failure import Failure, failure_of
-from rayad.actors.plane.plane import Address
-from rayad.actors.replica.places import Places
-from rayad.actors.replica.report import Pulse
-from rayad.dataflow.plan import Layout, Plan
+from rayad.progress import ProtocolError
+
+if TYPE_CHECKING:
+    from rayad.actors.host.progress_host import ProgressHost
+    from rayad.actors.lead.failure import Failure
+    from rayad.actors.plane.plane import Address
+    from rayad.actors.replica.places import Places
+    from rayad.actors.replica.report import Pulse
+    from rayad.dataflow.plan import Layout, Plan
 
 
 class ProgressActor:
-    """The progress core of one job."""
+    """The progress core of one job after the other. ``shown_as``: see :func:`actor_title`."""
 
-    def __init__(self, plan: Plan, places: Places, job: str, secret: bytes, seals: bool = True) -> None:
-        self._shown_as = (job,)
-        self._plan = plan
-        self._identity: dict[str, Any] = {"job": job, "secret": secret, "seals": seals, "places": places}
+    def __init__(self, *shown_as: str) -> None:
+        self._shown_as = shown_as
+        self._plan: Plan | None = None
+        self._identity: dict[str, Any] = {}
         self._host: ProgressHost | None = None
         self._node = ray.util.get_node_ip_address()
         self._node_id = str(ray.get_runtime_context().get_node_id())
+        _host()
 
     def __repr__(self) -> str:
         return actor_title(self, *getattr(self, "_shown_as", ()))
 
+    def take(self, plan: list[Any], places: Places, job: str, secret: bytes, seals: bool = True) -> None:
+        """Be the progress core of a job. ``plan``: a reference to it."""
+        self._identity = {"job": job, "secret": secret, "seals": seals, "places": places}
+        self._host, self._plan = None, ray.get(plan[0], timeout=TAKE_S)
+        show_in_logs(self, job)
+
+    def rest(self) -> None:
+        """The job is complete: forget it, and wait for another one."""
+        self._host, self._plan, self._identity = None, None, {}
+
+    def is_fit(self) -> bool:
+        """Answer: there is nothing of the user's here."""
+        return True
+
     def listen(self, host: str | None, unix: str, incarnation: int, survives: bool, layout: Layout) -> Address | Failure:
         """Open the plane, with no progress made; again for each incarnation. ``survives``: the loss of replicas."""
         try:
-            self._host = ProgressHost(self._plan.laid_out(layout), incarnation=incarnation, survives=survives, **self._identity)
+            if self._plan is None:
+                raise ProtocolError("the progress actor has been given no job")
+            self._host = _host().ProgressHost(self._plan.laid_out(layout), incarnation=incarnation, survives=survives, **self._identity)
             return self._host.listen(own_address(host), unix)
         except Exception as error:
-            return failure_of("progress", error)
+            return self._failed(error)
+
+    def _failed(self, error: Exception) -> Failure:
+        failure: Failure = _host().failure_of("progress", error)
+        return failure
 
     def run(self) -> tuple[dict[str, int] | Failure, dict[int, Any]]:
         """Run until the job is complete."""
@@ -45,11 +69,12 @@ class ProgressActor:
         try:
             return self._host.run(), {}
         except Exception as error:
-            return failure_of("progress", error), {}
+            return self._failed(error), {}
 
     def ping(self) -> Pulse:
         """Answer, if the process lives."""
-        return Pulse(None, self._node, self._node_id)
+        pulse: Pulse = _host().Pulse(None, self._node, self._node_id)
+        return pulse
 
     def idle(self) -> None:
         """Answer when no long call is running: not a control call."""
@@ -70,8 +95,15 @@ class ProgressActor:
         return self._host.wait_epoch(node, epoch, hold_s)
 
 
+def _host() -> Any:
+    """What this process needs once it has work: see :mod:`rayad.actors.vertex_actor`."""
+    from rayad.actors.host import progress_process
+
+    return progress_process
+
+
 @cache
 def remote_progress() -> Any:
     """The Ray class of the progress actor."""
-    groups = {PULSE: ("ping", "abandon"), "control": ("call",), "waits": ("wait_epoch",)}
+    groups = {PULSE: ("ping", "abandon", "is_fit"), "control": ("call",), "waits": ("wait_epoch",)}
     return remote_class(ProgressActor, {PULSE: 2, "control": 4, "waits": WAITING}, groups)

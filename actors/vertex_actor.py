@@ -1,57 +1,91 @@
 """The Ray actor of a process that holds replicas: of one, or of one of each vertex. Ray gives placement, supervision and control calls;
-everything else is in its host."""
+everything else is in its host.
+
+The modules of the host, three quarters of what this process imports, are imported in it alone: the coordinator makes these actors before it
+imports its own, so that all processes of a job import side by side.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import gc
+import time as clock
 from collections.abc import Mapping
 from functools import cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 
 from rayad.actors.cluster import last_words
-from rayad.actors.cluster.actor_class import PULSE, actor_title, remote_class
+from rayad.actors.cluster.actor_class import PULSE, TAKE_S, actor_title, remote_class, show_in_logs
+from rayad.actors.cluster.changed_modules import changed_modules
 from rayad.actors.cluster.joining import own_address
-from rayad.actors.host.isolated import isolated
-from rayad.actors.host.worker_host import WorkerHost
-from rayad.actors.lead.failure import Failure, failure_of
-from rayad.actors.plane.plane import Address
-from rayad.actors.plane.replica_id import ReplicaId
-from rayad.actors.process.allocator import keep_freed_memory
-from rayad.actors.replica.places import Places, is_worker
-from rayad.actors.replica.recent import News
-from rayad.actors.replica.report import Left, Pulse, ReplicaReport
-from rayad.actors.replica.source_parts import Resumable
-from rayad.autoscale.statistics import ReplicaReading
-from rayad.dataflow.config import RunConfig
-from rayad.dataflow.plan import Layout, Plan
-from rayad.snapshots.store import SnapshotStore
 
-Ended = dict[str, ReplicaReport]
-"""What the replicas of a process did, by name, when their work is done."""
+if TYPE_CHECKING:
+    from rayad.actors.host.worker_host import WorkerHost
+    from rayad.actors.lead.failure import Failure
+    from rayad.actors.plane.plane import Address
+    from rayad.actors.plane.replica_id import ReplicaId
+    from rayad.actors.replica.places import Places
+    from rayad.actors.replica.recent import News
+    from rayad.actors.replica.report import Left, Pulse, ReplicaReport
+    from rayad.actors.replica.source_parts import Resumable
+    from rayad.autoscale.statistics import ReplicaReading
+    from rayad.dataflow.config import RunConfig
+    from rayad.dataflow.plan import Layout, Plan
+    from rayad.snapshots.store import SnapshotStore
+
+    Ended = dict[str, ReplicaReport]
+    """What the replicas of a process did, by name, when their work is done."""
 
 
 class VertexActor:
-    """The process of one replica of one vertex."""
+    """The process of one replica of one vertex, in one job after the other. ``shown_as``: see :func:`actor_title`."""
 
-    def __init__(self, plan: Plan, process: str, places: Places, config: RunConfig, job: str, secret: bytes) -> None:
-        (stage, replica) = places.replicas_at(process, plan)[0] if not is_worker(process) else (0, 0)
-        self._who = places.title(process, plan) if is_worker(process) else f"{plan.stage(stage).name}[{replica}]"
-        self._shown_as = (job, self._who)
-        self._arguments = (plan, process, places, config)
-        self._identity: dict[str, Any] = {"job": job, "secret": secret}
+    def __init__(self, *shown_as: str) -> None:
+        self._shown_as = shown_as
+        self._who = ""
+        self._arguments: tuple[Plan, str, Places, RunConfig] | None = None
+        self._refusal: Exception | None = None
+        self._identity: dict[str, Any] = {}
         self._host: WorkerHost | None = None
         self._has_run = True
+        self._began_s = clock.time()
         self._node = ray.util.get_node_ip_address()
         self._node_id = str(ray.get_runtime_context().get_node_id())
         self._id = ray.get_runtime_context().get_actor_id()
         if self._id is not None:
             last_words.tell_exits(self._id)
+        _host()
+        gc.freeze()  # modules, which stay: what a job leaves is then found quickly
 
     def __repr__(self) -> str:
         """What Ray shows in its dashboard, ``ray list actors --detail`` and the prefix of log lines."""
         return actor_title(self, *getattr(self, "_shown_as", ()))
+
+    def take(self, plan: list[Any], process: str, places: Places, config: RunConfig, job: str, secret: bytes) -> None:
+        """Be this process of a job. ``plan``: a reference to it; where it cannot be read here, :meth:`listen` says so."""
+        self._who, self._identity = process, {"job": job, "secret": secret}
+        self._host, self._has_run, self._arguments, self._refusal = None, True, None, None
+        try:
+            mine: Plan = ray.get(plan[0], timeout=TAKE_S)
+        except Exception as error:
+            self._refusal = error
+            return
+        self._who = places.who(process, mine)
+        self._arguments = (mine, process, places, config)
+        show_in_logs(self, job, self._who)
+        if mine.has_columns:
+            _host().load_for_columns()
+
+    def rest(self) -> None:
+        """The job is complete: forget it, and wait for another one."""
+        self._host, self._arguments, self._identity = None, None, {}
+        gc.collect()
+
+    def is_fit(self) -> bool:
+        """Whether another job may use this process: it answers, and modules that it has imported are as they are on disk."""
+        return not changed_modules(self._began_s)
 
     def listen(
         self,
@@ -70,20 +104,22 @@ class VertexActor:
         ``host``: where to listen, None: at the address of its node; ``layout``: of the job now; ``is_newcomer``: it comes into a running
         job; ``changed``: the configuration now; ``ended``: how often processes of this vertex have ended in a row.
         """
+        if self._arguments is None:
+            return self._failed(self._refusal or _host().ProtocolError(f"{self._who or 'this process'} has been given no job"))
         plan, process, places, config = self._arguments
         try:
             if layout is not None:
                 plan = plan.laid_out(layout)
-            keep_freed_memory()
+            _host().keep_freed_memory()
             if not self._has_run:
                 assert self._host is not None
                 self._host.discard()  # another actor did not start
             options: dict[str, Any] = {"is_newcomer": is_newcomer}
             if ended:
                 joins = {"RAY_ADDRESS": str(ray.get_runtime_context().gcs_address)}  # a function that uses Ray finds this cluster
-                options["isolated"] = partial(isolated, self._who, ended, joins)
+                options["isolated"] = partial(_host().isolated, self._who, ended, joins)
             given: dict[str, Any] = {"incarnation": incarnation, "store": store, "incarnations": incarnations}
-            self._host = WorkerHost(process, plan, places, changed or config, **self._identity, **given)
+            self._host = _host().WorkerHost(process, plan, places, changed or config, **self._identity, **given)
             self._has_run = False
             mine = {replica: {**options, "part": (parts or {}).get(replica)} for replica in places.replicas_at(process, plan)}
             return self._host.listen(own_address(host), mine)
@@ -92,7 +128,11 @@ class VertexActor:
                 assert self._host is not None
                 self._host.discard()
                 self._has_run = True
-            return failure_of(self._who, error)
+            return self._failed(error)
+
+    def _failed(self, error: Exception) -> Failure:
+        failure: Failure = _host().failure_of(self._who, error)
+        return failure
 
     def run(self, addresses: dict[str, Address]) -> tuple[Ended | Failure, dict[str, Any]]:
         """Run to the end: what each replica did (or a Failure), and what its sinks have staged."""
@@ -101,7 +141,7 @@ class VertexActor:
         try:
             ended = {replica.plane_name: left for replica, left in self._host.run(addresses).items()}
         except Exception as error:
-            return failure_of(self._who, error), {}
+            return self._failed(error), {}
         except SystemExit as error:  # a function of the user's ends the process
             if self._id is not None:
                 last_words.leave(self._id, last_words.told_of(error))
@@ -110,7 +150,8 @@ class VertexActor:
 
     def ping(self) -> Pulse:
         """Answer, if the process lives, with what its event loop is busy with."""
-        return Pulse(self._host.activity() if self._host is not None else None, self._node, self._node_id)
+        pulse: Pulse = _host().Pulse(self._host.activity() if self._host is not None else None, self._node, self._node_id)
+        return pulse
 
     def acquit(self) -> None:
         """Functions in processes of their own may return, as soon as the loop comes to it."""
@@ -189,15 +230,17 @@ class WorkerActor(VertexActor):
     """The process of one replica of each of several vertices."""
 
 
-def remote_vertex(process: str, places: Places) -> Any:
-    """The Ray class of a process that holds replicas. Each of them may be asked to wait for something, and for one thing more."""
-    return _remote(len(places.offsets) if is_worker(process) else None)
+def _host() -> Any:
+    """What this process needs once it has work."""
+    from rayad.actors.host import replica_process
+
+    return replica_process
 
 
 @cache
-def _remote(vertices: int | None) -> Any:
-    """Of a worker that holds replicas of so many vertices; None: of a single replica."""
-    groups = {PULSE: ("ping", "abandon", "stop", "has_stopped", "acquit"), "looks": ("look", "readings", "updates")}
+def remote_vertex(role: str, vertices: int) -> Any:
+    """The Ray class of processes of a :class:`Kind`."""
+    groups = {PULSE: ("ping", "abandon", "stop", "has_stopped", "acquit"), "looks": ("look", "readings", "updates", "is_fit")}
     groups |= {"control": ("roll_back", "change", "change_within", "await_change")}
-    sizes = {PULSE: 2, "looks": 2, "control": 4 + 2 * (vertices or 0)}
-    return remote_class(VertexActor if vertices is None else WorkerActor, sizes, groups)
+    sizes = {PULSE: 2, "looks": 2, "control": 4 + 2 * vertices}
+    return remote_class(WorkerActor if role == "worker" else VertexActor, sizes, groups)

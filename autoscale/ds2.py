@@ -5,8 +5,9 @@ can consume in a busy second, rounded up. The example of the authors' implementa
 for each; op2 consumes 100/s. op1 needs 100 / 50 = 2 replicas; with 2 it gives 800/s, so op2 needs 8. Both numbers are known at once,
 although op2 has never seen more than 400/s, since there was one replica of op1.
 
-Beyond the paper: loops (its sweep needs an acyclic graph), broadcast edges, unevenly divided key-groups, a margin against flapping, and
-the time to work off what has queued up.
+Beyond the paper: loops (its sweep needs an acyclic graph), broadcast edges, unevenly divided key-groups, a margin against flapping, the
+time to work off what has queued up, and vertices that share workers. In a worker one processor does the work of a replica of each: what
+the vertices need there adds up, in processors, and that many workers is what each of them gets.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class DS2:
             target = model.target(correction)
         figures = model.figures() | ({"correction": correction} if correction != 1.0 else {})
         reason = model.reason(target) + (f"; times {correction:.3g}, {why}" if correction != 1.0 else "")
-        expected = {name: Expected(model.rates.total[name], rate * target[name]) for name, rate in model.capacity.items() if name in target}
+        expected = model.expected(target, correction)
         decision = Hold(reason=reason, figures=figures, wanted=target, expected=expected, correction=correction)
         return decision_for(state.layout, target, decision)
 
@@ -175,12 +176,59 @@ class _Model:
     def target(self, correction: float) -> dict[str, int]:
         """Replicas by vertex that may be scaled and whose need is known."""
         out = {}
-        for name in self.state.graph.scalable:
+        graph = self.state.graph
+        workers = self._workers(correction) if graph.sharing else 0
+        for name in graph.scalable:
             if name not in self.rates.total:
                 continue
             now = self.state.layout[name]
-            vertex = self.state.graph.by_name[name]
-            out[name] = vertex.clamp(self._of(vertex, now, correction) if name in self.capacity else now)
+            vertex = graph.by_name[name]
+            if vertex.shares:
+                out[name] = vertex.clamp(workers)
+            else:
+                out[name] = vertex.clamp(self._of(vertex, now, correction) if name in self.capacity else now)
+        return out
+
+    def load(self, correction: float = 1.0) -> float:
+        """Processors that the vertices in workers need together, as far as they were measured."""
+        return correction * sum(self.rates.total[name] / self.capacity[name] for name in self._measured)
+
+    @property
+    def _measured(self) -> list[str]:
+        """The vertices in workers whose need is known."""
+        return [name for name in self.state.graph.sharing if name in self.capacity and name in self.rates.total]
+
+    @property
+    def workers_now(self) -> int:
+        """How many workers hold something."""
+        return max(self.state.layout[name] for name in self.state.graph.sharing)
+
+    def _workers(self, correction: float) -> int:
+        """How many workers the vertices need that live in workers: the arithmetic of one vertex whose items are busy seconds."""
+        graph, now, policy = self.state.graph, self.workers_now, self.policy
+        vertices = [graph.by_name[name] for name in graph.sharing]
+        groups = [vertex.key_groups for vertex in vertices if vertex.key_groups is not None]
+        one = VertexView("workers", most=max(vertex.most for vertex in vertices), key_groups=min(groups, default=None))
+        measured = self._measured
+        copied = correction * sum(self.rates.copied[name] / self.capacity[name] for name in measured)
+        load = self.load(correction)
+        needed = replicas_needed(one, load, copied, 1.0, policy.utilization)
+        if needed >= now:
+            return needed
+        if len(measured) < len(vertices) or self.unmeasured & set(graph.sharing):
+            return now
+        observed = sum(self.samples.vertices[name].observed_rate / self.capacity[name] for name in measured)
+        with_margin = replicas_needed(one, load, copied, 1.0, policy.utilization * (1.0 - policy.down_margin))
+        return min(now, max(with_margin, replicas_needed(one, observed, 0.0, 1.0, 1.0)))
+
+    def expected(self, target: Mapping[str, int], correction: float) -> dict[str, Expected]:
+        """By vertex whose capacity is known. In workers each vertex gets the same part of what it needs."""
+        out, load = {}, self.load(correction)
+        for name, rate in self.capacity.items():
+            if name in target:
+                shares = self.state.graph.by_name[name].shares and load > 0.0
+                total = self.rates.total[name]
+                out[name] = Expected(total, correction * total * target[name] / load if shares else rate * target[name])
         return out
 
     def _of(self, vertex: VertexView, now: int, correction: float) -> int:
@@ -215,6 +263,8 @@ class _Model:
         out |= {_capacity_figure(name): rate for name, rate in self.capacity.items()}
         edges = {edge.id: edge for edge in self.state.graph.edges}
         out |= {_selectivity_figure(edges[number]): value for number, value in self.selectivity.items()}
+        if self.state.graph.sharing:
+            out["workers.load"] = self.load()
         return out | {f"{'+'.join(members)}.gain": gain for members, gain in self.rates.gains.items()}
 
     def reason(self, target: Mapping[str, int]) -> str:
@@ -223,8 +273,11 @@ class _Model:
         parts = [
             f"{name} needs {self.rates.total[name]:.6g}/s, one replica can do {self.capacity[name]:.6g}/s: {layout[name]} -> {count}"
             for name, count in target.items()
-            if count != layout[name] and name in self.capacity
+            if count != layout[name] and name in self.capacity and not graph.by_name[name].shares
         ]
+        if graph.sharing and any(count != layout[name] for name, count in target.items() if graph.by_name[name].shares):
+            workers = max(target[name] for name in target if graph.by_name[name].shares)
+            parts.append(f"what shares workers needs {self.load():.3g} processors: {self.workers_now} -> {workers} workers")
         for members in self.rates.amplifying:
             held = sorted(self.rates.undetermined & graph.behind(members))
             then = "sized for what arrives now" if self.policy.amplifying == "arrivals" else "left as they are"

@@ -46,6 +46,8 @@ class ReplicaSample:
     sent: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     received: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     latencies: Mapping[int, int] = field(default_factory=dict)
+    queued_share: float = 0.0
+    """Waited for its turn in a worker that it shares."""
 
     @property
     def duration_s(self) -> float:
@@ -149,6 +151,11 @@ class VertexSample:
         return _mean(r.backpressured_share for r in self.replicas)
 
     @property
+    def queued_share(self) -> float:
+        """Mean over the replicas, 0 to 1: they waited for the others of their workers."""
+        return _mean(r.queued_share for r in self.replicas)
+
+    @property
     def imbalance(self) -> float:
         """The busiest replica's share over the mean: 1 where all are alike, the parallelism where one does everything."""
         mean = self.busy_share
@@ -156,9 +163,10 @@ class VertexSample:
 
     @property
     def unhindered_rate(self) -> float | None:
-        """Items per second of the time in which it was not back-pressured: ``items / (busy + idle)``; None if it always was.
+        """Items per second of the time in which nothing kept it from work, neither back-pressure nor the others of its worker:
+        ``items / (busy + idle)``; None if something always did.
 
-        For a source this is its rate without back-pressure: all that it can read if it never waits for input (DS2's true output rate), and
+        For a source this is its rate without that: all that it can read if it never waits for input (DS2's true output rate), and
         what arrives if it does.
         """
         free_s = sum((r.busy_share + r.idle_share) * r.duration_s for r in self.replicas)
@@ -268,7 +276,8 @@ def sample_between(before: Iterable[ReplicaReading], after: Iterable[ReplicaRead
 
 
 def _replica_sample(old: ReplicaReading, new: ReplicaReading) -> ReplicaSample:
-    changes = (new.busy_s - old.busy_s, new.idle_s - old.idle_s, new.backpressured_s - old.backpressured_s)
+    clocks = ("busy_s", "idle_s", "backpressured_s", "queued_s")
+    changes = [getattr(new, name) - getattr(old, name) for name in clocks]
     times = tuple(0.0 if -ROUNDING_S < change < 0.0 else change for change in changes)
     sent, received = _by_edge(old.sent, new.sent), _by_edge(old.received, new.received)
     read, written = _less(old.read, new.read), _less(old.written, new.written)
@@ -280,11 +289,11 @@ def _replica_sample(old: ReplicaReading, new: ReplicaReading) -> ReplicaSample:
             f"{old} then {new}"
         )
     total = sum(times) or 1.0
-    busy, backpressured = times[0] / total, times[2] / total
+    busy, _, backpressured, queued = (time / total for time in times)
     return ReplicaSample(
-        new.vertex, new.replica, old.now_s, new.now_s, busy, max(0.0, 1.0 - busy - backpressured), backpressured, *taken, *given,
+        new.vertex, new.replica, old.now_s, new.now_s, busy, max(0.0, 1.0 - busy - backpressured - queued), backpressured, *taken, *given,
         new.queue_items, new.queue_bytes, old.queue_items, new.backlog_items, old.backlog_items, new.frontier_lag_s, new.state_bytes,
-        sent, received, {index: count for index, count in latencies.items() if count},
+        sent, received, {index: count for index, count in latencies.items() if count}, queued,
     )  # fmt: skip
 
 

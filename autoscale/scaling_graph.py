@@ -40,6 +40,7 @@ class VertexView:
         is_source: records come into the dataflow here.
         key_groups: number of key-groups over which its keyed input is divided; None if no input is keyed.
         fixed: why it cannot be scaled, in words; None if it can.
+        shares: whether its replicas live in workers, where each shares a processor with a replica of every other such vertex.
     """
 
     name: str
@@ -48,6 +49,7 @@ class VertexView:
     is_source: bool = False
     key_groups: int | None = None
     fixed: str | None = None
+    shares: bool = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.least <= self.most:
@@ -113,6 +115,11 @@ class ScalingGraph:
     def scalable(self) -> tuple[str, ...]:
         """Names of the vertices that a decision may change."""
         return tuple(vertex.name for vertex in self.vertices if vertex.fixed is None)
+
+    @cached_property
+    def sharing(self) -> tuple[str, ...]:
+        """Names of the vertices whose replicas share workers."""
+        return tuple(vertex.name for vertex in self.vertices if vertex.shares)
 
     @cached_property
     def outgoing(self) -> Mapping[str, tuple[EdgeView, ...]]:
@@ -237,6 +244,7 @@ def graph_of_plan(
     bounds: Mapping[str, tuple[int, int]] | None = None,
     fixed: Mapping[str, str] | None = None,
     movable: Collection[str] = (),
+    shared: Collection[str] = (),
 ) -> ScalingGraph:
     """The graph of a compiled plan.
 
@@ -250,6 +258,7 @@ def graph_of_plan(
         fixed: further vertices that cannot be scaled, each with the reason.
         movable: vertices that can be scaled although the rules above say no: a source whose parts can move (then at most as many replicas
             as parts), a vertex without state.
+        shared: vertices whose replicas live in workers.
     """
     names = {stage.id: stage.name for stage in plan.stages}
     unknown = {*(bounds or {}), *(fixed or {}), *movable} - set(names.values())
@@ -272,7 +281,15 @@ def graph_of_plan(
         if keyed:
             most = min(most, plan.key_groups)
         views.append(
-            VertexView(stage.name, min(least, most), most, stage.kind.value in _SOURCES, plan.key_groups if keyed else None, reason)
+            VertexView(
+                stage.name,
+                min(least, most),
+                most,
+                stage.kind.value in _SOURCES,
+                plan.key_groups if keyed else None,
+                reason,
+                shares=stage.name in shared,
+            )
         )
     return ScalingGraph(tuple(views), edges)
 

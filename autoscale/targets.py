@@ -67,7 +67,7 @@ class LatencyTarget:
         chosen = [self.vertex] if self.vertex is not None else list(samples.vertices)
         measured = [samples.vertices[name].latency_s(self.share) for name in chosen if name in samples.vertices]
         latency_s = max((found for found in measured if found is not None), default=None)
-        busiest = max((samples.vertices[name].busy_share for name in state.graph.scalable if name in samples.vertices), default=0.0)
+        busiest = _busiest(samples, state)
         if latency_s is None or busiest <= 0.0:
             return self.base(samples, state, now_s)
         if busiest >= UTILIZATION_MOST:  # its queue grows without end: a latency measured now says nothing about a steady state
@@ -79,3 +79,11 @@ class LatencyTarget:
         decision = replace(self.base, utilization=utilization)(samples, state, now_s)
         figures = {**decision.figures, "latency_s": latency_s, "utilization": utilization}
         return replace(decision, reason=f"{note}, so {utilization:.3g} busy; {decision.reason}", figures=figures)
+
+
+def _busiest(samples: JobSample, state: ScalingState) -> float:
+    """The largest share of time in which processes are busy. In a worker what the vertices do there adds up."""
+    graph = state.graph
+    alone = [samples.vertices[name].busy_share for name in graph.scalable if name in samples.vertices and not graph.by_name[name].shares]
+    together = sum(samples.vertices[name].busy_share for name in graph.sharing if name in samples.vertices)
+    return max([*alone, together])

@@ -1,4 +1,5 @@
-"""The time from ``flow.run`` to the first record, by number of vertex replicas; and the number of processes and their memory.
+"""The time from ``flow.run`` to the first record, by number of vertex replicas; that of a short word count, cold and in a session, from
+call to result; and the number of processes and their memory.
 
 With Ray running already, and without: then a process of its own starts Ray and runs the flow, and ``ray.init`` is part of the time.
 """
@@ -115,8 +116,37 @@ def run(sizes: Sizes) -> Measurement:
             out.check("every replica saw the record", told["replicas"], n)
             cold[n].add(told["first_s"])
             cold[n].nice = str(told["nice"])
+    _add_word_counts(out, sizes)
     _add_processes(out, sizes)
     return out
+
+
+def word_count() -> rd.Dataflow:
+    """A thousand lines: what a run takes is its start and its end."""
+    flow = rd.Dataflow("words")
+    flow.from_items(["to be or not to be"] * 1000, name="lines").flat_map(str.split).key_by(lambda word: word).count().collect("counts")
+    return flow
+
+
+def _add_word_counts(out: Measurement, sizes: Sizes) -> None:
+    """From the call to the result, with two workers, Ray running: each run with new processes, and each behind another one in a session."""
+    cold = out.new_series("word count from call to result, new processes", "s", "?")
+    warm = out.new_series("word count from call to result, in a session", "s", "?")
+
+    def count(**options: Any) -> float:
+        began_s = time.perf_counter()
+        result = word_count().run(**options)
+        took_s = time.perf_counter() - began_s
+        out.check("words that were counted", sorted(record for _, record in result["counts"])[0], ("be", 2000))
+        return took_s
+
+    for _ in range(sizes.repetitions):
+        settle()
+        cold.add(count(scaling=rd.ScalingConfig(parallelism=2, placement="workers")))
+    with rd.session(workers=2):
+        count()
+        for _ in range(sizes.repetitions):
+            warm.add(count())
 
 
 def _add_processes(out: Measurement, sizes: Sizes) -> None:

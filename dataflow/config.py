@@ -101,8 +101,7 @@ class FailureConfig:
         reset_after_s: a row of failures is over when the job has run for so long without one; snapshots in between do not end it. A
             repetition of the same exception of your code always belongs to the row.
         same_error_max: end the job when the same exception of your code repeats so many times in a row at the same vertex and time: it
-            would repeat for ever. Errors that may pass (OSError and its subclasses, classes of other libraries) do not count. None: only
-            ``max_failures`` ends it.
+            would repeat for ever. Errors that may pass (OSError, those of other libraries) do not count. None: only ``max_failures`` does.
         recovery: "graph" restarts all vertices from the snapshot. "upstream" restarts the failed vertices and those upstream of them, while
             the others keep running. For that, batches wait before each vertex until their time is complete (in loops: before the loop),
             which costs latency and memory for one epoch; and what a vertex sends at a time must follow from what it received at and before
@@ -182,6 +181,7 @@ class RunConfig:
             and job and process end, with status 143, within this time; a second SIGTERM ends them at once. ``ray job stop`` kills after 3 s
             unless ``RAY_JOB_STOP_WAIT_TIME_S`` is larger. A signal handler of your own is kept.
         keep_results_s: on Ray: how long results of a job submitted with ``detached=True`` are kept after its end if nobody fetches them.
+        keep_warm_s: on Ray: how long processes of a complete job wait for the driver's next one (see `rayad.session`); None: they end.
         cpus_per_replica: on Ray: CPUs of each replica, unless its vertex says otherwise.
         resources: on Ray: resources of each replica by vertex name, in place of those in the program (``map(f, num_gpus=1)``).
         autoscaling_cluster: on Ray: whether the cluster may add nodes for resources that no node has now: the job then waits for them, at
@@ -212,6 +212,7 @@ class RunConfig:
     start_timeout_s: float = 120.0
     termination_s: float = 25.0
     keep_results_s: float = 3600.0
+    keep_warm_s: float | None = None
     cpus_per_replica: float = 0.01
     resources: Mapping[str, Resources] = field(default_factory=dict)
     autoscaling_cluster: bool | None = None
@@ -232,7 +233,7 @@ class RunConfig:
         if self.resume is not None:
             object.__setattr__(self, "resume", _resume(self.resume))
         _settle(self, arguments.number, "window_bytes", "spill_memory_bytes", "input_log_bytes", "start_timeout_s", "termination_s")
-        _settle(self, arguments.number, "rescale_pause_s", "activation_timeout_s", optional=True)
+        _settle(self, arguments.number, "rescale_pause_s", "activation_timeout_s", "keep_warm_s", optional=True)
         _settle(self, arguments.flag, "unix_sockets")
         _settle(self, arguments.flag, "encrypt", optional=True)
         _settle(self, arguments.flag, "autoscaling_cluster", optional=True)
@@ -419,9 +420,8 @@ AUTOSCALER = frozenset({"policy", "mpr_folder", "report_interval_s", "window_s",
 """The settings of a ScalingConfig for the autoscaler; the local runtime has none."""
 OF_MACHINES: dict[type, frozenset[str]] = {
     RunConfig: frozenset({
-        "combine_hold_s", "start_timeout_s", "cpus_per_replica", "rescale_pause_s",
+        "combine_hold_s", "start_timeout_s", "cpus_per_replica", "rescale_pause_s", "keep_results_s", "keep_warm_s", "encrypt",
         "host", "unix_sockets", "resources", "autoscaling_cluster", "termination_s", "activation_timeout_s", "input_log_bytes",
-        "keep_results_s", "encrypt",
     }),
     FailureConfig: frozenset({"heartbeat_timeout_s", "room_wait_s"}),
     ScalingConfig: frozenset({"placement"}),

@@ -161,6 +161,8 @@ class Plan:
     probes: dict[str, int]
     inputs: dict[str, int]
     key_groups: int
+    has_columns: bool = False
+    """Whether columns of Arrow are certain to be read or made; they may be where it is False, too."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {each.name: getattr(self, each.name) for each in fields(self)}  # without the caches

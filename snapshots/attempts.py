@@ -219,7 +219,7 @@ class SnapshotAttempts:
     def due_in_s(self, now_s: float) -> float | None:
         """Seconds until :meth:`due` or :meth:`expired` changes; None: never by itself."""
         if self._pending is not None:
-            return max(0.0, self._pending.began_s + self.timeout_s - now_s)
+            return max(0.0, self._pending.began_s + self.timeout_s - now_s) if self._pending.missing else None
         interval_s = self.interval_s
         return None if interval_s is None else max(0.0, self._began_s + interval_s - now_s)
 

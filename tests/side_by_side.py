@@ -18,8 +18,16 @@ ONE_SPARK = frozenset(
     for name in ("replay", "spark_log", "spark_reads_files", "spark_sink", "spark_source", "spark_stop", "spark_stream")
 )
 """They share a Spark session."""
+ALSO_SPARK = frozenset(
+    (
+        "tests/cluster/test_examples_flights.py",
+        "tests/cluster/test_examples_scripts.py::test_the_notebook_of_spark_streams_ends_with_what_plain_python_computes",
+        "tests/cluster/test_examples_scripts.py::test_the_whole_notebook_with_ray_and_spark",
+    )
+)
+"""They start a Spark of their own, which alone keeps two processors busy: two of them at the same time run out of time."""
 ONE_CLUSTER = frozenset(f"tests/cluster/test_{name}.py" for name in ("commands", "examples_flights", "job_submit"))
-"""Each starts a cluster with a job server for its file."""
+"""Each starts a cluster with a job server for its file: a dozen processes, so one after the other, too."""
 LONG_TO_MAKE = frozenset(("tests/types/test_checkers.py", "tests/dataflow/test_columnar_path.py"))
 """The tests of each file share what takes ten seconds to find out."""
 TOGETHER = ("tests/machines/", "tests/every_type/")
@@ -37,14 +45,16 @@ def scope_of(test: str) -> str:
     """What is given to a process as a whole: tests that share a fixture which takes long to make, else one test.
 
     >>> scope_of("tests/cluster/test_commands.py::test_jobs"), scope_of("tests/cluster/test_attach.py::test_names")
-    ('tests/cluster/test_commands.py', 'tests/cluster/test_attach.py::test_names')
+    ('tests/cluster/servers', 'tests/cluster/test_attach.py::test_names')
     """
     path = test.split("::")[0]
-    if path in ONE_SPARK:
+    if path in ONE_SPARK or {path, test} & ALSO_SPARK:
         return "tests/cluster/spark"
+    if path in ONE_CLUSTER:
+        return "tests/cluster/servers"
     if path.startswith(TOGETHER):
         return path.rpartition("/")[0]
-    return path if path in ONE_CLUSTER | LONG_TO_MAKE else test
+    return path if path in LONG_TO_MAKE else test
 
 
 def kind_of(scope: str) -> Kind:

@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -67,10 +68,44 @@ def test_a_local_word_count_loads_neither_ray_nor_what_it_does_not_use() -> None
     assert among(loaded, unused | {"rayad.commands", "rayad.graphs", "rayad.integrations"}) == []
 
 
-@pytest.mark.parametrize("actor", ["vertex", "progress", "coordinator"])
+NUMBERS = """
+import pyarrow as pa
+import rayad as rd
+flow = rd.Dataflow("numbers")
+flow.from_arrow(pa.table({"n": [1, 2]})).collect("numbers")
+"""
+
+
+@pytest.mark.parametrize(("program", "loads"), [(WORD_COUNT, False), (NUMBERS, True)])
+def test_a_process_of_replicas_looks_for_pandas_before_its_first_batch_where_there_are_columns(
+    program: str, loads: bool, tmp_path: Path
+) -> None:
+    """Arrow imports it at the first array that it makes. Ray is not started: what it would answer is given."""
+    plan = tmp_path / "plan"
+    loaded_after(f"{program}\nimport cloudpickle, pathlib\npathlib.Path({str(plan)!r}).write_bytes(cloudpickle.dumps(flow.plan(1)))")
+    taken = f"""
+import pathlib, pickle
+from types import SimpleNamespace
+import rayad as rd
+from rayad.actors import vertex_actor
+from rayad.actors.replica.places import Places
+vertex_actor.ray = SimpleNamespace(get=lambda ref, timeout: pickle.loads(pathlib.Path(ref).read_bytes()))
+vertex_actor.show_in_logs = lambda *_: None
+actor = object.__new__(vertex_actor.VertexActor)
+actor.take([{str(plan)!r}], "v0.0", Places(), rd.RunConfig(), "job", b"")
+assert actor._refusal is None, actor._refusal
+"""
+    assert ("pandas" in loaded_after(taken)) is loads
+
+
+RUNS = {"vertex": "host.replica_process", "progress": "host.progress_process", "coordinator": "coordinator.coordinated_job"}
+"""What an actor loads besides its class."""
+
+
+@pytest.mark.parametrize("actor", RUNS)
 def test_an_actor_loads_what_it_runs(actor: str) -> None:
     """Ray itself has loaded much of Python's library before, and is not asked about."""
-    loaded = loaded_after(f"import rayad.actors.{actor}_actor")
+    loaded = loaded_after(f"import rayad.actors.{actor}_actor, rayad.actors.{RUNS[actor]}")
     assert among(loaded, OTHERS | PARTS_OF_ARROW | PARTS_OF_NUMPY) == []
     unused = {"autoscaler_actor", "driver", "local", "page", "saved_state", "scaling"}
     if actor != "coordinator":
@@ -80,6 +115,11 @@ def test_an_actor_loads_what_it_runs(actor: str) -> None:
     assert among(loaded, {f"rayad.actors.{name}" for name in unused}) == []
     others = ("autoscale.decisions", "commands", "dataflow.streams", "graphs", "integrations")
     assert among(loaded, {f"rayad.{name}" for name in others}) == []
+
+
+def test_a_coordinator_starts_processes_before_it_loads_what_it_runs() -> None:
+    loaded = loaded_after("import rayad.actors.coordinator_actor, rayad.actors.coordinator.starting")
+    assert among(loaded, {"numpy", "pyarrow", "rayad.dataflow.plan", *(f"rayad.actors.{name}" for name in RUNS.values())}) == []
 
 
 def test_the_side_of_the_user_loads_no_autoscaler_nor_keeper_before_a_job_has_one() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.checkout import ROOT
-from tests.side_by_side import ONE_CLUSTER, ONE_SPARK, FromBothEnds, Kind, kind_of, kind_of_process, scope_of
+from tests.side_by_side import ALSO_SPARK, ONE_CLUSTER, ONE_SPARK, FromBothEnds, Kind, kind_of, kind_of_process, scope_of
 
 ON_RAY = [f"tests/cluster/test_{name}.py::test_{number}" for name in ("attach", "crashes", "page") for number in range(4)]
 ALONE = [f"tests/progress/test_laws.py::test_law[{number}]" for number in range(20)]
@@ -84,8 +85,14 @@ def test_what_shares_a_session_or_a_cluster_stays_together() -> None:
     texts = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in paths}
     assert {path for path, text in texts.items() if "spark_fixtures import" in text} == ONE_SPARK
     assert {path for path, text in texts.items() if "job_server import" in text} == ONE_CLUSTER
-    assert len({scope_of(f"{path}::test_one") for path in ONE_SPARK}) == 1
-    assert len({scope_of(f"{path}::{test}") for path in ONE_CLUSTER for test in ("test_one", "test_two")}) == len(ONE_CLUSTER)
+    own = {path: text for path, text in texts.items() if path not in ONE_SPARK}
+    marked = {f"{path}::{name}" for path, text in own.items() for name in re.findall(r"@pytest\.mark\.spark\ndef (test_\w+)", text)}
+    in_parameters = {path for path, text in own.items() if "marks=pytest.mark.spark" in text}
+    assert marked | in_parameters == ALSO_SPARK
+    assert len({scope_of(f"{path}::test_one") for path in ONE_SPARK} | {scope_of(test) for test in ALSO_SPARK}) == 1
+    assert len({scope_of(f"{path}::{test}") for path in ONE_CLUSTER for test in ("test_one", "test_two")}) == 2, (
+        "those with Spark, and the others"
+    )
     assert len({scope_of(f"tests/types/test_checkers.py::{test}") for test in ("test_one", "test_two")}) == 1
     assert scope_of("tests/machines/test_links.py::test_a") == scope_of("tests/machines/test_machines.py::test_b")
 

@@ -7,15 +7,19 @@ So an actor with many waiting calls still answers heartbeats, and does not look 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Mapping
 from typing import Any
 
 import ray
+from ray._private.ray_constants import LOG_PREFIX_ACTOR_NAME
 
 PULSE = "pulse"
 """The concurrency group of heartbeats, and of other calls that must always be served: no call in it waits for anything."""
 WAITING = 8
 """An actor serves at most so many waiting calls at once; further ones queue."""
+TAKE_S = 60.0
+"""How long the plan of a job may take from the process that has put it into the object store to one that runs it."""
 NO_RETRIES = {"max_restarts": 0, "max_task_retries": 0}
 """Never restarted by Ray, because queued calls could reach the new process."""
 
@@ -33,6 +37,13 @@ def actor_title(actor: object, job: str = "", who: str = "") -> str:
     handle of a dead actor has gone (docs/design/service.md).
     """
     return f"{type(actor).__name__}({job}{f': {who}' if who else ''})"
+
+
+def show_in_logs(actor: object, job: str, who: str = "") -> None:
+    """What Ray's log monitor puts before further lines of this process: its job may be another one than when it was made."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            print(f"{LOG_PREFIX_ACTOR_NAME}{actor_title(actor, job, who)}", file=stream, flush=True)
 
 
 def _forward(cls: type, name: str) -> Any:

@@ -22,8 +22,8 @@ class ActorProcesses:
     def __init__(self) -> None:
         self._accessor: Any = None
 
-    def coordinators_left(self, job: str, besides: Collection[str] = ()) -> list[Left]:
-        """The coordinators of a job, without those of these tokens, whose processes are not known to have ended.
+    def coordinators_left(self, job: str, besides: Collection[str] = (), named: Collection[str] = ()) -> list[Left]:
+        """The coordinators of a job, without those of these tokens, and actors of these names, whose processes are not known to have ended.
 
         Raises whatever Ray's internal calls raise when the GCS does not tell.
         """
@@ -36,7 +36,8 @@ class ActorProcesses:
             told: Any = gcs_pb2.ActorTableData.FromString(row)
             kind, _, rest = told.name.partition(":")
             name, _, token = rest.rpartition(":")
-            if (told.ray_namespace, kind, name) != (NAMESPACE, Role.COORDINATOR.value, job) or token in besides:
+            is_jobs = (kind, name) == (Role.COORDINATOR.value, job) and token not in besides
+            if told.ray_namespace != NAMESPACE or not (is_jobs or told.name in named):
                 continue
             is_dead = told.state == gcs_pb2.ActorTableData.DEAD
             if not is_dead or self._lives(told.address.worker_id):

@@ -16,7 +16,7 @@ import ray
 from ray.exceptions import GetTimeoutError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from rayad.actors.cluster import ray_calls
+from rayad.actors.cluster import names, ray_calls
 from rayad.actors.cluster.names import Role
 
 READ_S = 60.0
@@ -53,13 +53,14 @@ class Chunk:
 
 
 def processes_of(job: str) -> list[LoggedProcess]:
-    """The processes of the actors of this job and of earlier ones of its name, as far as Ray's table goes back; keepers and
-    coordinators first."""
+    """The processes of the actors of this job and of earlier ones of its name, as far as Ray's table goes back; keepers and coordinators
+    first. In a session: of this job alone, while it runs."""
     from ray._private import state  # no public call gives owners without the dashboard
 
     table = list(state.actors().values())
     heads = {f"{role.value}:{job}" for role in Role}
-    named = [one for one in table if one["Name"].rpartition(":")[0] in heads]
+    staying = names.hosts(job)
+    named = [one for one in table if one["Name"].rpartition(":")[0] in heads or one["Name"] in staying]
     owners = {_place(one["Address"]) for one in named}
     owned = [one for one in table if _place(one["OwnerAddress"]) in owners and one not in named]
     return [_process(one) for one in (*named, *owned) if one["Pid"]]

@@ -13,7 +13,7 @@ from typing import Any
 
 import ray
 
-from rayad.actors.lead.nodes.known import Node
+from rayad.actors.lead.nodes.node import Node
 
 
 def nodes_now() -> list[Node]:

@@ -14,8 +14,9 @@ from typing import Any, TypeVar, cast
 
 import ray
 from ray.actor import ActorClass, ActorMethod
-from ray.exceptions import RaySystemError
+from ray.exceptions import RayActorError, RaySystemError, RayTaskError
 
+from rayad.actors.cluster.addressed import Addressed, AddressedMethod, NotThisJob
 from rayad.progress import RayadError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -40,8 +41,14 @@ def _tells_when_gone(function: F) -> F:
 
 @_tells_when_gone
 def get(refs: Any, timeout: float | None = None) -> Any:
-    """As ``ray.get``. Raises RayadError when Ray has been shut down; so do the others."""
-    return _get(refs, timeout=timeout)
+    """As ``ray.get``. Raises RayadError when Ray has been shut down; so do the others. A coordinator that runs another job now is dead for
+    who asks about the one before."""
+    try:
+        return _get(refs, timeout=timeout)
+    except RayTaskError as error:
+        if isinstance(error.cause, NotThisJob):
+            raise RayActorError(error_msg=str(error.cause)) from error
+        raise
 
 
 @_tells_when_gone
@@ -59,6 +66,8 @@ def put(value: Any) -> Any:
 @_tells_when_gone
 def call(method: Any, *args: Any, **kwargs: Any) -> Any:
     """As ``actor.method.remote(...)``, for ``actor.method``."""
+    if isinstance(method, AddressedMethod):
+        return _call(method.method, (method.token, *args), kwargs)
     return _call(method, args, kwargs)
 
 
@@ -91,7 +100,7 @@ def cluster() -> str | None:
 def kill(actor: Any) -> None:
     """As ``ray.kill``; an actor of a Ray that has been shut down is gone already."""
     try:
-        _kill(actor, no_restart=True)
+        _kill(actor.actor if isinstance(actor, Addressed) else actor, no_restart=True)
     except RaySystemError:
         pass
 

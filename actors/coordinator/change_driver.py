@@ -10,15 +10,12 @@ import dataclasses
 import math
 import queue
 import threading
-import time as clock
 from collections.abc import Iterator
 from typing import Any, assert_never
 
-import ray
-from ray.exceptions import RayActorError, RayError, RayTaskError
-
 from rayad.actors.coordinator.coordinators_part import CoordinatorsPart
 from rayad.actors.coordinator.running_job import RunningJob
+from rayad.actors.coordinator.surroundings import Ended, Gave, Raised
 from rayad.actors.job import JobState
 from rayad.actors.lead import calls
 from rayad.actors.lead import change_protocol as change
@@ -52,27 +49,30 @@ class ChangeDriver:
         self.failure: Failure | None = None
         """What went wrong in the middle of the change: the job has to restart from its last snapshot."""
         self._job = job
+        self._actors, self._clock = job.around.actors, job.around.clock
         self._stopped = stopped
         self._part = CoordinatorsPart(job)
         self._asked: dict[Any, tuple[int, str]] = {}  # turn and actor of each call that is not answered, by reference
         self._said: queue.SimpleQueue[Event] = queue.SimpleQueue()
 
-    def run(self) -> None:
-        """Until there is an outcome: the one place where this thread waits."""
+    def begin(self) -> None:
+        """Somebody wants the change."""
         self._tell(Asked())
-        while self.leader.outcome is None:
-            for event in self._take():
-                self._tell(event)
-            if self._stopped.is_set() or self._job.state is not JobState.RUNNING:
-                self._tell(JobFailed())
-            self._tell(Tick(self._busy()))
+
+    def look(self, wait_s: float) -> None:
+        """Tell the leader what has happened; waits for that, for a moment: the one place where this thread waits."""
+        for event in self._take(wait_s):
+            self._tell(event)
+        if self._stopped.is_set() or self._job.state is not JobState.RUNNING:
+            self._tell(JobFailed())
+        self._tell(Tick(self._busy()))
 
     def _busy(self) -> str:
         busy = self._job.crew.busy(LONG_S)
         return f"{self._job.who(busy[0][0])} is in {busy[0][1].activity}" if busy else ""
 
     def _tell(self, event: Event) -> None:
-        for effect in self.leader.handle(event, clock.monotonic()):
+        for effect in self.leader.handle(event, self._clock.monotonic()):
             match effect:
                 case Ask(turn, names, call, within_s):
                     for name in names:
@@ -109,16 +109,17 @@ class ChangeDriver:
 
     def _call(self, actor: Any, name: str, call: calls.Call, within_s: float) -> Any:
         is_condition = isinstance(call, calls.Condition)
+        port = self._actors
         if isinstance(call, calls.Listen):
-            return actor.listen.remote(*self._part.to_listen(call))
+            return port.call(actor, "listen", *self._part.to_listen(call))
         if name == PROGRESS:
-            return actor.call.remote(call.method, *call.arguments, *((within_s,) if is_condition else ()))
+            return port.call(actor, "call", call.method, *call.arguments, *((within_s,) if is_condition else ()))
         replica = ReplicaId.from_plane_name(name)
         if is_condition:
-            return actor.await_change.remote(replica, call.method, within_s, *call.arguments)
+            return port.call(actor, "await_change", replica, call.method, within_s, *call.arguments)
         if within_s < math.inf:
-            return actor.change_within.remote(within_s, replica, call.method, *call.arguments)
-        return actor.change.remote(replica, call.method, *call.arguments)
+            return port.call(actor, "change_within", within_s, replica, call.method, *call.arguments)
+        return port.call(actor, "change", replica, call.method, *call.arguments)
 
     def _do(self, turn: int, call: calls.OwnCall) -> None:
         """The coordinator's own part, perhaps in its thread; unless the change is over before that comes to it."""
@@ -132,31 +133,29 @@ class ChangeDriver:
         self._part.do(call, answer, broke, is_void=lambda: self.leader.outcome is not None)
 
     # -- what comes of them ----------------------------------------------------------------------------
-    def _take(self) -> Iterator[Event]:
+    def _take(self, wait_s: float) -> Iterator[Event]:
         """What has come, within a moment."""
         if self._asked:
             waiting = list(self._asked)
-            ready, late = ray.wait(waiting, num_returns=1, timeout=LOOK_S)
-            if ready and late:
-                ready += ray.wait(late, num_returns=len(late), timeout=0)[0]
-            for ref in ready:
-                yield self._event(ref, *self._asked.pop(ref))
-        elif self._said.empty():
+            if self._actors.wait(waiting, wait_s):
+                for ref in self._actors.wait(waiting, 0.0, len(waiting)):
+                    yield self._event(ref, *self._asked.pop(ref))
+        elif self._said.empty() and wait_s:
             try:
-                yield self._said.get(timeout=LOOK_S)
+                yield self._said.get(timeout=wait_s)
             except queue.Empty:
                 return
         while not self._said.empty():
             yield self._said.get_nowait()
 
-    @staticmethod
-    def _event(ref: Any, turn: int, name: str) -> Event:
-        try:
-            return Answered(turn, name, ray.get(ref, timeout=STOP_TIMEOUT_S))  # it is there
-        except RayTaskError as error:
-            cause = error.cause if isinstance(error.cause, Exception) else error
-            return Late(turn, name) if isinstance(cause, NoAnswer) else Broke(turn, name, str(cause), cause)
-        except RayActorError:
-            return Died(turn, name)
-        except RayError as error:
-            return Broke(turn, name, str(error), error)
+    def _event(self, ref: Any, turn: int, name: str) -> Event:
+        match self._actors.take(ref, STOP_TIMEOUT_S):  # it is there
+            case Gave(value):
+                return Answered(turn, name, value)
+            case Raised(cause):
+                return Late(turn, name) if isinstance(cause, NoAnswer) else Broke(turn, name, str(cause), cause)
+            case Ended():
+                return Died(turn, name)
+            case _:
+                why = f"what it gave could not be fetched within {STOP_TIMEOUT_S:g} s"
+                return Broke(turn, name, why, TimeoutError(why))

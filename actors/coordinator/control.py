@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-import time as clock
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any
-
-import ray
-from ray.exceptions import RayError
 
 from rayad.actors.coordinator.outcome import About, Beat, Look, Starting, plan_to_show
 from rayad.actors.coordinator.rescaling import Rescaler
 from rayad.actors.coordinator.running_job import RunningJob
+from rayad.actors.coordinator.surroundings import Ended, Gave
 from rayad.actors.job import THE_COORDINATOR, JobState, Silent
 from rayad.actors.lead import layouts
 from rayad.actors.lead.diagnosis import Cause, Facts, Missing, Stamp, diagnose, sentences
@@ -31,7 +27,7 @@ from rayad.actors.status.snapshots_late import SnapshotsLate, late_of
 from rayad.actors.status.taking import Seen, StatusTaker
 from rayad.actors.status.updates import ReadSoFar
 from rayad.dataflow.plan import sinks_of
-from rayad.progress import ConfigError, RayadError, SnapshotError, Timestamp
+from rayad.progress import ConfigError, SnapshotError, Timestamp
 from rayad.snapshots.attempts import SnapshotStatistics
 
 LOOK_PATIENCE_S = 0.6
@@ -48,7 +44,9 @@ class Control:
     def __init__(self, job: RunningJob, rescaler: Rescaler) -> None:
         self._job = job
         self._rescaler = rescaler
-        self._own_node = ray.util.get_node_ip_address()
+        self._actors, self._clock = job.around.actors, job.around.clock
+        self._never = job.around.event()
+        self._own_node = self._actors.own_address()
         self._nodes: dict[str, str] = {}  # where each replica last said that it runs
         self._told: dict[str, ReplicaReport] = {}  # what the replicas told when they last answered
         self._taker = StatusTaker(job.name)
@@ -92,13 +90,13 @@ class Control:
         job = self._job
         if not job.config.keeps_snapshots:
             raise ConfigError(f"job {job.name!r} keeps no snapshots: give RunConfig(storage_path=...)")
-        began_s = clock.monotonic()
+        began_s = self._clock.monotonic()
         if not job.running.wait(timeout_s):
             held_up = self.holds_up() or "the job is being started"
             raise SnapshotError(f"the savepoint was not taken within {timeout_s:g} s: job {job.name!r} does not run yet. {held_up}")
         if job.state is not JobState.RUNNING or job.snapshots is None:
             raise SnapshotError(f"job {job.name!r} is {job.state.value}: no savepoint can be taken")
-        return job.snapshots.savepoint(max(0.0, began_s + timeout_s - clock.monotonic()))
+        return job.snapshots.savepoint(max(0.0, began_s + timeout_s - self._clock.monotonic()))
 
     def rescale(self, wanted: dict[str, int], timeout_s: float = 120.0, decided_for: dict[str, int] | None = None) -> RescaleReport:
         """See Job.rescale; refused when the layout is not, or no longer, the one that this was ``decided_for``."""
@@ -142,7 +140,7 @@ class Control:
         readings = [report.reading for report in look.reports if report.reading is not None]
         age_s = job.snapshots.age_s if job.snapshots is not None else None
         found = (look.reports, readings, look.views, look.active, failures, newest, age_s, interval_s, look.silent, job.journal.noted)
-        seen = Seen(look.state, clock.time(), *found, late)
+        seen = Seen(look.state, self._clock.time(), *found, late)
         with self._taking:
             return dataclasses.replace(self._taker.take(job.plan, seen), nodes=job.told_nodes())
 
@@ -178,23 +176,22 @@ class Control:
             return Look(job.state, silent=tuple(own), starting=starting, findings=findings)
         crew = dict(job.crew.actors)
         there = [name for name in job.crew.processes() if name in crew and name not in self._rescaler.newcomers]
-        asked = {crew[name].look.remote(with_readings): name for name in there}
+        asked = {self._actors.call(crew[name], "look", with_readings): name for name in there}
         if PROGRESS in crew:
-            asked[crew[PROGRESS].call.remote("look", with_blockers)] = PROGRESS
-        ready, _ = ray.wait(list(asked), num_returns=len(asked), timeout=patience_s)
+            asked[self._actors.call(crew[PROGRESS], "call", "look", with_blockers)] = PROGRESS
+        ready = self._actors.wait(list(asked), patience_s, len(asked))
         answers: dict[str, Any] = {}
         answered = set()
         for ref in ready:
-            try:
-                answer = ray.get(ref, timeout=patience_s)
-            except (RayError, RayadError):
+            answer = self._actors.take(ref, patience_s)
+            if not isinstance(answer, Gave):
                 continue  # it dies or restarts: its long call tells of that
             if asked[ref] == PROGRESS:
-                answers[PROGRESS] = answer
-            elif answer:  # one that is not built yet has nothing to tell
-                answers.update(answer)
+                answers[PROGRESS] = answer.value
+            elif answer.value:  # one that is not built yet has nothing to tell
+                answers.update(answer.value)
                 answered.add(asked[ref])
-                self._nodes[asked[ref]] = next(iter(answer.values())).node
+                self._nodes[asked[ref]] = next(iter(answer.value.values())).node
         views, active, blockers, stamps = answers.pop(PROGRESS, (*self._seen, [], ()))
         self._seen = (views, active)
         replicas = {one.plane_name for process in there for one in job.places.replicas_at(process, job.plan)}
@@ -214,14 +211,12 @@ class Control:
         writing = [stage for stage in plan.stages if any(one.key == sink and one.id in sinks_of(stage.steps) for one in plan.sinks)]
         names = [at.plane_name for at in replicas_of(writing)]
         names = [name for name in names if crew.holder(name) is not None]
-        asked = {crew.holder(name).updates.remote(stage_of(name), sink, seen.get(name)): name for name in names}
-        if not asked:
-            return {}
-        ready, _ = ray.wait(list(asked), num_returns=len(asked), timeout=LOOK_PATIENCE_S)
+        asked = {self._actors.call(crew.holder(name), "updates", stage_of(name), sink, seen.get(name)): name for name in names}
         found: dict[str, News | None] = dict.fromkeys(names)
-        for ref in ready:
-            with suppress(RayError, RayadError):  # it dies or restarts: its long call tells of that
-                found[asked[ref]] = ray.get(ref, timeout=LOOK_PATIENCE_S)
+        for ref in self._actors.wait(list(asked), LOOK_PATIENCE_S, len(asked)):
+            answer = self._actors.take(ref, LOOK_PATIENCE_S)
+            if isinstance(answer, Gave):  # else it dies or restarts: its long call tells of that
+                found[asked[ref]] = answer.value
         return found
 
     def _facts(
@@ -262,8 +257,7 @@ class Control:
         if current is None:
             return None
         awaited, began_s = current
-        free = self._job.crew.sites.told_free()
-        return dataclasses.replace(awaited, for_s=clock.monotonic() - began_s, free=free)
+        return dataclasses.replace(awaited, for_s=self._clock.monotonic() - began_s, free=self._job.crew.sites.told_free())
 
     def _silent(self, name: str, waited_s: float) -> Silent:
         pulse, silence_s = self._job.crew.last_pulse(name)
@@ -293,27 +287,27 @@ class Control:
             return None
         if job.state is not JobState.RUNNING:
             return ()
-        try:
-            progress = job.crew.actors[PROGRESS]
-            return ray.get(progress.call.remote("frontier", node), timeout=PROGRESS_PATIENCE_S)  # type: ignore[no-any-return]
-        except (RayError, RayadError, KeyError):
+        progress = job.crew.actors.get(PROGRESS)
+        if progress is None:
             return None
+        answer = self._actors.take(self._actors.call(progress, "call", "frontier", node), PROGRESS_PATIENCE_S)
+        return answer.value if isinstance(answer, Gave) else None
 
     def wait_epoch(self, node: int, epoch: int, hold_s: float) -> bool:
         """Whether an epoch is complete at a probe; waits for that, not longer than ``hold_s``: the caller asks again."""
         job = self._job
-        began_s = clock.monotonic()
+        began_s = self._clock.monotonic()
         if not job.running.wait(hold_s):
             return False
         if job.state is JobState.RUNNING:
-            left_s = max(0.0, hold_s - (clock.monotonic() - began_s))
-            try:
-                progress = job.crew.actors[PROGRESS]
-                return bool(ray.get(progress.wait_epoch.remote(node, epoch, left_s), timeout=left_s + PROGRESS_PATIENCE_S))
-            except (RayError, RayadError, KeyError):  # this incarnation is over, or the actor does not answer, which its heartbeat tells
-                pass
+            left_s = max(0.0, hold_s - (self._clock.monotonic() - began_s))
+            if (progress := job.crew.actors.get(PROGRESS)) is not None:
+                asked = self._actors.call(progress, "wait_epoch", node, epoch, left_s)
+                answer = self._actors.take(asked, left_s + PROGRESS_PATIENCE_S)
+                if isinstance(answer, Gave):  # else this incarnation is over, or the actor does not answer, which its heartbeat tells
+                    return bool(answer.value)
         if not self._is_complete():
-            clock.sleep(0.02)
+            self._never.wait(0.02)
         return self._is_complete()
 
     def _is_complete(self) -> bool:
@@ -328,15 +322,12 @@ class Control:
         job = self._job
         if not job.running.is_set():
             return []
-        asked = {name: job.crew.actors[name].has_stopped.remote() for name in job.starts() if name in job.crew.actors}
-        ready, _ = ray.wait(list(asked.values()), num_returns=len(asked), timeout=1.0) if asked else ([], [])
+        asked = {name: self._actors.call(job.crew.actors[name], "has_stopped") for name in job.starts() if name in job.crew.actors}
+        ready = self._actors.wait(list(asked.values()), 1.0, len(asked))
         out = []
         for name, ref in asked.items():
-            try:
-                has_stopped = ref in ready and ray.get(ref, timeout=1.0)
-            except RayError:
-                continue  # gone, with what it read
-            if not has_stopped:
+            answer = self._actors.take(ref, 1.0) if ref in ready else None
+            if not isinstance(answer, Ended) and not (isinstance(answer, Gave) and answer.value):  # else gone, with what it read
                 out.append(job.who(name))
         return out
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, cast
 
-from rayad.actors.cluster.joining import check_placeable
 from rayad.actors.coordinator.running_job import RunningJob
 from rayad.actors.lead import calls
 from rayad.actors.lead.placing import needs_of
@@ -82,7 +81,7 @@ class CoordinatorsPart:
                 stage.name: stage.parallelism for stage in prepared.stages if job.plan.stage(stage.id).parallelism < stage.parallelism
             }
             needs = needs_of(prepared, job.places, job.config.cpus_per_replica)
-            check_placeable(needs, f"rescale({wanted})", job.config.autoscaling_cluster)
+            job.around.actors.check_placeable(needs, f"rescale({wanted})", job.config.autoscaling_cluster)
         except ConfigError as error:
             return str(error)
         job.incarnation = call.incarnation

@@ -22,6 +22,7 @@ OF_REPLICAS = {
     "rayad_busy_share": ("busy_share", "share of time in which the replica worked, 0 to 1"),
     "rayad_idle_share": ("idle_share", "share of time in which it waited for input"),
     "rayad_backpressured_share": ("backpressured_share", "share of time in which it waited for its receivers"),
+    "rayad_queued_share": ("queued_share", "share of time in which others of its worker ran"),
     "rayad_records_in_per_second": ("rate_in", "records consumed a second"),
     "rayad_records_out_per_second": ("rate_out", "records produced a second, a broadcast counted once"),
     "rayad_backlog_batches": ("backlog_batches", "batches that have arrived and are not consumed"),

@@ -28,6 +28,8 @@ class JobOutcome:
     journal: tuple[JobEvent, ...] = ()
     recent: Mapping[str, Mapping[str, tuple[int, Recent]]] = dataclasses.field(default_factory=dict)
     """By sink that tells its updates, and replica: its incarnation, and its last records; for who reads them after the end."""
+    stays: bool = False
+    """The processes wait for another job."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time as clock
+from collections.abc import Collection
 from contextlib import suppress
 
 import ray
@@ -18,14 +19,15 @@ LOOK_S = 0.2
 _log = logging.getLogger(__name__)
 
 
-def await_predecessors(job: RunningJob, delay_s: float) -> None:
+def await_predecessors(job: RunningJob, delay_s: float, before: Collection[str] = ()) -> None:
     """Wait until the coordinators before this one have ended, and for the delay; tells by :attr:`RunningJob.waits_for` what is waited for,
-    and by :attr:`RunningJob.lease_s` for how long others may hold the store after it is claimed. A cancelled job is not waited for."""
+    and by :attr:`RunningJob.lease_s` for how long others may hold the store after it is claimed. A cancelled job is not waited for.
+    ``before``: the names of those that were not called as this job's."""
     patience_s = job.config.failures.heartbeat_timeout_s
     taking = TakingOver(delay_s=delay_s, patience_s=patience_s, now_s=clock.monotonic())
     own = names.token_of(ray.get_runtime_context().get_actor_name() or "")
     processes = ActorProcesses()
-    while told := taking.look(_end_and_look(processes, job.name, own), clock.monotonic()):
+    while told := taking.look(_end_and_look(processes, job.name, own, before), clock.monotonic()):
         job.waits_for = told
         if job.cancelled.wait(LOOK_S):
             break
@@ -36,10 +38,10 @@ def await_predecessors(job: RunningJob, delay_s: float) -> None:
         _log.warning(what, job.name, taking.unconfirmed, job.lease_s)
 
 
-def _end_and_look(processes: ActorProcesses, job: str, own: str) -> list[Left] | None:
+def _end_and_look(processes: ActorProcesses, job: str, own: str, before: Collection[str]) -> list[Left] | None:
     """Who is left of the coordinators before this one; those that Ray does not count as dead are killed. None when Ray does not tell."""
     try:
-        left = processes.coordinators_left(job, besides=(own,))
+        left = processes.coordinators_left(job, besides=(own,), named=before)
         for one in left:
             if not one.is_dead:
                 with suppress(ValueError):  # it has just ended

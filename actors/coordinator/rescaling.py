@@ -1,6 +1,7 @@
 """Changes of a job on Ray, of its layout and of its parameters: one at a time, and again after a failure. Any thread may ask.
 
-:class:`ChangeLeader` and :class:`ConfigureLeader` decide; the thread that asked drives them (``change_driver.py``). The coordinator's own
+:class:`ChangeLeader` and :class:`ConfigureLeader` decide; the thread that asked drives them (``change_driver.py``), look by look: a
+:class:`Wish` is what somebody asked for, and where that is. The coordinator's own
 thread goes on supervising meanwhile. When something fails, that thread stops the change, the job restarts from its last snapshot in the
 layout of that snapshot, and the change is asked for again. Design: docs/design/rescaling.md.
 """
@@ -9,38 +10,125 @@ from __future__ import annotations
 
 import logging
 import threading
-import time as clock
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-import ray
-
 from rayad.actors.coordinator.change_driver import LOOK_S, ChangeDriver
 from rayad.actors.coordinator.running_job import RunningJob
+from rayad.actors.coordinator.surroundings import given
 from rayad.actors.job import JobState
 from rayad.actors.lead import layouts
 from rayad.actors.lead.change_leader import ChangeLeader
-from rayad.actors.lead.change_protocol import STOP_TIMEOUT_S, Finish, Members, Outcome, Refuse
+from rayad.actors.lead.change_protocol import STOP_TIMEOUT_S, Finish, Members, Refuse
 from rayad.actors.lead.configure_leader import ConfigureLeader, NotConfigured
 from rayad.actors.lead.failure import Failure
 from rayad.actors.lead.layouts import RescaleReport
 from rayad.actors.plane.protocol import replica_name
 from rayad.actors.process.threads import OwnedThread
 from rayad.dataflow.config import configured
-from rayad.progress import ConfigError, RayadError, RescaleRefused
+from rayad.progress import ConfigError, RescaleRefused
 
 _log = logging.getLogger(__name__)
 
 
-class Rescaler:
-    """The changes of layout of one job."""
+class Wish:
+    """A change of layout that somebody asked for. Whoever drives it looks until it is over: nothing here waits longer than a look may.
 
-    def __init__(self, job: RunningJob) -> None:
+    Args:
+        rescaler: of the job.
+        wanted, timeout_s, decided_for: see :meth:`Rescaler.rescale`.
+        is_again: the job asks itself, after a failure.
+    """
+
+    def __init__(
+        self,
+        rescaler: Rescaler,
+        wanted: Mapping[str, int],
+        timeout_s: float,
+        decided_for: Mapping[str, int] | None = None,
+        *,
+        is_again: bool = False,
+    ) -> None:
+        self.wanted, self.timeout_s, self.decided_for = dict(wanted), timeout_s, decided_for
+        self.report: RescaleReport | None = None
+        self.error: Exception | None = None
+        """Why it is not carried out."""
+        self._rescaler = rescaler
+        self._is_again = is_again
+        self.asked_s = rescaler.clock.monotonic()
+        self._driver: ChangeDriver | None = None
+        self._has_begun = self._is_spread = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is carried out, or refused."""
+        return self.report is not None or self.error is not None
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until the time for it is over."""
+        return self.asked_s + self.timeout_s - self._rescaler.clock.monotonic()
+
+    def look(self, wait_s: float) -> None:
+        """Go on with it, as soon as that is possible within ``wait_s``."""
+        try:
+            self._look(wait_s)
+        except Exception as error:
+            self.error = error
+            if self._is_again:
+                _log.warning("after a failure the layout stays older than it was: %s", error)
+
+    def _look(self, wait_s: float) -> None:
+        driver = self._driver
+        if not self._is_spread:
+            begins, self._has_begun = not self._has_begun, True
+            self._is_spread = self._rescaler.spread(self, begins=begins, wait_s=wait_s)
+            return
+        if driver is None:
+            self._driver = self._rescaler.begin(self, wait_s)
+            return
+        try:
+            self._rescaler.look(driver, wait_s)
+        except Exception:
+            self._rescaler.is_idle.set()
+            raise
+        if driver.leader.outcome is None:
+            return
+        self._driver = None
+        self._rescaler.is_idle.set()
+        match driver.leader.outcome:
+            case Finish(report):
+                self._rescaler.done(self.wanted, report)
+                self.report = report
+            case Refuse(why, lacks_room):
+                self.error = self._rescaler.refused(self.wanted, why, lacks_room)
+            case _:
+                self._rescaler.check_time(self)
+
+
+def in_a_thread(rescaler: Rescaler, wish: Wish) -> None:
+    """Carry out a wish in a thread of its own; :meth:`Rescaler.stop` waits for what it changes."""
+    OwnedThread("rescale", partial(rescaler.carry_out, wish)).start()
+
+
+class Rescaler:
+    """The changes of layout of one job.
+
+    Args:
+        job: see there.
+        carry_out: has what is asked for again carried out, beside the coordinator's thread.
+    """
+
+    def __init__(self, job: RunningJob, carry_out: Callable[[Rescaler, Wish], None] = in_a_thread) -> None:
         self._job = job
+        self.clock = job.around.clock
+        self._beside = carry_out
         self._one_at_a_time = threading.Lock()
-        self._is_idle = threading.Event()
-        self._is_idle.set()
+        self.is_idle = job.around.event()
+        """No change is under way."""
+        self.is_idle.set()
+        self._never = job.around.event()
         self._stop = threading.Event()
         self._turn = 0
         self._driver: ChangeDriver | None = None
@@ -49,48 +137,92 @@ class Rescaler:
     # -- from any thread -------------------------------------------------------------------------------
     def rescale(self, wanted: Mapping[str, int], timeout_s: float, decided_for: Mapping[str, int] | None = None) -> RescaleReport:
         """See :meth:`rayad.actors.job.Job.rescale`. Refused if ``decided_for`` another layout than now."""
-        asked_s, job = clock.monotonic(), self._job
-        with self._one_at_a_time:
-            self._spread(asked_s + timeout_s)
-            while True:
-                job.running.wait(max(0.0, asked_s + timeout_s - clock.monotonic()))
-                self._is_idle.clear()
-                try:
-                    if job.state is not JobState.RUNNING:
-                        raise RescaleRefused(f"rescale({dict(wanted)}): job {job.name!r} is {job.state.value}")
-                    outcome: Outcome | None = None
-                    if job.running.is_set():  # else it has failed just now, and stop() may have been called
-                        self._refuse_unless(decided_for, wanted)
-                        outcome = self._change(wanted, asked_s, timeout_s)
-                finally:
-                    self._is_idle.set()
-                match outcome:
-                    case Finish(report):
-                        self._wanted.update(wanted)
-                        job.journal.on_layout(report)
-                        return report
-                    case Refuse(why, lacks_room):
-                        free = f"; free resources now: {job.crew.sites.told_free()}" if lacks_room else ""
-                        job.journal.note("layout refused", why + free, wanted=dict(wanted))
-                        raise RescaleRefused(why + free)
-                if clock.monotonic() - asked_s > timeout_s:
-                    raise RescaleRefused(f"rescale({dict(wanted)}): job {job.name!r} failed meanwhile, and is not back after {timeout_s} s")
-                clock.sleep(LOOK_S)
+        wish = self.wish(wanted, timeout_s, decided_for)
+        self.carry_out(wish)
+        if wish.report is None:
+            assert wish.error is not None
+            raise wish.error
+        return wish.report
 
-    def _spread(self, until_s: float) -> None:
-        """Let workers that share processors have their own again, where nodes have come back; the coordinator's thread does it."""
+    def wish(self, wanted: Mapping[str, int], timeout_s: float, decided_for: Mapping[str, int] | None = None) -> Wish:
+        """As :meth:`rescale`, for who drives it by himself."""
+        return Wish(self, wanted, timeout_s, decided_for)
+
+    def carry_out(self, wish: Wish) -> None:
+        """Look until it is over, when those before it are."""
+        with self._one_at_a_time:
+            while not wish.is_over:
+                wish.look(LOOK_S)
+
+    # -- for wishes, the one that is being carried out ----------------------------------------------------
+    def spread(self, wish: Wish, *, begins: bool, wait_s: float) -> bool:
+        """Let workers that share processors have their own again, where nodes have come back; the coordinator's thread does it. Gives
+        whether that is over."""
         crew = self._job.crew
-        crew.to_move = crew.could_spread()
-        while crew.to_move and clock.monotonic() < until_s and self._job.state is JobState.RUNNING:
-            clock.sleep(LOOK_S)
+        if begins:
+            crew.to_move = crew.could_spread()
+        if crew.to_move and wish.left_s > 0.0 and self._job.state is JobState.RUNNING:
+            self._never.wait(wait_s)
+            return False
         crew.to_move = frozenset()
+        return True
+
+    def begin(self, wish: Wish, wait_s: float) -> ChangeDriver | None:
+        """Begin a change, if the job runs by then; None: not yet. Raises RescaleRefused."""
+        job, wanted = self._job, wish.wanted
+        job.running.wait(max(0.0, min(wait_s, wish.left_s)))
+        self.is_idle.clear()
+        driver: ChangeDriver | None = None
+        try:
+            if job.state is JobState.RUNNING and job.running.is_set():  # else it has failed just now, and stop() may have been called
+                self._refuse_unless(wish.decided_for, wanted)
+                driver = self._change(wanted, wish.asked_s, wish.timeout_s)
+            elif job.running.is_set() or wish.left_s <= 0.0:
+                self._refuse_not_running(wanted)
+        finally:
+            if driver is None:
+                self.is_idle.set()
+        if driver is None:
+            self.check_time(wish)
+        return driver
+
+    def _refuse_not_running(self, wanted: Mapping[str, int]) -> None:
+        job = self._job
+        if job.state is not JobState.RUNNING:
+            raise RescaleRefused(f"rescale({dict(wanted)}): job {job.name!r} is {job.state.value}")
+
+    def look(self, driver: ChangeDriver, wait_s: float) -> None:
+        """Go on with a change."""
+        is_over = True
+        try:
+            driver.look(wait_s)
+            is_over = driver.leader.outcome is not None
+        finally:
+            self._note(driver, is_over)
+
+    def check_time(self, wish: Wish) -> None:
+        """Raises RescaleRefused when there is none left."""
+        if wish.left_s < 0.0:
+            told = f"job {self._job.name!r} failed meanwhile, and is not back after {wish.timeout_s} s"
+            raise RescaleRefused(f"rescale({wish.wanted}): {told}")
+
+    def done(self, wanted: Mapping[str, int], report: RescaleReport) -> None:
+        """This is the layout now."""
+        self._wanted.update(wanted)
+        self._job.journal.on_layout(report)
+
+    def refused(self, wanted: Mapping[str, int], why: str, lacks_room: bool) -> RescaleRefused:
+        """The error of a change that is not carried out."""
+        free = f"; free resources now: {self._job.crew.sites.told_free()}" if lacks_room else ""
+        self._job.journal.note("layout refused", why + free, wanted=dict(wanted))
+        return RescaleRefused(why + free)
 
     def _refuse_unless(self, decided_for: Mapping[str, int] | None, wanted: Mapping[str, int]) -> None:
         now = layouts.asked_of(self._job.plan)
         if decided_for is not None and decided_for != now:
             raise RescaleRefused(f"rescale({dict(wanted)}): decided for the layout {dict(decided_for)}, which is {now} by now")
 
-    def _change(self, wanted: Mapping[str, int], asked_s: float, timeout_s: float) -> Outcome | None:
+    def _change(self, wanted: Mapping[str, int], asked_s: float, timeout_s: float) -> ChangeDriver:
         config = self._job.config
         leader = ChangeLeader(
             self._job.plan,
@@ -102,8 +234,7 @@ class Rescaler:
             pause_s=config.rescale_pause_s,
             holds_by_time=config.failures.recovery == "upstream",
         )
-        self._drive(leader)
-        return leader.outcome
+        return self._begin(leader)
 
     def _members(self) -> Members:
         job = self._job
@@ -115,38 +246,46 @@ class Rescaler:
         config = configured(job.config, changes)
         with self._one_at_a_time:
             job.await_running(job.config.start_timeout_s)
-            self._is_idle.clear()
+            self.is_idle.clear()
             try:
                 if job.state is not JobState.RUNNING:
                     raise ConfigError(f"configure({dict(changes)}): job {job.name!r} is {job.state.value}")
                 leader = ConfigureLeader(job.crew.replicas(), changes, turn=self._turn)
                 try:
-                    self._drive(leader)
+                    driver = self._begin(leader)
+                    while leader.outcome is None:
+                        self.look(driver, LOOK_S)
                 finally:
                     job.changes.update(changes)
                     job.config = job.crew.config = config  # those that begin anew begin with it
             finally:
-                self._is_idle.set()
+                self.is_idle.set()
             if isinstance(leader.outcome, NotConfigured):
                 cause = leader.outcome.cause
                 raise cause if isinstance(cause, Exception) else TimeoutError(leader.outcome.why)
 
-    def _drive(self, leader: ChangeLeader | ConfigureLeader) -> None:
-        driver = self._driver = ChangeDriver(self._job, leader, self._stop)
+    def _begin(self, leader: ChangeLeader | ConfigureLeader) -> ChangeDriver:
+        driver, has_begun = ChangeDriver(self._job, leader, self._stop), False
+        self._driver = driver
         try:
-            driver.run()
+            driver.begin()
+            has_begun = True
         finally:
-            self._turn = max(self._turn, leader.turn)
-            if self._driver is driver:
-                self._driver = None
+            self._note(driver, is_over=not has_begun)
+        return driver
+
+    def _note(self, driver: ChangeDriver, is_over: bool) -> None:
+        self._turn = max(self._turn, driver.leader.turn)
+        if is_over and self._driver is driver:
+            self._driver = None
 
     # -- the coordinator's thread ----------------------------------------------------------------------
     def stop(self) -> None:
         """The job has failed or is over; a change under way ends before anything else is done."""
         self._stop.set()
-        deadline_s = clock.monotonic() + STOP_TIMEOUT_S
-        while not self._is_idle.wait(0.01):
-            if clock.monotonic() > deadline_s:
+        deadline_s = self.clock.monotonic() + STOP_TIMEOUT_S
+        while not self.is_idle.wait(0.01):
+            if self.clock.monotonic() > deadline_s:
                 _log.warning("job %r: a change of layout did not end within %s s", self._job.name, STOP_TIMEOUT_S)
                 break
         if self._job.snapshots is not None:
@@ -164,8 +303,9 @@ class Rescaler:
         for stage in plan.stages:
             count = self._wanted.get(stage.name, stage.parallelism)
             if count != stage.parallelism:
-                ask = self._job.crew.holder(replica_name(stage.id, 0)).change.remote((stage.id, 0), "may_move")
-                why = ray.get(ask, timeout=self._job.config.start_timeout_s)
+                holder, actors = self._job.crew.holder(replica_name(stage.id, 0)), self._job.around.actors
+                asked = actors.call(holder, "change", (stage.id, 0), "may_move")
+                why = given(actors.take(asked, self._job.config.start_timeout_s), f"{stage.name!r} was asked whether it can be divided")
                 if why:
                     raise RescaleRefused(f"resume={self._job.config.resume!r} with {count} replicas instead of {stage.parallelism}: {why}")
 
@@ -173,13 +313,7 @@ class Rescaler:
         """The job is back from a failure, perhaps in an older layout: what was asked for is done again."""
         lost = layouts.lost_of(self._job.plan, self._wanted)
         if lost:
-            OwnedThread("rescale", partial(self._do_again, lost)).start()  # stop() waits for what it changes
-
-    def _do_again(self, wanted: dict[str, int]) -> None:
-        try:
-            self.rescale(wanted, self._job.config.start_timeout_s)
-        except RayadError as error:
-            _log.warning("job %r: after a failure the layout stays older than it was: %s", self._job.name, error)
+            self._beside(self, Wish(self, lost, self._job.config.start_timeout_s, is_again=True))
 
     @property
     def newcomers(self) -> frozenset[str]:

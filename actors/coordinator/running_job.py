@@ -5,18 +5,18 @@ The supervising thread changes it; a change of layout does so, too, while it has
 
 from __future__ import annotations
 
-import threading
-import time as clock
 from collections.abc import Mapping
 from math import inf
 from typing import Any
 
-from rayad.actors.coordinator.crew import Crew
 from rayad.actors.coordinator.long_calls import LongCalls
 from rayad.actors.coordinator.outcome import Starting
-from rayad.actors.coordinator.sites import DrainWatch, Sites
+from rayad.actors.coordinator.processes.crew import Crew
+from rayad.actors.coordinator.processes.sites import DrainWatch, Sites
+from rayad.actors.coordinator.processes.spares import Spares
 from rayad.actors.coordinator.snapshots import CoordinatorSnapshots
 from rayad.actors.coordinator.store_thread import StoreThread
+from rayad.actors.coordinator.surroundings import CoordinatorSurroundings
 from rayad.actors.job import JobState
 from rayad.actors.lead import layouts
 from rayad.actors.lead.taking_over import taking_over_s
@@ -41,9 +41,25 @@ class RunningJob:
         job, secret: of the data plane.
         name: of the job, for people.
         places: which process holds which replica.
+        around: its actors, and what else is not its own.
+        spares: processes of jobs before, or that wait for this one; None: there are none.
+        stays: whether its own are spare when it is complete; else they end with it.
     """
 
-    def __init__(self, plan: Plan, config: RunConfig, job: str, secret: bytes, name: str, places: Places) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        config: RunConfig,
+        job: str,
+        secret: bytes,
+        name: str,
+        places: Places,
+        around: CoordinatorSurroundings,
+        spares: Spares | None = None,
+        *,
+        stays: bool = False,
+    ) -> None:
+        self.around = around
         self.plan = plan
         self.places = places
         self.config = config
@@ -51,10 +67,12 @@ class RunningJob:
         self.secret = secret
         self.name = name
         self.asked = layouts.asked_of(plan)
-        self.journal = Journal(clock.time)
-        self.drains = DrainWatch()
+        self.journal = Journal(around.clock.time)
+        self.drains = DrainWatch(around)
         """Which nodes drain."""
-        self.crew = Crew(plan, places, config, job, secret, Sites(self.journal.note))
+        sites = Sites(around, self.journal.note)
+        spares = spares if spares is not None else Spares(around)
+        self.crew = Crew(plan, places, config, (job, secret), around, sites, spares, stays=stays)
         self.snapshots: CoordinatorSnapshots | None = None
         """Of its snapshots, if it keeps any."""
         self.left: list[tuple[str, Left]] = []
@@ -69,13 +87,13 @@ class RunningJob:
         self.ended: Mapping[int, int] = {}
         """How often processes of a stage have ended in a row, by stage."""
         self.calls = LongCalls()
-        self.store_thread = StoreThread(self._wake)
+        self.store_thread = StoreThread(self._wake, around.clock.monotonic, around.event, around.beside)
         self.found: dict[str, tuple[Address, int, dict[str, Any]]] = {}
         """Where each actor listens, its incarnation, and the notes of the snapshot that this one resumed from."""
         self.awaited: tuple[Starting, float] | None = None
         """Actors that are to start, and since when they are waited for."""
-        self.cancelled = threading.Event()
-        self.running = threading.Event()
+        self.cancelled = around.event()
+        self.running = around.event()
         """All actors run, and no failure is being dealt with."""
         self.is_stopping = False
         self.cuts_inputs = False
@@ -88,7 +106,7 @@ class RunningJob:
         """The reference of the long call, once the owner has told it."""
         self.waits_for = ""
         """What this coordinator waits for before it begins, in words."""
-        self.begun = threading.Event()
+        self.begun = around.event()
         """It waits for coordinators before it no more."""
         self.lease_s = 0.0
         """After it has claimed the store it waits so long before anything is written: a coordinator before it may still live."""
@@ -111,7 +129,7 @@ class RunningJob:
         sites, sharing = self.crew.sites, sorted(map(self.who, self.crew.sharing))
         drains = self.drains.now.items()
         goes = (f"node {sites.address(node)} drains" + (f", and goes in {left:.0f} s" if left < inf else "") for node, left in drains)
-        silent = sites.known.silent(clock.monotonic())
+        silent = sites.known.silent(self.around.clock.monotonic())
         mute = (f"node {sites.address(node)} does not answer: nothing is placed there" for node in silent)
         return (
             *goes,
@@ -129,7 +147,7 @@ class RunningJob:
         """Begin the long calls; keeps for each one's first result its name and second result. Any thread."""
         for name in names:
             arguments = () if name == PROGRESS else (self._addresses_for(name),)
-            summary, staged = self.crew.actors[name].run.options(num_returns=2).remote(*arguments)
+            summary, staged = self.around.actors.run(self.crew.actors[name], *arguments)
             self.calls.post(summary, name, staged)
 
     def _addresses_for(self, process: str) -> dict[str, Address]:
@@ -163,4 +181,4 @@ class RunningJob:
         for process, stages in self.starts().items():
             actor = self.crew.actors.get(process)
             if actor is not None:
-                actor.stop.remote(stages)
+                self.around.actors.call(actor, "stop", stages)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import pickle
 import threading
-import time as clock
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -18,10 +17,11 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from rayad.actors.coordinator.store_thread import StoreThread
+from rayad.actors.coordinator.surroundings import CoordinatorLink, CoordinatorSurroundings
 from rayad.actors.lead import layouts
 from rayad.actors.lead import snapshot_leader as lead
 from rayad.actors.lead.saved_inputs import SavedEpochs
-from rayad.actors.plane.plane import Address, Frame, Plane
+from rayad.actors.plane.plane import Address, Frame
 from rayad.actors.plane.protocol import COORDINATOR, Kind, replica_name, stage_of, unpack_save
 from rayad.actors.process.mailbox import Mailbox
 from rayad.actors.replica.part_files import write_staged
@@ -29,7 +29,6 @@ from rayad.actors.replica.places import Places
 from rayad.actors.status.journal import Journal
 from rayad.actors.status.snapshots_late import SnapshotsLate
 from rayad.actors.store.job_store import JobStore, describe_snapshot
-from rayad.actors.store.line_file import LineFile
 from rayad.dataflow.plan import Plan
 from rayad.progress import ProtocolError, SnapshotError
 from rayad.snapshots.attempts import ReplicaName, SnapshotAttempts, SnapshotStatistics
@@ -59,6 +58,7 @@ class CoordinatorSnapshots:
         job, secret: of the plane.
         journal: of the job; it is kept beside the snapshots from now on.
         calls: the thread that calls the store.
+        around: the clock, and what makes its plane.
     """
 
     def __init__(
@@ -70,9 +70,11 @@ class CoordinatorSnapshots:
         secret: bytes,
         journal: Journal,
         calls: StoreThread,
+        around: CoordinatorSurroundings,
         places: Places | None = None,
     ) -> None:
         self.plan = plan
+        self._around, self._clock = around, around.clock
         self._places = places or Places()
         self._journal = journal
         self._calls = calls
@@ -86,7 +88,7 @@ class CoordinatorSnapshots:
         self.notes: Callable[[], dict[str, Any]] = dict
         """Gives what else each snapshot notes."""
         self._identity: dict[str, Any] = {"job": job, "secret": secret}
-        self._plane: Plane | None = None
+        self._plane: CoordinatorLink | None = None
         self._names = _names(plan, self._places)
         self._mailbox = Mailbox()
         self._mailbox.open(self.wakeup)
@@ -96,7 +98,7 @@ class CoordinatorSnapshots:
         self._savepoints: dict[int, Future[str]] = {}
         self._over = ""
         self._newest: int | None = None  # number of the newest snapshot, also of an earlier run that this one resumes from
-        self._newest_s = self._live_s = clock.monotonic()
+        self._newest_s = self._live_s = self._clock.monotonic()
         self._is_live = self._is_connected = False
         self._is_finished = False
         self._saved = threading.Condition()
@@ -104,7 +106,7 @@ class CoordinatorSnapshots:
         """What a recovery resumes from."""
         for remark in store.remarks:
             _log.warning("job %r: %s", store.job, remark)
-        self._journal_file = LineFile(store.store.filesystem, store.journal_path)
+        self._journal_file = around.lines(store.store.filesystem, store.journal_path)
         journal.keep(self._journal_file.read(), self._journal_file.append)
         self._look_back()
         self.leader = lead.SnapshotLeader(
@@ -115,7 +117,7 @@ class CoordinatorSnapshots:
             starts=layouts.starts_of(plan),
             begun=self.manifest,
             published=self.store.newest,
-            now_s=clock.monotonic(),
+            now_s=self._clock.monotonic(),
         )
 
     # -- what others look at, from any thread ----------------------------------------------------------
@@ -127,7 +129,7 @@ class CoordinatorSnapshots:
     @property
     def age_s(self) -> float:
         """Seconds since the newest snapshot was published; where there is none, since the run began."""
-        return clock.monotonic() - self._newest_s
+        return self._clock.monotonic() - self._newest_s
 
     @property
     def taken(self) -> Sequence[SnapshotStatistics]:
@@ -152,12 +154,12 @@ class CoordinatorSnapshots:
     @property
     def late(self) -> SnapshotsLate:
         """How old the newest snapshot is, which attempts have failed since, and what the one under way lacks."""
-        now_s, failing = clock.monotonic(), self.leader.failing
+        now_s, failing = self._clock.monotonic(), self.leader.failing
         is_awaited = self._is_live and self.final is None
         awaited_s = now_s - max(self._live_s, self._newest_s) if is_awaited else None
         known = SnapshotsLate(newest=self._newest, age_s=self.age_s, awaited_s=awaited_s, interval_s=self.interval_s)
         if failing is not None:
-            since_s = clock.time() - (now_s - failing.since_s)
+            since_s = self._clock.time() - (now_s - failing.since_s)
             known = replace(known, given_up=failing.attempts, since_s=since_s, why=failing.why)
         lacks = self.leader.snapshots.lacks(now_s)
         return known if lacks is None else replace(known, doing=lacks[0], doing_s=lacks[1])
@@ -176,12 +178,12 @@ class CoordinatorSnapshots:
     def listen(self, host: str, incarnation: int, unix: str) -> Address:
         """Open the plane of an incarnation; gives the address for the replicas."""
         self.close()
-        self._plane = Plane(name=COORDINATOR, incarnation=incarnation, seals=bool(self.store.config.encrypt), **self._identity)
+        self._plane = self._around.plane(name=COORDINATOR, incarnation=incarnation, seals=bool(self.store.config.encrypt), **self._identity)
         return self._plane.listen(host, unix=unix)
 
     def go(self) -> None:
         """All replicas run: the interval to the next snapshot begins."""
-        self._is_live, self._live_s = True, clock.monotonic()
+        self._is_live, self._live_s = True, self._clock.monotonic()
 
     def find_newest(self) -> Found:
         """In the thread of the store: what a recovery resumes from. Sinks are brought to that: nothing of theirs may be under way."""
@@ -191,7 +193,7 @@ class CoordinatorSnapshots:
     def recover(self, found: Found) -> None:
         """Everything of the last incarnation is void; the next one resumes from what has been found."""
         self.manifest = found.manifest
-        self._act(self.leader.begin_anew(found.manifest, found.after, clock.monotonic()))
+        self._act(self.leader.begin_anew(found.manifest, found.after, self._clock.monotonic()))
 
     def fail_region(self) -> int | None:
         """Some replicas have failed, and the others may live on: gives the attempt that is void; None: ALL_OR_NONE."""
@@ -222,6 +224,12 @@ class CoordinatorSnapshots:
             self.final = self.manifest
         return self.final is not None
 
+    def found_complete(self, found: Found) -> bool:
+        """Whether what a recovery has found is the last snapshot, which was published though nobody was told: nothing is left to do."""
+        if found.manifest.kind == "final":
+            self.manifest = self.final = found.manifest
+        return self.final is not None
+
     def close(self) -> None:
         """Close the plane."""
         self._is_live = self._is_connected = self._is_finished = False
@@ -234,7 +242,7 @@ class CoordinatorSnapshots:
         self._newest = self.manifest.notes.get("stands_for")
         for event in reversed(self._journal.events):
             if event.kind == "snapshot" and event.facts.get("number") == self._newest:
-                self._newest_s -= max(0.0, clock.time() - event.at_s)
+                self._newest_s -= max(0.0, self._clock.time() - event.at_s)
                 return
 
     def close_journal(self) -> None:
@@ -245,7 +253,7 @@ class CoordinatorSnapshots:
         """The job is over: whoever still waits gets an answer."""
         self._over = why
         self._mailbox.serve()
-        self._act(self.leader.handle(lead.Ended(why), clock.monotonic()))
+        self._act(self.leader.handle(lead.Ended(why), self._clock.monotonic()))
 
     # -- what other threads ask -------------------------------------------------------
     def hold_back(self, told: Callable[[], None]) -> None:
@@ -313,7 +321,7 @@ class CoordinatorSnapshots:
     def poll(self, timeout_s: float) -> bool:
         """Wait for frames, act on them, and on the clock; true when the job is complete and its last snapshot is published."""
         assert self._plane is not None
-        due_in_s = self.leader.due_in_s(clock.monotonic())
+        due_in_s = self.leader.due_in_s(self._clock.monotonic()) if self._may_tick() else None
         for frame in self._plane.poll(timeout_s if due_in_s is None else min(timeout_s, due_in_s)):
             self._on_frame(frame)
         self._plane.take_lost()
@@ -322,9 +330,13 @@ class CoordinatorSnapshots:
         if self._is_finished and self._all_connected():  # a job may be complete before all of its replicas have come here
             self._is_finished = False
             self._tell(lead.Finished())
-        if self._is_live and self.final is None and self._all_connected():
+        if self._may_tick():
             self._tell(lead.Tick())
         return self.final is not None
+
+    def _may_tick(self) -> bool:
+        """Whether time has a meaning for the leader: before all are connected nothing is due, and this thread waits for frames."""
+        return self._is_live and self.final is None and self._all_connected()
 
     def ended_in(self, name: str) -> str:
         """The step that ran in a replica whose process has ended, as far as it told; "" where it did not, or none ran."""
@@ -364,7 +376,7 @@ class CoordinatorSnapshots:
 
     def _tell(self, event: lead.Event) -> None:
         """Something has happened: do what follows. Raises SnapshotError when the job cannot go on."""
-        self._act(self.leader.handle(event, clock.monotonic()))
+        self._act(self.leader.handle(event, self._clock.monotonic()))
 
     def _act(self, effects: list[lead.Effect]) -> None:
         failure = ""
@@ -418,7 +430,7 @@ class CoordinatorSnapshots:
         newest = self.newest
         if newest is None or newest is before:
             return  # the attempt was given up meanwhile
-        self._newest, self._newest_s = manifest.number, clock.monotonic()
+        self._newest, self._newest_s = manifest.number, self._clock.monotonic()
         self.manifest = manifest
         if manifest.kind == "final":
             self.final = manifest
@@ -458,11 +470,16 @@ class CoordinatorSnapshots:
                 self._plane.send(process, kind, stage, payload)
 
     # -- from other threads ------------------------------------------------------------------------
-    def savepoint(self, timeout_s: float | None) -> str:
-        """Take a snapshot that stays; gives its path."""
+    def ask_savepoint(self) -> Future[str]:
+        """Let a snapshot be taken that stays; gives its path as soon as that is known."""
         ticket, taken = next(self._tickets), Future[str]()
         self._savepoints[ticket] = taken
         self._post(lead.SavepointWanted(ticket))
+        return taken
+
+    def savepoint(self, timeout_s: float | None) -> str:
+        """Take a snapshot that stays; gives its path."""
+        taken = self.ask_savepoint()
         if self._over and taken.cancel():  # the loop may have looked for the last time
             raise SnapshotError(f"the savepoint was not taken: {self._over}")
         try:

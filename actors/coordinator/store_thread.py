@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from rayad.actors.process.threads import OwnedThread
+from rayad.actors.coordinator.surroundings import Event, Steps, in_thread
 
 Then = Callable[[Future[Any]], None]
 """What follows on a call that has ended: ``answer.result(timeout=0)`` gives what it gave, or raises what it raised."""
@@ -40,6 +40,7 @@ class StoreThread:
     Args:
         wake: called in this thread when a call has ended, so that the owner's serves it.
         now_s: the clock.
+        event, beside: what the owner waits for, and where the calls are made; see :class:`CoordinatorSurroundings`.
 
     >>> thread, seen = StoreThread(lambda: None), []
     >>> thread.post("adding", lambda: 1 + 1, lambda answer: seen.append(answer.result(timeout=0)))
@@ -47,22 +48,29 @@ class StoreThread:
     ([2], False, True)
     """
 
-    def __init__(self, wake: Callable[[], None], now_s: Callable[[], float] = clock.monotonic) -> None:
+    def __init__(
+        self,
+        wake: Callable[[], None],
+        now_s: Callable[[], float] = clock.monotonic,
+        event: Callable[[], Event] = threading.Event,
+        beside: Callable[[str, Callable[[], bool], Callable[[], object]], Steps] = in_thread,
+    ) -> None:
         self._wake = wake
         self._now_s = now_s
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._ended: deque[_Call] = deque()
-        self._has_ended = threading.Event()
+        self._has_ended = event()
+        self._beside = beside
         self._unserved = 0
         self._current: _Call | None = None
         self._is_closed = False
-        self._thread: OwnedThread | None = None
+        self._thread: Steps | None = None
 
     # -- the owner's thread ----------------------------------------------------------------------------
     def post(self, what: str, function: Callable[[], Any], then: Then) -> None:
         """Call ``function`` after all that was posted before. ``what``: for people, as in "publishing snapshot 7"."""
         if self._thread is None:
-            self._thread = OwnedThread("store", self._run, stop=partial(self._calls.put, None)).start()
+            self._thread = self._beside("store", self._perform, partial(self._calls.put, None))
         self._unserved += 1
         self._calls.put(_Call(what, function, then))
 
@@ -88,6 +96,11 @@ class StoreThread:
         self._is_closed = True
         return self._thread is None or self._thread.close(timeout_s)
 
+    @property
+    def has_work(self) -> bool:
+        """Whether a call waits to be made."""
+        return not self._calls.empty()
+
     # -- any thread ------------------------------------------------------------------------------------
     def under_way(self) -> tuple[str, float] | None:
         """What is being done, and for how many seconds; None: nothing."""
@@ -95,18 +108,22 @@ class StoreThread:
         return (current.what, self._now_s() - current.began_s) if current is not None else None
 
     # -- this thread -----------------------------------------------------------------------------------
-    def _run(self) -> None:
-        while (call := self._calls.get()) is not None and not self._is_closed:  # ends with close(), or with the process
-            call.began_s = self._now_s()
-            self._current = call
-            try:
-                call.answer.set_result(call.function())
-            except BaseException as error:  # whatever the user's code raises is for the owner
-                call.answer.set_exception(error)
-            self._current = None
-            self._ended.append(call)
-            self._has_ended.set()
-            self._wake()
+    def _perform(self) -> bool:
+        """The next call, which is waited for; False: there will be none, since it is closed."""
+        call = self._calls.get()  # ends with close(), or with the process
+        if call is None or self._is_closed:
+            return False
+        call.began_s = self._now_s()
+        self._current = call
+        try:
+            call.answer.set_result(call.function())
+        except BaseException as error:  # whatever the user's code raises is for the owner
+            call.answer.set_exception(error)
+        self._current = None
+        self._ended.append(call)
+        self._has_ended.set()
+        self._wake()
+        return True
 
 
 __all__ = ["StoreThread", "Then"]

@@ -108,7 +108,7 @@ class StoredJob:
             return
         self._reading = None
         if snapshots is None:
-            self._calls.post("beginning the run in its store", self._open, partial(self._after_opening, effect))
+            self._calls.post("beginning the run in its store", self._open, partial(self._answer, partial(self._after_opening, effect)))
             return
         void: int | None = 0
         if effect.region is None:
@@ -118,8 +118,15 @@ class StoredJob:
         if void is None:
             self._answered.append(StoreRead(effect.incarnation, 0, ALL_OR_NONE))
         else:
-            answered = partial(self._after_reading, effect, snapshots, void)
+            answered = partial(self._answer, partial(self._after_reading, effect, snapshots, void))
             self._calls.post("going back to the newest snapshot", snapshots.find_newest, answered)
+
+    def _answer(self, then: Callable[[Future[Any]], None], answer: Future[Any]) -> None:
+        """What the recovery waits for: an error in it must not be taken for one that the recovery repeats."""
+        try:
+            then(answer)
+        except Exception as error:
+            self._answered.append(self._failed(error))
 
     def _open(self) -> CoordinatorSnapshots:
         """In the thread of the store."""
@@ -135,8 +142,8 @@ class StoredJob:
             calls=job.sink_calls,
             claimed=self._await_lease,
         )
-        identity: dict[str, Any] = {"job": job.job, "secret": job.secret}
-        snapshots = CoordinatorSnapshots(job.plan, store, **identity, journal=job.journal, calls=self._calls, places=job.places)
+        shared: dict[str, Any] = {"job": job.job, "secret": job.secret, "journal": job.journal, "around": job.around}
+        snapshots = CoordinatorSnapshots(job.plan, store, **shared, calls=self._calls, places=job.places)
         snapshots.notes = self._notes
         return snapshots
 
@@ -179,6 +186,9 @@ class StoredJob:
             found = answer.result(timeout=0)
         except Exception as error:
             self._answered.append(self._not_read(effect, error))
+            return
+        if snapshots.found_complete(found):
+            self._answered.append(lead.FoundComplete())
             return
         if effect.region is not None:
             self._answered.append(StoreRead(effect.incarnation, void, snapshots.recover_upstream(found)))

@@ -9,22 +9,17 @@ from __future__ import annotations
 import dataclasses
 import logging
 import random
-import time as clock
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, assert_never, cast
 
-import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
-
-from rayad.actors.cluster import last_words
-from rayad.actors.cluster.joining import own_address
-from rayad.actors.coordinator.crew import Stuck
-from rayad.actors.coordinator.moving import Mover
 from rayad.actors.coordinator.outcome import JobOutcome, Starting, stage_statistics
+from rayad.actors.coordinator.processes.crew import Stuck
+from rayad.actors.coordinator.processes.moving import Mover
 from rayad.actors.coordinator.rescaling import Rescaler
 from rayad.actors.coordinator.running_job import RunningJob
 from rayad.actors.coordinator.stored_job import StoredJob
+from rayad.actors.coordinator.surroundings import Ended, Gave, NotFetched, Raised, given
 from rayad.actors.job import JobState, JobStatistics
 from rayad.actors.lead import job_leader as lead
 from rayad.actors.lead import recovery_leader as recovery
@@ -75,19 +70,21 @@ class Supervisor:
 
     def __init__(self, job: RunningJob, rescaler: Rescaler) -> None:
         self._job = job
+        self._actors, self._clock = job.around.actors, job.around.clock
         self._rescaler = rescaler
         restarts = restarts_of(job.config.failures, random.Random(job.job))
-        self._leader = JobLeader(job.plan, job.config, restarts, keeps_snapshots=job.config.keeps_snapshots, places=job.places)
+        self.leader = JobLeader(job.plan, job.config, restarts, keeps_snapshots=job.config.keeps_snapshots, places=job.places)
         self._asked: dict[Any, tuple[str, int, type[Listens | RolledBack]]] = {}  # short calls under way, by reference
         self._asked_s = 0.0
         self._published: deque[Manifest] = deque()  # since the last look
         self._mover = Mover(job)
-        self._stored = StoredJob(job, rescaler, self._leader.recovery, published=self._published.append, failed=self._failed)
+        self._stored = StoredJob(job, rescaler, self.leader.recovery, published=self._published.append, failed=self._failed)
         self._ended = _Ended()
         self._outcome: JobOutcome | None = None
-        self._began_s = clock.time()
+        self._began_s = self._clock.time()
         self._start_s = 0.0
         self._run_s = 0.0
+        self._stays = False
 
     # -- the long call ----------------------------------------------------------------
     def run(
@@ -110,7 +107,7 @@ class Supervisor:
             failures: so many were survived before, outside of this coordinator: they count as its own.
             asked_s: when the driver began to start this actor, by ``time.time()``: the start of a job counts from there.
         """
-        self._began_s = clock.time() if asked_s is None else min(clock.time(), asked_s)
+        self._began_s = self._clock.time() if asked_s is None else min(self._clock.time(), asked_s)
         self._stored.run, self._stored.earlier = run, tuple(earlier)
         self._stored.has_begun, self._stored.keeper = has_begun, keeper
         self._job.failures = len(earlier)
@@ -121,7 +118,7 @@ class Supervisor:
                 self._look()
             if self._job.snapshots is not None:
                 self._job.snapshots.close_journal()
-            return dataclasses.replace(self._outcome, journal=self._job.journal.events)
+            return dataclasses.replace(self._outcome, journal=self._job.journal.events, stays=self._stays)
         except Exception as error:  # a mistake of ours
             self._stop_all(JobState.FAILED)
             return JobOutcome(JobState.FAILED, {}, JobStatistics(), failure_of("coordinator", error))
@@ -130,20 +127,20 @@ class Supervisor:
 
     def _tell(self, event: lead.Event) -> None:
         """Something has happened: do what follows."""
-        drive(self._leader, event, clock.monotonic, self._carry_out, self._failed)
-        self._leader.check_invariants()
+        drive(self.leader, event, self._clock.monotonic, self._carry_out, self._failed)
+        self.leader.check_invariants()
         self._show_awaited()
 
     def _failed(self, error: Exception) -> Failed:
         """An error in this thread as an event."""
-        if self._leader.is_over:
+        if self.leader.is_over:
             _log.warning("job %r: while it ended", self._job.name, exc_info=error)
         is_final = isinstance(error, (Superseded, NothingWhole))
-        return Failed(None, self._leader.recovery.incarnation, failure_of("coordinator", error), is_final=is_final)
+        return Failed(None, self.leader.recovery.incarnation, failure_of("coordinator", error), is_final=is_final)
 
     def _show_awaited(self) -> None:
         """Tell other threads who is waited for."""
-        leader, job = self._leader.recovery, self._job
+        leader, job = self.leader.recovery, self._job
         is_starting = leader.phase is recovery.Phase.LISTENING
         waiting = tuple(sorted(map(job.who, leader.waiting)))
         job.awaited = (Starting(waiting, leader.asked), self._asked_s) if is_starting else None
@@ -151,7 +148,7 @@ class Supervisor:
     # -- what happens -------------------------------------------------------------------
     def _look(self) -> None:
         """Wait for something to happen, for a moment, and tell the leader."""
-        job, leader = self._job, self._leader
+        job, leader = self._job, self.leader
         if leader.recovery.is_running:
             leader.recovery.on_changed(job.plan, job.incarnation, job.incarnations)
         try:
@@ -195,8 +192,8 @@ class Supervisor:
         if job.superseded:
             yield self._failed(Superseded(job.superseded))
         if rescaler.failure is not None:
-            yield Failed(None, self._leader.recovery.incarnation, rescaler.failure)
-        if self._leader.recovery.is_running and not self._leader.recovery.has_failed:
+            yield Failed(None, self.leader.recovery.incarnation, rescaler.failure)
+        if self.leader.recovery.is_running and not self.leader.recovery.has_failed:
             found = job.crew.find_stuck(job.calls.names() - rescaler.newcomers)
             if found is not None:
                 yield Failed(found.name, self._incarnation_of(found.name), self._stuck_failure(found), is_stuck=True)
@@ -226,26 +223,27 @@ class Supervisor:
         return self._job.incarnations.get(name, self._job.incarnation)
 
     def _get(self, ref: Any, who: str) -> Any:
-        try:
-            return ray.get(ref, timeout=CALL_S)  # it is there
-        except RayTaskError as error:
-            cause = error.cause if isinstance(error.cause, BaseException) else error
-            if not isinstance(cause, RayadError) and "pickle" in str(cause):  # of what it gives: all else of its own it tells itself
-                cause = DataflowError(
-                    f"{who}: what its sinks have kept cannot be sent: {type(cause).__name__}: {say(cause)}; let them get data, not handles "
-                    "such as files, sockets, locks or generators"
-                )
-            return failure_of(who, cause)
-        except GetTimeoutError:
-            return Failure(who, f"what {who} gave could not be fetched within {CALL_S:g} s: its node may be gone", "", None, False)
-        except RayActorError as error:
-            how = last_words.take(error.actor_id) or how_it_died(str(error))
-            return Failure(who, f"the actor of {who} died: {how}", str(error), None, False, has_ended=True)
+        answer = self._actors.take(ref, CALL_S)  # it is there
+        match answer:
+            case Gave(value):
+                return value
+            case Raised(cause):
+                if not isinstance(cause, RayadError) and "pickle" in str(cause):  # of what it gives: all else of its own it tells itself
+                    cause = DataflowError(
+                        f"{who}: what its sinks have kept cannot be sent: {type(cause).__name__}: {say(cause)}; let them get data, not "
+                        "handles such as files, sockets, locks or generators"
+                    )
+                return failure_of(who, cause)
+            case NotFetched():
+                return Failure(who, f"what {who} gave could not be fetched within {CALL_S:g} s: its node may be gone", "", None, False)
+            case Ended(told):
+                how = self._actors.last_words(answer) or how_it_died(told)
+                return Failure(who, f"the actor of {who} died: {how}", told, None, False, has_ended=True)
 
     def _wait(self, waiting: list[Any]) -> list[Any]:
         """Which calls have ended; takes part in the snapshots meanwhile."""
-        snapshots, is_running = self._job.snapshots, self._leader.recovery.is_running
-        due_s = self._leader.due_in_s(clock.monotonic())
+        snapshots, is_running = self._job.snapshots, self.leader.recovery.is_running
+        due_s = self.leader.due_in_s(self._clock.monotonic())
         most_s = LOOK_S if due_s is None else min(LOOK_S, due_s)
         if snapshots is not None and is_running and (not snapshots.poll(min(0.1, most_s)) or not waiting):
             most_s = 0.0
@@ -256,8 +254,8 @@ class Supervisor:
             self._job.cancelled.wait(most_s)
             return []
         if most_s:
-            ray.wait(waiting, num_returns=1, timeout=most_s)
-        return list(ray.wait(waiting, num_returns=len(waiting), timeout=0)[0])
+            self._actors.wait(waiting, most_s)
+        return self._actors.wait(waiting, 0.0, len(waiting))
 
     def _stuck_failure(self, found: Stuck) -> Failure:
         """An actor that is given up, as the failure that it is."""
@@ -300,8 +298,8 @@ class Supervisor:
             case recovery.ReadStore():
                 return self._stored.read(effect)
             case recovery.Switch(names, region, incarnation):
-                switched = job.crew.actors[PROGRESS].call.remote("switch", names, region, incarnation)
-                ray.get(switched, timeout=job.config.start_timeout_s)
+                switched = self._actors.call(job.crew.actors[PROGRESS], "call", "switch", names, region, incarnation)
+                given(self._actors.take(switched, job.config.start_timeout_s), "the progress actor was asked to take in new replicas")
             case recovery.Listen():
                 self._listen(effect)
             case recovery.RollBack():
@@ -317,7 +315,7 @@ class Supervisor:
                 job.ended = {}
                 for name in names:
                     if name in job.crew.actors:
-                        job.crew.actors[name].acquit.remote()
+                        self._actors.call(job.crew.actors[name], "acquit")
             case recovery.TooLate(names, count, incarnation):
                 return [Failed(None, incarnation, Failure("coordinator", self._told_late(names, count), "", None, False))]
             case recovery.LacksRoom(names):
@@ -331,7 +329,8 @@ class Supervisor:
             case lead.Publish(from_snapshot):
                 self._stored.publish(from_snapshot, self._all_staged())
             case lead.StopAll(state):
-                self._run_s = clock.time() - self._began_s - self._start_s  # until the results are published, not until actors have ended
+                ended_s = self._clock.time()  # when the results are published, not when actors have ended
+                self._run_s = ended_s - self._began_s - self._start_s
                 self._stop_all(state)
             case lead.AbortSinks():
                 self._abort_sinks()
@@ -357,7 +356,7 @@ class Supervisor:
         job, snapshots, crew = self._job, self._job.snapshots, self._job.crew
         unix = "auto" if job.config.unix_sockets else "off"
         crew.start()  # the layout may be another one by now
-        self._asked_s = clock.monotonic()
+        self._asked_s = self._clock.monotonic()
         job.incarnations = {COORDINATOR: job.incarnations.get(COORDINATOR, effect.incarnation), **effect.incarnations}
         if effect.is_of_all:
             job.incarnations[COORDINATOR] = effect.incarnation
@@ -365,9 +364,10 @@ class Supervisor:
             job.calls.clear()
             self._ended = _Ended()
             if snapshots is not None:
-                job.addresses[COORDINATOR] = snapshots.listen(own_address(job.config.host), effect.incarnation, unix)
+                job.addresses[COORDINATOR] = snapshots.listen(self._actors.own_address(job.config.host), effect.incarnation, unix)
             survives = job.config.failures.recovery == "upstream"
-            listening = crew.actors[PROGRESS].listen.remote(job.config.host, unix, effect.incarnation, survives, job.plan.layout)
+            begun = (job.config.host, unix, effect.incarnation, survives, job.plan.layout)
+            listening = self._actors.call(crew.actors[PROGRESS], "listen", *begun)
             self._asked[listening] = (PROGRESS, effect.incarnation, Listens)
         elif snapshots is not None:
             snapshots.expect(effect.names, effect.incarnation)
@@ -383,7 +383,7 @@ class Supervisor:
             ended = job.ended.get(stage_of(name), 0) if not is_worker(name) else 0
             resumed = (store, self._parts(name), job.incarnations, job.plan.layout, False, job.config, ended)
             incarnation = job.incarnations[name]
-            listening = job.crew.actors[name].listen.remote(job.config.host, incarnation, *resumed)
+            listening = self._actors.call(job.crew.actors[name], "listen", job.config.host, incarnation, *resumed)
             self._asked[listening] = (name, incarnation, Listens)
 
     def _parts(self, process: str) -> dict[ReplicaId, Resumable]:
@@ -409,15 +409,15 @@ class Supervisor:
         for name in effect.names:
             part = next(iter(self._parts(name).values()), None)  # the process holds one replica
             resumed = (effect.addresses, effect.incarnation, part, effect.void)
-            rolling = job.crew.actors[name].roll_back.remote(effect.region.edges, *resumed)
+            rolling = self._actors.call(job.crew.actors[name], "roll_back", effect.region.edges, *resumed)
             self._asked[rolling] = (name, effect.incarnation, RolledBack)
 
     def _on_running(self, names: tuple[str, ...], restart_s: float | None) -> None:
         """These run from now on, and with them the job."""
         job, snapshots = self._job, self._job.snapshots
         if restart_s is None:
-            self._start_s = clock.time() - self._began_s
-        job.state = self._leader.state
+            self._start_s = self._clock.time() - self._began_s
+        job.state = self.leader.state
         notes = snapshots.manifest.notes if snapshots is not None else {}
         job.found.update({name: (job.addresses[name], job.incarnations[name], notes) for name in names})
         if snapshots is not None:
@@ -450,7 +450,9 @@ class Supervisor:
         if job.snapshots is not None:
             job.snapshots.end(f"job {job.name!r} is {state.value}")
             job.snapshots.close()
-        job.crew.end()
+        self._stays = state is JobState.COMPLETE and not self.leader.recovery.failures and job.crew.rest()
+        if not self._stays:
+            job.crew.end()
 
     def _abort_sinks(self) -> None:
         for sink in self._job.plan.sinks:

@@ -438,14 +438,14 @@ def start_keeper(name: str, config: RunConfig, program: bytes) -> None:
     pieces = [program[at : at + INLINE_BYTES] for at in range(0, len(program), INLINE_BYTES)]
     restarts = {"max_restarts": -1 if _is_restarted(config) else 0, "lifetime": "detached"}
     keeper = remote_class(Keeper, _THREADS, _GROUPS, num_cpus=0)
-    actor, token = names.claim(
+    actor, entry = names.claim(
         name,
         lambda named: ray_calls.create(keeper, {**named, **restarts}, name, config, *pieces),
         is_ending,
         role=names.Role.KEEPER,
     )
     try:
-        failed = KeeperLine(names.Entry(names.Role.KEEPER, name, token), actor).call("begin", timeout_s=config.start_timeout_s)
+        failed = KeeperLine(entry, actor).call("begin", timeout_s=config.start_timeout_s)
     except (Gone, RayTaskError, TimeoutError) as error:
         ray_calls.kill(actor)
         raise RayadError(f"the keeper of job {name!r} did not submit it: {type(error).__name__}: {say(error)}") from error

@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rayad.actors.cluster import names, ray_calls
-from rayad.actors.cluster.actor_class import PULSE, WAITING, remote_class
 from rayad.actors.coordinator.outcome import Beat, JobOutcome
-from rayad.actors.coordinator_actor import Coordinator
+from rayad.actors.coordinator.processes.starts import starts_of
+from rayad.actors.coordinator_actor import new_coordinator
 from rayad.actors.driver.coordinator_line import END_S, GLANCE_S, CoordinatorLine, Gone
 from rayad.actors.driver.epoch_ticker import EpochTicker
 from rayad.actors.driver.inputs import FedJob, InputPlane
@@ -40,6 +39,10 @@ from rayad.actors.process.threads import Threads
 from rayad.actors.replica.places import Places
 from rayad.actors.replica.user_errors import restarts_of
 from rayad.actors.store.keeper_files import KeeperFiles
+from rayad.actors.warm.preparing import prepare
+from rayad.actors.warm.session import keep_s_of
+from rayad.actors.warm.sets import OF_THIS_PROCESS as WARM
+from rayad.actors.warm.sets import WarmSet, new_set
 from rayad.dataflow.config import REPORT_INTERVAL, RunConfig, ScalingConfig, configured
 from rayad.dataflow.plan import Plan
 from rayad.progress import RayadError, mask, say
@@ -50,18 +53,10 @@ if TYPE_CHECKING:
     from rayad.autoscale import ScalingProgress
 
 _log = logging.getLogger(__name__)
-_GROUPS = {
-    PULSE: ("ping", "cancel"),
-    "meets": ("about", "introduce"),
-    "looks": ("saved_inputs", "saved_epochs", "replicas", "look", "look_at_snapshots", "hasten_snapshot", "not_stopped", "updates"),
-    "shows": ("status", "journal", "note_decision"),
-    "waits": ("where", "frontier", "wait_epoch", "wait_saved"),
-    "changes": ("stop", "savepoint", "rescale", "configure"),
-    "ends": ("await_outcome",),
-}
-_THREADS = {PULSE: 2, "meets": 1, "looks": 4, "shows": 4, "waits": WAITING, "changes": 8, "ends": 2}
 WATCH_EVERY_S = 0.5
 """Seconds between two checks whether the coordinator has ended or is silent."""
+TAKE_S = 30.0
+"""How long a coordinator that waits for jobs may take to build one."""
 JOIN_S = 2.0
 """How long the end of a job waits for its threads in this process; one that asks Ray may take longer."""
 
@@ -102,7 +97,7 @@ def _autoscaler_of(name: str, plan: Plan, config: RunConfig, scaling: ScalingCon
         return None
     from rayad.actors.autoscaler_actor import AutoscalerHandle
 
-    return AutoscalerHandle(name, plan, scaling, config.storage_path)
+    return AutoscalerHandle(name, plan, scaling, config.storage_path, places_for(plan, config, scaling))
 
 
 def is_ending(actor: Any) -> bool | None:
@@ -167,6 +162,8 @@ class RayJob(RayJobHandle):
         self._restarting = threading.Lock()
         self._threads = Threads()
         self._is_terminated = False
+        self._warm: WarmSet | None = None
+        self._is_let_go = False
         self._start_coordinator(asked_s)
         self._feed = InputPlane(
             FedJob(
@@ -194,18 +191,35 @@ class RayJob(RayJobHandle):
         delay, when those before it have ended."""
         self.id = f"{self.name}-{secrets.token_hex(4)}"
         self._secret = secrets.token_bytes(32)
-        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)  # Ray may choose another: decision 086
-        coordinator = remote_class(Coordinator, _THREADS, _GROUPS, num_cpus=0, scheduling_strategy=here)
         places = places_for(self.plan, self._config, self._scaling)
-        arguments = (ray_calls.put(self.plan), self._config, self.id, self._secret, self.name, places)
+        arguments = ([ray_calls.put(self.plan)], self._config, self.id, self._secret, self.name, places)
         run, earlier = secrets.token_hex(8), tuple(self._runs)
         if self._kept is not None:
             self._kept.on_run(run)
-        actor = self._claim_name(lambda options: ray_calls.create(coordinator, options, *arguments))
+        before = []
+        if self._warm is not None:
+            self._entry.withdraw()
+            before = [self._warm.name]
+        self._warm = self._borrow() if self._kept is None and not self._runs and keep_s_of(self._config) is not None else None
+        actor = self._claim_name()
+        starts = starts_of(self.plan, places, self._config.cpus_per_replica, self.id if self._warm is None else "")
+        if self._warm is None:
+            prepare(actor.actor, starts)
+        elif self._warm.is_new:
+            self._warm.prepare(starts)
+        taken = ray_calls.call(actor.take, self._warm is not None, *arguments)
+        if self._warm is not None and self._warm.has_run:
+            ray_calls.wait([taken], timeout=TAKE_S)  # else its other threads would not know the job
         self._runs.append(run)
         keeper = self._kept.files.id if self._kept is not None and self._kept.files is not None else None
-        told = {"has_begun": self._has_begun, "keeper": keeper, "failures": self._failures, "asked_s": asked_s, "delay_s": delay_s}
-        begin = partial(ray_calls.call, actor.run, run, earlier, **told)
+        told: dict[str, Any] = {
+            "has_begun": self._has_begun,
+            "keeper": keeper,
+            "failures": self._failures,
+            "asked_s": asked_s,
+            "delay_s": delay_s,
+        }
+        begin = partial(ray_calls.call, actor.run, run, earlier, before=before, **told)
         outcome = begin()
         ray_calls.call(actor.introduce, [outcome], (*earlier, run))
         patience_s, start_s = self._config.failures.heartbeat_timeout_s, self._config.start_timeout_s
@@ -216,13 +230,28 @@ class RayJob(RayJobHandle):
             self._autoscaler.start(actor, resumes=bool(earlier) or self._config.resume not in (None, "never"))
         self._tell_again(actor)
 
-    def _claim_name(self, start: Callable[[Mapping[str, str]], Any]) -> Any:
-        """Start the coordinator under the job's name."""
-        if self._kept is None:
-            actor, token = names.claim(self.name, start, is_ending, self._tokens)
-        else:  # the keeper has the name: whoever else is there belongs to a process of it that died, or is about to see that it is taken
-            actor, token = names.claim(self.name, start, lambda _: True, self._tokens, patience_s=self._config.start_timeout_s)
-        self._tokens.append(token)
+    def _borrow(self) -> WarmSet:
+        """Processes of a job before, or new ones that are to stay."""
+        return WARM.borrow() or new_set()
+
+    def _claim_name(self) -> Any:
+        """Start the coordinator under the job's name, or let one that is there have it."""
+
+        def start(options: Mapping[str, str]) -> Any:
+            return self._warm.actor if self._warm is not None else new_coordinator(options, self.id)
+
+        within = self._warm.name if self._warm is not None else ""
+        try:
+            if self._kept is None:
+                actor, self._entry = names.claim(self.name, start, is_ending, self._tokens, within=within)
+            else:  # the keeper has the name: who else is there belongs to a process of it that died, or is about to see that it is taken
+                patience_s = self._config.start_timeout_s
+                actor, self._entry = names.claim(self.name, start, lambda _: True, self._tokens, patience_s=patience_s)
+        except BaseException:
+            if self._warm is not None:
+                self._warm.end()
+            raise
+        self._tokens.append(self._entry.token)
         return actor
 
     def _ask_outcome(self, actor: Any, begin: Callable[[], Any], runs: tuple[str, ...]) -> Any:
@@ -262,8 +291,25 @@ class RayJob(RayJobHandle):
 
     def _on_over(self) -> None:
         self._feed.close()
-        self._kill_coordinator()
+        self._let_go()
         self._threads.stop()  # wait() and cancel() wait for them: others that ask may hold what these threads want
+
+    def _let_go(self) -> None:
+        """The coordinator has no more to do for this job: it ends, unless it is to wait for the next one."""
+        with self._restarting:
+            warm, self._warm = self._warm, None
+            if self._is_let_go:
+                return
+            self._is_let_go = True
+            keep_s, outcome = keep_s_of(self._config), self._outcome
+            self._entry.withdraw()
+            if warm is None or keep_s is None or outcome is None or not outcome.stays or not self._line.is_connected():
+                self._kill_coordinator()
+            else:
+                if self._autoscaler is not None:
+                    self._autoscaler.finish()
+                warm.has_run = True
+                WARM.give(warm, keep_s)
 
     def cancel(self) -> None:
         if self._outcome is not None:
@@ -274,8 +320,7 @@ class RayJob(RayJobHandle):
             self.settle(CANCEL_S)
             self._threads.close(JOIN_S)
         except (Gone, TimeoutError):
-            with self._restarting:  # not between two of them
-                self._kill_coordinator()  # its actors are owned by it, so Ray ends them with it
+            self._let_go()  # not between two of them; its actors are owned by it, so Ray ends them with it
             ended = JobOutcome(JobState.CANCELLED, {}, JobStatistics()) if self._failed_by is None else self._failed(JobStatistics())
             self.sources.ended()
             self._outcome = self._outcome or ended

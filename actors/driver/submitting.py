@@ -84,6 +84,11 @@ def _fit_for_a_keeper(flow: Dataflow, config: RunConfig) -> RunConfig:
             f"submit(detached=True): FailureConfig.max_failures is {config.failures.max_failures}, but the job keeps no snapshots to "
             "resume from: give RunConfig(storage_path=...), or say with max_failures=0 that the job may be lost"
         )
+    if config.keep_warm_s:
+        raise ConfigError(
+            f"submit(detached=True): RunConfig(keep_warm_s={config.keep_warm_s:g}) keeps processes for the next job of this driver, but a "
+            "detached job's are its keeper's, and end with it: leave keep_warm_s out"
+        )
     fed = [node.name for node in flow.graph.nodes if isinstance(node.op, FedInput)]
     if fed:
         raise ConfigError(f"submit(detached=True): {', '.join(map(repr, fed))} is fed by this process, and would stand still without it")

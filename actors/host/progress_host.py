@@ -6,10 +6,14 @@ from typing import Any
 
 from rayad.actors.plane.plane import Address, Plane
 from rayad.actors.plane.protocol import PROGRESS, SPIN_S
-from rayad.actors.process.mailbox import Mailbox
+from rayad.actors.process.mailbox import WHILE_IT_LIVES_S, Mailbox
 from rayad.actors.replica.places import Places
 from rayad.actors.worker.progress_worker import ProgressWorker
 from rayad.dataflow.plan import Plan
+
+LOOK_S = 10.0
+LOOKS = frozenset({"look", "frontier"})
+"""These change nothing: they are withdrawn when the loop does not come to them in time."""
 
 
 class ProgressHost:
@@ -55,8 +59,9 @@ class ProgressHost:
 
     # -- control calls, from other threads ---------------------------------------------------
     def call(self, method: str, *arguments: Any) -> Any:
-        """One of ProgressWorker's methods, in the loop."""
-        return self.mailbox.ask(lambda: getattr(self.progress, method)(*arguments))
+        """One of ProgressWorker's methods, in the loop. What changes something is done whenever the loop comes to it, in its order: a job
+        that was held and is not released would never end. Whoever waits for the answer has the bound."""
+        return self.mailbox.ask(lambda: getattr(self.progress, method)(*arguments), LOOK_S if method in LOOKS else WHILE_IT_LIVES_S)
 
     def joined(self, names: list[str], timeout_s: float) -> bool:
         """Wait until these replicas have registered."""

@@ -15,7 +15,7 @@ from rayad.actors.plane.plane import Address, Plane
 from rayad.actors.plane.protocol import SPIN_S
 from rayad.actors.plane.replica_id import ReplicaId
 from rayad.actors.process.activity import Activity, activity_of
-from rayad.actors.process.mailbox import Mailbox, NoAnswer
+from rayad.actors.process.mailbox import WHILE_IT_LIVES_S, Mailbox, NoAnswer
 from rayad.actors.replica.places import Places
 from rayad.actors.replica.recent import News
 from rayad.actors.replica.report import Left, ReplicaReport
@@ -35,8 +35,6 @@ LOOK_S = 0.2
 STACK_AFTER_S = 0.1
 """An activation that has taken so long is shown with its stack."""
 BACKLOG_TIMEOUT_S = 0.2
-WHILE_IT_LIVES_S = 30 * 86400.0
-"""No bound of its own: it ends with the event loop, or with the process; whoever waits for the answer has the bound."""
 
 
 class WorkerHost:
@@ -122,8 +120,7 @@ class WorkerHost:
         while not worker.is_over:
             timeout_s = worker.timeout_s()
             frames = poll(0.0) if timeout_s == 0.0 else worker.wait(timeout_s)
-            self.mailbox.answer()
-            worker.turn(frames)
+            worker.turn(frames, self.mailbox.answer)
             self.mailbox.look()
 
     def discard(self) -> None:

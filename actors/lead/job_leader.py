@@ -6,6 +6,7 @@ Both runtimes drive it. Starts and recoveries are led by :class:`RecoveryLeader`
 :class:`SnapshotLeader`, which the shells tell what is asked for here.
 
     AllEnded ──> TakeLastSnapshot ──> SnapshotPublished(is_last) ──> Publish ──> ResultsPublished ──> StopAll, End
+    whoever fails or leaves after SnapshotPublished(is_last) ──> Publish
     Cancel, NotPublished, a failure that is not survived ──> StopAll, AbortSinks, End
 """
 
@@ -19,7 +20,7 @@ from typing import TypeAlias
 
 from rayad.actors.lead import recovery_leader as recovery
 from rayad.actors.lead.failure import Failure
-from rayad.actors.lead.recovery_leader import AllReported, Failed, GaveUp, RecoveryLeader, Running, SnapshotPublished, Tick
+from rayad.actors.lead.recovery_leader import AllReported, Failed, GaveUp, Lost, Move, RecoveryLeader, Running, SnapshotPublished, Tick
 from rayad.actors.replica.places import Places
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan
@@ -190,9 +191,19 @@ class JobLeader:
                 raise InternalError(f"nothing was to be published: {event}")
             case _:
                 self._has_last |= isinstance(event, SnapshotPublished) and event.is_last
+                if self._has_last and self._is_disturbed_by(event):
+                    self._publish(effects)
+                    return effects
                 self._pass_on(AllReported() if isinstance(event, AllEnded) else event, now_s, effects)
                 self._look_at_end(event, now_s, effects)
         return effects
+
+    def _is_disturbed_by(self, event: Event) -> bool:
+        """Whether actors fail or leave, or have done so. Once the last snapshot is there nobody is needed any more, and a recovery would
+        wait for a last snapshot that never comes."""
+        if isinstance(event, Failed) and event.is_final:
+            return False  # the store is another coordinator's now
+        return isinstance(event, (Failed, Lost, Move)) or self.recovery.has_failed or not self.recovery.is_running
 
     def _pass_on(self, event: recovery.Event, now_s: float, effects: list[Effect]) -> None:
         """Pass an event to the leader of recoveries, and add what follows from its effects for the job."""

@@ -305,7 +305,9 @@ class SnapshotLeader:
     def due_in_s(self, now_s: float) -> float | None:
         """Seconds until a :class:`Tick` can do something; None: never by itself."""
         due_in_s = self.snapshots.due_in_s(now_s)
-        if self._wanted and self.may_begin:
+        if not self.may_begin:
+            return due_in_s if self.snapshots.pending is not None else None  # while sinks commit, or a change goes on, nothing begins
+        if self._wanted:
             wanted_in_s = max(0.0, self._wanted_from_s - now_s)
             return wanted_in_s if due_in_s is None else min(due_in_s, wanted_in_s)
         return due_in_s

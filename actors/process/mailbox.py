@@ -13,6 +13,8 @@ from typing import Any
 
 from rayad.progress import ProtocolError
 
+WHILE_IT_LIVES_S = 30 * 86400.0
+"""No bound of its own: it ends with the event loop, or with the process; whoever waits for the answer has the bound."""
 ENDED = "the event loop has ended before what was waited for came true"
 
 

@@ -81,6 +81,13 @@ class Places:
         out.discard(process)
         return out
 
+    def who(self, process: str, plan: Plan) -> str:
+        """A process in errors and where Ray shows it: a worker, or the replica, also where that is the only one of its vertex."""
+        if is_worker(process):
+            return self.title(process, plan)
+        (replica,) = self.replicas_at(process, plan)
+        return f"{plan.stage(replica.stage).name}[{replica.replica}]"
+
     def title(self, process: str, plan: Plan) -> str:
         """A process as people know it."""
         if process == PROGRESS:

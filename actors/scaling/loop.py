@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from rayad.actors.replica.migration import may_move
+from rayad.actors.replica.places import Places
 from rayad.autoscale import (
     AutoscalerCore,
     Decision,
@@ -59,11 +60,12 @@ class Listener(Protocol):
         """A decision; again when its outcome is known."""
 
 
-def scaling_graph(plan: Plan, scaling: ScalingConfig, replicas_most: int) -> ScalingGraph:
+def scaling_graph(plan: Plan, scaling: ScalingConfig, replicas_most: int, places: Places | None = None) -> ScalingGraph:
     """Which vertices of a plan may be scaled, and how far.
 
     Args:
         replicas_most: for vertices without a range where a policy decides; what they begin with is never too much.
+        places: which process holds which replica; each has its own by default.
 
     Raises DataflowError where a range names no vertex.
     """
@@ -82,7 +84,8 @@ def scaling_graph(plan: Plan, scaling: ScalingConfig, replicas_most: int) -> Sca
             bounds[stage.name] = (1, max(2, most, stage.parallelism))
         else:
             fixed[stage.name] = "no range was given for it"
-    return graph_of_plan(plan, bounds=bounds, fixed=fixed, movable=movable)
+    shared = [stage.name for stage in plan.stages if places is not None and stage.id in places.offsets]
+    return graph_of_plan(plan, bounds=bounds, fixed=fixed, movable=movable, shared=shared)
 
 
 def at_once(call: Callable[[], Any]) -> Future[Any]:

@@ -34,7 +34,7 @@ class ReplicaStatus:
     busy_share: float | None = None
     idle_share: float | None = None
     backpressured_share: float | None = None
-    """Shares of its time: at work, without input, with input and no credit to send. They add up to 1."""
+    """Shares of its time: at work, without input, with input and no credit to send. With ``queued_share`` they add up to 1."""
     backlog_batches: int = 0
     backlog_bytes: int = 0
     """What has arrived and is not consumed. Bytes: those in memory."""
@@ -46,6 +46,8 @@ class ReplicaStatus:
     """Of a source: how much has been read, and how much there is, in its own unit (bytes, rows, parts); (0, 0) where that is not known."""
     answers: bool = True
     """False: these figures are what it told last."""
+    queued_share: float | None = None
+    """The share of its time in which others of its worker ran."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,11 @@ class VertexStatus:
     def backpressured_share(self) -> float | None:
         """Mean of the replicas."""
         return _mean(one.backpressured_share for one in self.replicas)
+
+    @property
+    def queued_share(self) -> float | None:
+        """Mean of the replicas."""
+        return _mean(one.queued_share for one in self.replicas)
 
     @property
     def backlog_batches(self) -> int:
@@ -211,8 +218,8 @@ class JobStatus:
 
 
 COMPUTED = (
-    "rate_in", "rate_out", "busy_share", "idle_share", "backpressured_share", "backlog_batches", "backlog_bytes", "state_bytes", "skew",
-    "share_read",
+    "rate_in", "rate_out", "busy_share", "idle_share", "backpressured_share", "queued_share", "backlog_batches", "backlog_bytes",
+    "state_bytes", "skew", "share_read",
 )  # fmt: skip
 """Figures of a vertex that follow from those of its replicas."""
 

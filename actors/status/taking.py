@@ -190,6 +190,6 @@ def _replica(
         status = replace(status, backlog_batches=reading.queue_batches, backlog_bytes=reading.queue_bytes)
         status = replace(status, backlog_outside=reading.backlog_items, state_bytes=reading.state_bytes)
     if sample is not None and sample.duration_s > 0:
-        shares = {name: getattr(sample, name) for name in ("busy_share", "idle_share", "backpressured_share")}
+        shares = {name: getattr(sample, name) for name in ("busy_share", "idle_share", "backpressured_share", "queued_share")}
         status = replace(status, rate_in=sample.observed_rate, rate_out=sample.items_out / sample.duration_s, **shares)
     return status

@@ -189,6 +189,10 @@ class ReplicaHost:
             or arrived.restored
         )
 
+    def has_more(self) -> bool:
+        """Whether it waits for its turn now: there is work, and it is no source that had nothing when it was asked."""
+        return not self._idle_s and self.has_work()
+
     def timeout_s(self) -> float:
         """How long the worker may wait for frames, as far as this replica knows."""
         due_in_s = self.snapshots.due_in_s() if self.snapshots is not None else None

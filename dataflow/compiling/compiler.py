@@ -67,6 +67,20 @@ def _check_graph(flow: Program) -> None:
             )
 
 
+def _has_columns(node: Node) -> bool:
+    """Whether a node certainly reads or makes columns: a source or a function with a schema, or a sink that writes a table."""
+    match node.kind:
+        case NodeKind.SOURCE:
+            return getattr(node.op, "schema", None) is not None
+        case NodeKind.STATELESS:
+            return node.op.schema_said is not None
+        case NodeKind.SINK:
+            # What is collected has a schema where it is a table; that of files may be the one of their first records.
+            return getattr(node.op, "schema", None) is not None or (node.op.commits and hasattr(node.op, "schema"))
+        case _:
+            return False
+
+
 class _Compiler:
     def __init__(self, flow: Program, scaling: ScalingConfig, key_groups: int) -> None:
         self.flow = flow
@@ -116,7 +130,8 @@ class _Compiler:
         )
         probes = {n.name: n.id for n in self.graph.nodes if n.kind is NodeKind.PROBE}
         inputs = {n.name: n.id for n in self.graph.nodes if n.kind is NodeKind.INPUT}
-        return Plan(self.flow.name, stages, edges, sinks, progress, probes, inputs, self.key_groups)
+        has_columns = any(_has_columns(node) for node in self.graph.nodes)
+        return Plan(self.flow.name, stages, edges, sinks, progress, probes, inputs, self.key_groups, has_columns)
 
     # -- parallelism -----------------------------------------------------------
     def _check_names(self, heads: list[Node]) -> None:

@@ -422,8 +422,9 @@ class Dataflow(Advising):
         """
         if run is not None and not isinstance(run, RunConfig):
             raise DataflowError(f"submit() was given {show(run, 60)} as first argument: it takes a RunConfig, then a ScalingConfig")
-        scaling = _scaling_of(scaling, parallelism, "submit")
         arguments.choice(runtime, "runtime", "ray", "local", error=ConfigError)
+        of_session = hooks.call("session_scaling", parallelism) if scaling is None and runtime == "ray" else None
+        scaling = of_session or _scaling_of(scaling, parallelism, "submit")
         seed = arguments.whole(seed, "seed", error=ConfigError)
         here: dict[str, Any] = {**options}
         if arguments.flag(detached, "submit(detached)", error=ConfigError):

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import sys as _sys
 from inspect import signature as _signature
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from rayad.actors.driver.attached_job import attach, jobs
     from rayad.actors.saved_state.reading import list_state, read_state
     from rayad.actors.saved_state.writing import write_state
+    from rayad.actors.warm.session import session
     from rayad.dataflow import (
         Aggregator,
         Batch,
@@ -127,6 +129,7 @@ __all__ = [
     "list_state",
     "read_committed",
     "read_state",
+    "session",
     "spark_session",
     "stable_hash",
     "stop_spark",
@@ -184,6 +187,7 @@ if not TYPE_CHECKING:  # a checker that saw __getattr__ would take any name for 
             ),
             "rayad.actors.driver.attached_job": ("attach", "jobs"),
             "rayad.actors.saved_state.reading": ("list_state", "read_state"),
+            "rayad.actors.warm.session": ("session",),
             "rayad.actors.saved_state.writing": ("write_state",),
             "rayad.integrations": ("committed_files", "read_committed", "spark_session", "stop_spark"),
         },
@@ -211,6 +215,11 @@ def _submit(flow: Dataflow, run: RunConfig, scaling: ScalingConfig, *, runtime: 
 
         return submit_to_ray(flow, run, scaling, **options)
     raise ConfigError(f"runtime is {runtime!r}: it must be 'ray' or 'local'")
+
+
+def _session_scaling(parallelism: Any) -> Any:
+    opened = _sys.modules.get("rayad.actors.warm.session")  # else there is none
+    return opened.scaling_of(parallelism) if opened is not None else None
 
 
 def _run(*args: Any, **options: Any) -> Any:
@@ -254,6 +263,7 @@ def _arrival_clock() -> Any:
 
 _hooks.register("submit", _submit)
 _hooks.register("run", _run)
+_hooks.register("session_scaling", _session_scaling)
 _hooks.register("arrival_clock", _arrival_clock)
 _hooks.register("open_page", _open_page)
 _hooks.register("map_state", _map_state)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from rayad.actors.cluster.actor_class import actor_title
 from rayad.actors.progress_actor import remote_progress
-from rayad.actors.replica.places import Places
 from rayad.actors.vertex_actor import remote_vertex
 
 
@@ -19,6 +18,6 @@ def test_a_title_names_class_job_and_replica() -> None:
 
 def test_the_classes_themselves_can_be_shown() -> None:
     """Regression: Ray's class of actors inherits from ours, and what shows it (a debugger, an error) had an AttributeError."""
-    assert "VertexActor" in repr(remote_vertex("v3.0", Places()))
-    assert "WorkerActor" in repr(remote_vertex("w0", Places(1, {3: 0})))
+    assert "VertexActor" in repr(remote_vertex("vertex", 0))
+    assert "WorkerActor" in repr(remote_vertex("worker", 8))
     assert "ProgressActor" in repr(remote_progress())

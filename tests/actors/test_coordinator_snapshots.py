@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import rayad as rd
+from rayad.actors.coordinator.on_ray import on_ray
 from rayad.actors.coordinator.snapshots import CoordinatorSnapshots
 from rayad.actors.coordinator.store_thread import StoreThread
 from rayad.actors.plane.plane import Frame
@@ -33,7 +34,7 @@ def test_a_job_that_is_complete_before_all_replicas_are_connected_takes_its_last
     plan = flow.plan({"counts": 2})
     store = JobStore("short", plan, rd.RunConfig(storage_path=str(tmp_path)), run="first")
     calls = StoreThread(lambda: None)
-    snapshots = CoordinatorSnapshots(plan, store, job="job", secret=SECRET, journal=Journal(time.monotonic), calls=calls)
+    snapshots = CoordinatorSnapshots(plan, store, job="job", secret=SECRET, journal=Journal(time.monotonic), calls=calls, around=on_ray())
     address = snapshots.listen("127.0.0.1", 1, "auto")
     names = [replica_name(stage.id, replica) for stage in plan.stages for replica in range(stage.parallelism)]
     *early, late = [new_plane(name) for name in names]
@@ -109,7 +110,9 @@ class Running:
         self.store = JobStore("short", self.plan, config, run=run, earlier=earlier)
         self.calls = StoreThread(lambda: self.snapshots.wakeup())
         self.journal = Journal(time.time)
-        self.snapshots = CoordinatorSnapshots(self.plan, self.store, job="job", secret=SECRET, journal=self.journal, calls=self.calls)
+        self.snapshots = CoordinatorSnapshots(
+            self.plan, self.store, job="job", secret=SECRET, journal=self.journal, calls=self.calls, around=on_ray()
+        )
         self.begun: list[int] = []
         names = {replica_name(stage.id, 0): stage.name for stage in self.plan.stages}
         self.vertices = names

@@ -90,12 +90,33 @@ def test_a_failure_during_the_last_snapshot_restarts_the_job_and_all_have_to_end
     assert led.tell(AllEnded()) == [TakeLastSnapshot()]
 
 
-def test_nothing_is_published_while_a_failure_is_not_decided() -> None:
+@pytest.mark.parametrize(
+    "order", ["fails, published", "published, fails", "recovers, published", "published, leaves", "published, is lost"]
+)
+def test_whoever_fails_or_leaves_once_the_last_snapshot_is_there_is_not_needed(order: str) -> None:
+    """Found by the simulation of coordinators: the recovery waited for a last snapshot that had been taken."""
+    led = Led().started()
+    for what in order.split(", "):
+        match what:
+            case "fails" | "recovers":
+                told = led.fail("first", is_lost_peer=True)
+                told += led.tick() if what == "recovers" else []
+            case "leaves":
+                told = led.tell(recovery.Move(frozenset({"v0.0"})))
+            case "is lost":
+                told = led.tell(recovery.Lost(frozenset({"v0.0"})))
+            case "published":
+                told = led.tell(SnapshotPublished(is_last=True))
+    assert told == [Publish(from_snapshot=True)]
+    assert led.fail("first") == led.tick(1000.0) == []
+    assert led.tell(ResultsPublished())[-1] == End(JobState.COMPLETE)
+
+
+def test_the_results_of_a_store_that_another_coordinator_has_claimed_are_that_ones() -> None:
     led = Led().started()
     led.tell(SnapshotPublished(is_last=True))
-    led.fail("first", is_lost_peer=True)
-    assert led.tell(AllEnded()) == []
-    assert kinds(led.tick())[:2] == ["StopChange", "Survived"]
+    superseded = recovery.Failed(None, led.leader.recovery.incarnation, failure(message="Superseded"), is_final=True)
+    assert led.tell(superseded)[-1] == End(JobState.FAILED, superseded.failure)
 
 
 def test_results_that_cannot_be_published_end_the_job_however_many_failures_it_may_survive() -> None:

@@ -7,7 +7,8 @@ import dataclasses
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rayad.actors.lead.nodes.known import FORGIVEN_S, KnownNodes, Node
+from rayad.actors.lead.nodes.known import FORGIVEN_S, KnownNodes
+from rayad.actors.lead.nodes.node import Node
 from rayad.dataflow.resources import holds
 
 A, B, C = (Node(name, f"10.0.0.{i}", {"CPU": 4.0}) for i, name in enumerate("abc", 1))

@@ -335,3 +335,23 @@ def test_a_late_part_of_an_attempt_that_was_given_up_publishes_nothing_again() -
     assert led.parts() == [Publish(last)]
     assert led.tell(PartWritten(PartReport(early, ReplicaPart("sum", 0, ())))) == []
     assert led.tell(PartWritten(PartReport(last, ReplicaPart("sum", 0, ())))) == [], "nor one that comes twice"
+
+
+def test_nothing_is_due_while_nothing_may_begin() -> None:
+    """Regression: the coordinator looked again and again, without waiting, while sinks committed or a change went on."""
+    led = Led()
+    assert led.leader.due_in_s(5.0) == 0.0
+    led.tell(Tick(), 5.0)
+    assert led.leader.due_in_s(5.0) == 600.0, "the attempt may take so long"
+    (publish,) = led.parts()
+    assert led.leader.due_in_s(5000.0) is None, "all parts are there: it is in the hands of the store"
+    assert isinstance(publish, Publish)
+    commit = led.tell(Published(publish.number, led.manifest()))[-1]
+    assert isinstance(commit, Commit)
+    assert led.leader.due_in_s(5000.0) is None, "its sinks commit"
+    led.tell(Committed(commit.manifest, True))
+    assert led.leader.due_in_s(5000.0) == 0.0
+    led.tell(ChangeWanted())
+    assert led.leader.due_in_s(5000.0) is None
+    led.tell(ChangeOver())
+    assert led.leader.due_in_s(5000.0) == 0.0

@@ -9,14 +9,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ray.exceptions import RayActorError
 
 import rayad as rd
 from rayad.actors.coordinator import stored_job
-from rayad.actors.coordinator import supervisor as module
 from rayad.actors.coordinator.running_job import RunningJob
 from rayad.actors.coordinator.store_thread import StoreThread
 from rayad.actors.coordinator.supervisor import Supervisor
+from rayad.actors.coordinator.surroundings import Answer, CoordinatorSurroundings, Ended, Gave
 from rayad.actors.job import JobState
 from rayad.actors.plane.protocol import PROGRESS
 from rayad.actors.replica.places import Places
@@ -34,15 +33,27 @@ class Ref:
         self.is_ready = is_ready
 
 
-class FakeRay:
-    def wait(self, refs: list[Ref], num_returns: int = 1, timeout: float = 0.0) -> tuple[list[Ref], list[Ref]]:
-        ready = [ref for ref in refs if ref.is_ready()][:num_returns]
-        return ready, [ref for ref in refs if ref not in ready]
+class FakeActors:
+    def wait(self, refs: list[Ref], timeout_s: float, count: int = 1) -> list[Ref]:
+        return [ref for ref in refs if ref.is_ready()][:count]
 
-    def get(self, ref: Ref, timeout: float = 0.0) -> Any:
-        if isinstance(ref.answer, Exception):
-            raise ref.answer
-        return ref.answer
+    def take(self, ref: Ref, timeout_s: float) -> Answer:
+        return ref.answer if isinstance(ref.answer, Ended) else Gave(ref.answer)
+
+    def call(self, actor: Any, method: str, *arguments: Any) -> Any:
+        return getattr(actor, method)(*arguments)
+
+    def run(self, actor: Any, *arguments: Any) -> Any:
+        return actor.run(*arguments)
+
+    def own_address(self, host: str | None) -> str:
+        return "127.0.0.1"
+
+    def drains(self) -> dict[str, float]:
+        return {}
+
+    def last_words(self, ended: Ended) -> str:
+        return ""
 
 
 class Stage:
@@ -74,18 +85,18 @@ class Stage:
         pass
 
     def _method(self, call: Callable[..., Any]) -> Any:
-        return SimpleNamespace(remote=lambda *arguments: Ref(call(*arguments)))
+        return lambda *arguments: Ref(call(*arguments))
 
     def _run(self, name: str) -> Any:
-        def remote(*_: Any) -> tuple[Ref, Ref]:
+        def run(*_: Any) -> tuple[Ref, Ref]:
             incarnation = self.job.incarnation
             self.log.append(f"run {name} in {incarnation}")
             if self.dies.get(incarnation) == name:
-                return Ref(RayActorError()), Ref(None)
+                return Ref(Ended("The actor died")), Ref(None)
             done = {} if name == PROGRESS else {name: ReplicaReport(name, 0)}
             return Ref(done, lambda: incarnation not in self.dies), Ref({} if name == PROGRESS else {name: {}})
 
-        return SimpleNamespace(options=lambda num_returns: SimpleNamespace(remote=remote))
+        return run
 
     def release(self, names: list[str], incarnation: int, stuck: Any) -> None:
         self.log.append(f"release {incarnation}")
@@ -96,6 +107,9 @@ class Stage:
     def find_stuck(self, names: Any) -> None:
         self.looks += 1
         self.on_look(self.looks)
+
+    def rest(self) -> bool:
+        return False
 
     def end(self) -> None:
         self.log.append("end")
@@ -169,12 +183,12 @@ def made(
     **failures: Any,
 ) -> tuple[Supervisor, Stage]:
     """A job that has not begun, and its actors. ``call``: what is called as a commit is, at the first look at its snapshots."""
-    monkeypatch.setattr(module, "ray", FakeRay())
+    actors: Any = FakeActors()
     monkeypatch.setattr(stored_job, "CoordinatorSnapshots", Snapshots)
     monkeypatch.setattr(stored_job, "JobStore", lambda *_, **__: None)
     monkeypatch.setattr(Snapshots, "call", None if call is None else staticmethod(call))
     config = rd.RunConfig(storage_path=str(folder), failures=rd.FailureConfig(**{"max_failures": 3, "delay_s": 0.0, **failures}))
-    job = RunningJob(plan_of(), config, "job", b"secret", "job", Places())
+    job = RunningJob(plan_of(), config, "job", b"secret", "job", Places(), CoordinatorSurroundings(actors))
     stage: Any = Stage(job, dies)
     job.crew = stage
     Snapshots.log = stage.log

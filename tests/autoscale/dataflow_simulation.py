@@ -3,6 +3,7 @@
 It drives the real counters, so tests cover everything from counters to decisions. Records are a fluid (queues are floats,
 counts are rounded down), and the replicas of a vertex are equal. In each step a vertex consumes the least of: the items that wait, the
 items that its replicas can process, and the items for which the queues behind it have room. Feedback edges have no bound, as in the engine.
+Vertices that share workers divide the time of those, downstream first, as workers do.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from rayad.autoscale import (
     ScalingGraph,
     Spread,
 )
+from rayad.autoscale.statistics import QUEUED
 
 Figure = float | Callable[[float], float]
 """A constant, or a function of the time in seconds."""
@@ -89,6 +91,7 @@ class SimulatedDataflow:
         self._start_s, self._halt_s = start_s, halt_s
         self._coming: tuple[float, dict[str, int]] | None = None
         self._halted_until_s = 0.0
+        self._left_s: list[float] = []  # of this step, by worker
         self.replicas = {name: [self._replica(name, i) for i in range(layout[name])] for name in graph.by_name}
 
     def _replica(self, name: str, number: int) -> Replica:
@@ -113,7 +116,9 @@ class SimulatedDataflow:
     def step(self) -> dict[str, int] | None:
         """One step; gives the new layout when one takes effect."""
         halted = self.now_s < self._halted_until_s
-        for name in (member for members in self.graph.components for member in members):
+        self._left_s = [self._step_s] * max((self.layout[name] for name in self.graph.sharing), default=0)
+        names = [member for members in self.graph.components for member in members]
+        for name in reversed(names) if self.graph.sharing else names:
             self._run(name, halted)
         self.now_s += self._step_s
         if self._coming is None or self.now_s < self._coming[0]:
@@ -133,6 +138,9 @@ class SimulatedDataflow:
         work, count, step_s = self.work[name], self.layout[name], self._step_s
         one = self._noisy(at(work.rate, self.now_s)) * work.scaling(count) / count
         usable_s = 0.0 if halted else step_s * (1.0 - work.overhead)
+        is_shared = self.graph.by_name[name].shares
+        if is_shared:
+            usable_s = min(usable_s, *self._left_s[:count])
         each = one * usable_s
         is_source = not self.graph.incoming[name]
         if is_source:
@@ -151,6 +159,10 @@ class SimulatedDataflow:
         self._consume(name, divided * share, copied * share, is_source)
         busy_s = min(usable_s, load * share / one) if one > 0.0 else 0.0
         rest = BACKPRESSURED if halted or is_blocked or (work.overhead and load * share >= each * 0.999) else IDLE
+        if is_shared:
+            self._left_s[:count] = [max(0.0, left_s - busy_s) for left_s in self._left_s[:count]]
+            if rest == IDLE and share < 0.999 and load > 0.0:
+                rest = QUEUED
         waits = (divided / count + copied) * (1.0 - share) / one
         latency_s = waits + (1.0 + self.utilization[name] / max(0.02, 1.0 - self.utilization[name])) / one
         self.utilization[name] += 0.02 * (busy_s / step_s - self.utilization[name])

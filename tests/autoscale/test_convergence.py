@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -221,3 +222,54 @@ def test_a_latency_target_is_reached_from_both_sides(replicas: int) -> None:
     assert found <= 1.5 * target_s
     assert len({m.layout["split"] for m in moments[-20:]}) == 1
     assert moments[-1].layout["split"] < 12
+
+
+def in_workers(graph: ScalingGraph) -> ScalingGraph:
+    """The same, with all vertices in workers."""
+    return ScalingGraph(tuple(replace(vertex, shares=True) for vertex in graph.vertices), graph.edges)
+
+
+def chain(workers: int, *, shares: bool = True, arrivals: float = 1000.0) -> SimulatedDataflow:
+    """Four steps that each take 0.5 processors at 1,000 a second: with the source 2.1."""
+    names = ["lines", "a", "b", "c", "d"]
+    plain = ScalingGraph.of(names, pairwise(names), sources=["lines"])
+    graph = in_workers(plain) if shares else plain
+    work = {name: Work(rate=2000.0) for name in names[1:]} | {"lines": Work(rate=10_000.0, arrivals=arrivals, knows_backlog=True)}
+    return SimulatedDataflow(graph, work, {edge.id: 1.0 for edge in graph.edges}, dict.fromkeys(names, workers) | {"lines": 1})
+
+
+@pytest.mark.parametrize("workers", [1, 2, 12])
+def test_in_workers_what_the_vertices_need_adds_up(workers: int) -> None:
+    """Regression: each vertex by itself needs half a processor, so one worker for all of them was held for enough."""
+    simulated = chain(workers)
+    moments, _ = run(simulated, WarmUp(DS2(), 1.0), until_s=120.0)
+    assert len(changes(moments)) <= 3
+    assert moments[-1].layout == {"lines": 1, "a": 3, "b": 3, "c": 3, "d": 3}
+    assert moments[-1].produced["lines"] == pytest.approx(1000.0, rel=0.02)
+    alone = run(chain(workers, shares=False), WarmUp(DS2(), 1.0), until_s=120.0)[0]
+    assert alone[-1].layout == {"lines": 1, "a": 1, "b": 1, "c": 1, "d": 1}, "with a processor for each replica"
+
+
+def test_in_workers_a_decision_says_how_many_processors_are_needed() -> None:
+    moments, autoscaler = run(chain(1), WarmUp(DS2(), 1.0), until_s=120.0)
+    (decision,) = changes(moments)
+    assert decision.reason == "what shares workers needs 2.1 processors: 1 -> 3 workers"
+    assert decision.figures["workers.load"] == pytest.approx(2.1, rel=0.02)
+    (record,) = [r for r in autoscaler.journal.records if r.decision.changes]
+    for comparison in autoscaler.journal.compare(record.number):
+        assert comparison.got_rate == pytest.approx(comparison.expected_rate, rel=0.02)
+    assert {round(one.utilization, 2) for one in decision.expected.values()} == {0.7}
+
+
+@pytest.mark.parametrize("dataflow", [wordcount, loop])
+def test_loops_and_fans_in_workers_get_as_many_as_all_need_together(dataflow) -> None:  # type: ignore[no-untyped-def]
+    simulated = dataflow(1)
+    simulated.graph = in_workers(simulated.graph)
+    moments, _ = run(simulated, WarmUp(DS2(), 1.0), until_s=200.0)
+    source = next(name for name in moments[-1].layout if name in ("lines", "edges"))
+    load = 1000.0 / 1e5 + sum(rate / simulated.work[name].rate for name, rate in TARGET_RATES.items() if name in simulated.work)
+    counts = {count for name, count in moments[-1].layout.items() if name != source}
+    assert counts == {math.ceil(load)}
+    assert len(changes(moments)) <= 3
+    late = [moment.produced[source] for moment in moments[-40:]]  # a worker's turns make it uneven
+    assert math.fsum(late) / len(late) >= 990.0

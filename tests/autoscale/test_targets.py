@@ -60,6 +60,17 @@ def test_overload_is_for_ds2() -> None:
     assert policy(sample(400.0, 4), state, 10.0).changes == {"work": 16}
 
 
+def test_in_workers_the_time_that_vertices_are_busy_adds_up() -> None:
+    """The source is busy for 0.3 of its worker's time and the work for 0.7: no other number of workers follows from the latency."""
+    graph = ScalingGraph(tuple(replace(vertex, shares=True) for vertex in GRAPH.vertices), GRAPH.edges)
+    policy = LatencyTarget(target_s=0.02, base=DS2(utilization=0.5))
+    found, layout = sample(70.0, 1), {"in": 1, "work": 1}
+    source = tuple(replace(replica, busy_share=0.3, idle_share=0.0, queued_share=0.7) for replica in found.vertices["in"].replicas)
+    found = JobSample(found.since_s, found.until_s, {**found.vertices, "in": VertexSample("in", source)})
+    assert policy(found, state_of(graph, layout), 10.0) == policy.base(found, state_of(graph, layout), 10.0)
+    assert policy(found, state_of(GRAPH, layout), 10.0) != policy.base(found, state_of(GRAPH, layout), 10.0)
+
+
 def test_without_latencies_ds2_decides() -> None:
     layout = {"in": 1, "work": 5}
     bare = sample_of(GRAPH, layout, {"in": 400.0, "work": 400.0}, {"in": 1e6, "work": 100.0}, {0: 1.0})

@@ -22,6 +22,7 @@ from rayad.actors.scaling.files import read_lines
 from rayad.actors.scaling.metrics import GAUGES, ScalingMetrics
 from rayad.autoscale import DS2, DecisionOutcome, ReplicaReading, ScalingGraph
 from tests.actors.simulated_job import SimulatedJob, loop_of
+from tests.cluster.recovering import until
 from tests.patience import PATIENCE_S
 
 CONTROLLER = Path(__file__).parent.parent / "actors" / "controller.py"
@@ -73,6 +74,27 @@ def test_ds2_adds_the_replicas_that_a_job_needs(nothing_left: Callable[[], None]
     kinds = {line["kind"] for line in read_lines(tmp_path / "scaling.jsonl")}
     assert kinds == {"begin", "sample", "decision"}
     json.dumps(result.statistics.scaling.as_json())
+
+
+def test_workers_are_added_where_what_they_share_is_more_than_one_processor(nothing_left: Callable[[], None]) -> None:
+    """25 items a second come; each of three steps takes 0.5 of a processor, so one worker can do 17."""
+    flow = rd.Dataflow("sharing")
+    stream = flow.source(ByTheClock(25.0, 500), name="numbers")
+    names = ("rebalance", "rebalance-2", "rebalance-3")
+    for _ in names:
+        stream = stream.rebalance().map(slowly)
+    stream.collect("out")
+    ranges = dict.fromkeys(names, (1, 3))
+    scaling = rd.ScalingConfig(placement="workers", parallelism=ranges, report_interval_s=0.5, window_s=2.0, warm_up_s=0.5)
+    job = flow.submit(rd.RunConfig(window_batches=8), scaling)
+    until(lambda: job.progress().scaling is not None and bool(job.progress().scaling.changes), "the autoscaler adds workers")
+    told = job.progress().scaling
+    decision = told.decisions["rebalance"].decision
+    assert decision.reason.startswith("what shares workers needs "), decision.reason
+    assert decision.figures["workers.load"] > 1.0
+    assert dict(decision.changes) in (dict.fromkeys(names, 2), dict.fromkeys(names, 3))
+    result = job.wait(timeout_s=PATIENCE_S)
+    assert sorted(record for _, record in result["out"]) == list(range(500))
 
 
 def test_metrics_reach_the_port_that_prometheus_scrapes(ray_cluster: None) -> None:
@@ -199,7 +221,7 @@ def test_a_job_continues_with_another_autoscaler_when_its_coordinator_dies(nothi
 
     while rounds() < 4:
         time.sleep(0.1)
-    ray.kill(job._coordinator)
+    ray.kill(job._coordinator.actor)
     while job._coordinators_lost == 0 or rounds() < 8:
         time.sleep(0.1)
     result = job.wait()

@@ -36,6 +36,14 @@ def test_live_input_and_probe_on_ray(address: str, tmp_path: Path) -> None:
     assert run_example("live_probe.py", "--ray", cwd=tmp_path, RAY_ADDRESS=address).splitlines() == LIVE
 
 
+def test_a_session_answers_what_is_answered_in_one_process(address: str, tmp_path: Path) -> None:
+    alone = run_example("session.py", "--local", cwd=tmp_path)
+    on_ray = run_example("session.py", cwd=tmp_path, RAY_ADDRESS=address)
+    answers = [re.findall(r"^(\w+: .*) \(([\d.]+) s\)$", printed, re.MULTILINE) for printed in (alone, on_ray)]
+    assert len(answers[0]) == 3
+    assert [answer for answer, _ in answers[0]] == [answer for answer, _ in answers[1]]
+
+
 def test_exactly_once_counts_right_whatever_is_killed(address: str, tmp_path: Path) -> None:
     printed = run_example("exactly_once.py", "--kills", "2", "--epochs", "200", cwd=tmp_path, RAY_ADDRESS=address)
     shown = dict(re.findall(r"│ (\S.*\S) +│ +([\d,]+) │", printed))

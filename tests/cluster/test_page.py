@@ -62,7 +62,7 @@ def test_the_page_follows_a_job_through_a_recovery_and_ends_with_it(nothing_left
         assert job.savepoint()
         next(frame for frame in shown if frame["events"] and "savepoint" in told(frame))
         (coordinator,) = names.find("seen").values()
-        ray.kill(coordinator)
+        ray.kill(coordinator.actor)
         del coordinator
         words.send(["c"])
         words.advance_to(2)

@@ -33,6 +33,7 @@ OTHERS: dict[str, Any] = {  # for each field that the local runtime ignores, a v
     "activation_timeout_s": 1.0,
     "input_log_bytes": 1,
     "keep_results_s": 1.0,
+    "keep_warm_s": 1.0,
     "placement": "workers",
 }
 

@@ -139,7 +139,7 @@ def test_a_model_scores_batches_as_numpy_does_the_whole(tmp_path: Path, monkeypa
     assert len(printed) == 2 + len(found)
 
 
-@pytest.mark.parametrize("name", ["wordcount", "flights", "distinct_count", "collatz_loop", "live_probe", "clicks", "scoring"])
+@pytest.mark.parametrize("name", ["wordcount", "flights", "distinct_count", "collatz_loop", "live_probe", "clicks", "scoring", "session"])
 def test_the_plan_of_each_example_can_be_shown(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])
     shown = CliRunner().invoke(rayad, ["plan", f"{EXAMPLES / name}.py:flow"], catch_exceptions=False)

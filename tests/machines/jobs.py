@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import collections
-import functools
 import itertools
 import time
 from pathlib import Path
 from typing import Any
 
 import ray
+from ray._private import state
 
 import rayad as rd
-from rayad.actors.driver import ray_job
+from rayad.actors import coordinator_actor
+from rayad.actors.cluster.on_node import on_node
 from rayad.actors.plane.plane import Address
 from rayad.actors.plane.protocol import replica_name
 from tests.cluster.recovering import Paced
@@ -27,11 +28,25 @@ def alive() -> list[str]:
     return sorted(node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"])
 
 
+def _node(address: str) -> str:
+    (node,) = (node["NodeID"] for node in ray.nodes() if node["Alive"] and node["NodeManagerAddress"] == address)
+    return str(node)
+
+
+def addresses_of(kind: str) -> list[str]:
+    """Addresses of the nodes of all living actors of a class."""
+    of_nodes = {node["NodeID"]: str(node["NodeManagerAddress"]) for node in ray.nodes()}
+    table = list(state.actors().values())
+    return [
+        of_nodes[one["Address"]["NodeID"]] for one in table if one["ActorClassName"].rpartition(".")[2] == kind and one["State"] == "ALIVE"
+    ]
+
+
 def drain(address: str, within_s: float) -> None:
     """Tell Ray that the node of this address goes in so many seconds, as a cloud does that takes a machine back."""
     from ray.core.generated import autoscaler_pb2
 
-    (node,) = (node["NodeID"] for node in ray.nodes() if node["Alive"] and node["NodeManagerAddress"] == address)
+    node = _node(address)
     client: Any = ray._private.worker.global_worker.gcs_client  # type: ignore[attr-defined]
     reason = autoscaler_pb2.DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
     accepted, why = client.drain_node(node, reason, "a test", int((time.time() + within_s) * 1000))
@@ -42,14 +57,13 @@ def drain(address: str, within_s: float) -> None:
 
 
 def submit_counting_from(address: str, *arguments: Any, **config: Any) -> None:
-    """As :func:`submit_counting`, with the first coordinator on the machine of this address; later ones are anywhere."""
-    anywhere = ray_job.remote_class
-    there = functools.partial(anywhere, resources={f"node:{address}": 0.001})
-    ray_job.remote_class = there
+    """As :func:`submit_counting`, with the first coordinator on the machine of this address; later ones are on that of the driver."""
+    here = coordinator_actor.on_this_node
+    coordinator_actor.on_this_node = lambda: on_node(_node(address))
     try:
         submit_counting(*arguments, **config)
     finally:
-        ray_job.remote_class = anywhere
+        coordinator_actor.on_this_node = here
 
 
 def _numbers(epochs: int) -> list[list[int]]:

@@ -43,6 +43,17 @@ def begun(machines: Machines, name: str, placement: rd.dataflow.config.Placement
     return out, enough
 
 
+def test_coordinator_and_progress_actor_are_on_the_machine_of_the_driver(machines: Machines) -> None:
+    """Regression: Ray starts what reserves nothing on a random node, whatever node it is to prefer. A machine that went took them along."""
+    with third(machines):
+        for turn in range(4):
+            submit(machines, f"owned-{turn}", 10)
+            until(lambda turn=turn: machines.call(jobs.is_running, f"owned-{turn}"), "it runs")  # type: ignore[misc]
+            on = [machines.call(jobs.addresses_of, kind) for kind in ("Coordinator", "ProgressActor")]
+            assert on == 2 * [[machines.network.address(1)]]
+            machines.call(jobs.finish, f"owned-{turn}", PATIENCE_S)
+
+
 @pytest.mark.parametrize("placement", ["vertices", "workers"])
 def test_a_machine_that_is_taken_back_is_left_before_it_goes_and_nothing_has_failed(machines: Machines, placement: str) -> None:
     name = f"drained-{placement}"

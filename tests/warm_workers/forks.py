@@ -21,7 +21,10 @@ import ray  # noqa: F401
 from ray._private.workers import default_worker
 
 import rayad.actors.autoscaler_actor
+import rayad.actors.coordinator.coordinated_job
 import rayad.actors.coordinator_actor
+import rayad.actors.host.progress_process
+import rayad.actors.host.replica_process
 import rayad.actors.progress_actor
 import rayad.actors.vertex_actor  # noqa: F401
 

@@ -9,28 +9,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import inf
 
+from rayad.actors.lead.nodes.node import Node, Site
+from rayad.actors.plane.protocol import PROGRESS
 from rayad.actors.replica.places import is_worker
 from rayad.dataflow.resources import holds
 
 FORGIVEN_S = 90.0
 """For how long a node is avoided after it was silent, while Ray counts it as alive. Longer than Ray takes to notice a death."""
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A node of the cluster that Ray counts as alive."""
-
-    id: str
-    address: str
-    resources: Mapping[str, float]
-    """All that it has, whoever uses it."""
-    free: Mapping[str, float] | None = None
-    """What nobody uses now; None: not known."""
-    leaves_in_s: float | None = None
-    """It drains, and goes after so many seconds; inf: nobody knows when. None: it stays."""
 
 
 class KnownNodes:
@@ -127,6 +114,24 @@ class KnownNodes:
             found[name] = best.id
         return found
 
+    def sites(
+        self,
+        newcomers: Sequence[str],
+        there: Mapping[str, str],
+        table: Sequence[Node],
+        needs: Mapping[str, Mapping[str, float]],
+        own: str,
+        now_s: float,
+    ) -> dict[str, Site]:
+        """Where each of these processes goes: as :meth:`choose` says, but the progress actor to the coordinator's ``own`` node, unless that
+        is avoided. One that has the name of a process which is there takes its place."""
+        avoided = self.avoided(table, now_s)
+        others = {name: node for name, node in there.items() if name != PROGRESS and name not in newcomers}
+        chosen = self.choose([name for name in newcomers if name != PROGRESS], others, table, needs, now_s)
+        if PROGRESS in newcomers:
+            chosen |= {PROGRESS: own} if own not in avoided else self.choose([PROGRESS], others, table, needs, now_s)
+        return {name: Site(chosen.get(name), tuple(avoided), bool(needs.get(name))) for name in newcomers}
+
     def without_room(
         self, waiting: Collection[str], table: Sequence[Node], needs: Mapping[str, Mapping[str, float]], now_s: float
     ) -> list[str]:
@@ -149,4 +154,4 @@ def _kind(process: str) -> str:
     return "worker" if is_worker(process) else process.split(".")[0]
 
 
-__all__ = ["FORGIVEN_S", "KnownNodes", "Node"]
+__all__ = ["FORGIVEN_S", "KnownNodes"]

@@ -75,7 +75,7 @@ function sharesOf(shares) {
     part.style.width = `${100 * (shares[n] ?? 0)}%`
     part.style.background = `var(--${name})`
   }
-  whole.title = "busy, idle, back-pressured"
+  whole.title = "busy, idle, back-pressured; what is left: others of its worker ran"
   return whole
 }
 

@@ -7,41 +7,30 @@ its lock.
 from __future__ import annotations
 
 import threading
-import time as clock
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
-
 from rayad.actors.coordinator.outcome import plan_for
-from rayad.actors.coordinator.sites import Site, Sites
+from rayad.actors.coordinator.processes.kinds import Kind, Start, worker_kind
+from rayad.actors.coordinator.processes.sites import Sites
+from rayad.actors.coordinator.processes.spares import Spares
+from rayad.actors.coordinator.processes.starts import starts_of
+from rayad.actors.coordinator.surroundings import CoordinatorSurroundings, Gave
 from rayad.actors.lead.heartbeats import Heartbeats
 from rayad.actors.lead.placing import process_needs
 from rayad.actors.plane.protocol import PROGRESS, stage_of
 from rayad.actors.plane.replica_id import ReplicaId, replicas_of
 from rayad.actors.process.activity import Activity
-from rayad.actors.progress_actor import remote_progress
 from rayad.actors.replica.places import Places, is_worker
 from rayad.actors.replica.report import Pulse
-from rayad.actors.vertex_actor import remote_vertex
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan
-from rayad.dataflow.resources import Resources
 
 ABANDON_TIMEOUT_S = 5.0
 """How long survivors of a failure may take to end their activation; then they are killed and replaced."""
 END_TIMEOUT_S = 5.0
 """How long to wait for killed actors to be gone."""
-
-
-def ray_options(resources: Resources | None) -> dict[str, Any]:
-    """What a replica asks for, as options of its Ray actor."""
-    if resources is None:
-        return {}
-    asked = {"num_cpus": resources.num_cpus, "num_gpus": resources.num_gpus, "memory": resources.memory}
-    return {name: value for name, value in {**asked, "resources": dict(resources.resources)}.items() if value is not None and value != {}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +43,11 @@ class Stuck:
 
 
 @dataclass(frozen=True, slots=True)
-class Spare:
-    """A process that is to take the place of another, when that leaves its node."""
+class Relief:
+    """A process that has just been started or taken, for a place of its own or for that of another when that leaves its node."""
 
     actor: Any
+    kind: Kind
     ping: Any
     """Answered when it is there."""
     node: str | None
@@ -68,18 +58,33 @@ class Spare:
 class Crew:
     """Actors by the name of their process on the plane."""
 
-    def __init__(self, plan: Plan, places: Places, config: RunConfig, job: str, secret: bytes, sites: Sites | None = None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        places: Places,
+        config: RunConfig,
+        identity: tuple[str, bytes],
+        around: CoordinatorSurroundings,
+        sites: Sites,
+        spares: Spares,
+        *,
+        stays: bool = False,
+    ) -> None:
         self.plan = plan
         self.places = places
         self.actors: dict[str, Any] = {}
-        self.sites = sites if sites is not None else Sites()
-        self._spares: dict[str, Spare] = {}
+        self.sites = sites
+        self._port, self._clock = around.actors, around.clock
+        self._reliefs: dict[str, Relief] = {}
+        self._spares = spares
+        self._stays = stays
+        self._kinds: dict[str, Kind] = {}
         self.sharing: frozenset[str] = frozenset()
         """Workers that ask for no processor, since there was no room."""
         self.to_move: frozenset[str] = frozenset()
         """Those of them that are to get processors of their own."""
         self._cpus = config.cpus_per_replica
-        self._identity = (job, secret)
+        self._identity = identity
         self.config = config
         self._lock = threading.RLock()
         self._pings: dict[str, Any] = {}
@@ -91,9 +96,12 @@ class Crew:
     def start(self) -> None:
         """Start every actor that is not there; does not wait."""
         with self._lock:
+            self._spares.select([start.kind for start in self._starts()])
             missing = [name for name in (PROGRESS, *self.places.processes(self.plan)) if name not in self.actors]
-            for name, (actor, site) in self._started(missing, self.sharing).items():
-                self._take_in(name, Spare(actor, actor.ping.remote(), site.node))
+            for name, relief in self._started(missing, self.sharing, again=True).items():
+                self._take_in(name, relief)
+            if not self._stays:
+                self._spares.end()  # prepared for another layout
 
     def share(self, names: Collection[str]) -> list[str]:
         """Of these processes, which do not start: let the workers for which no node has room share the processors that are there. Gives
@@ -114,98 +122,109 @@ class Crew:
             sharing = self.sharing
             return sharing - frozenset(self.sites.without_room(self._needs(sharing))) if sharing else sharing
 
-    def start_spares(self, names: Collection[str]) -> None:
+    def start_reliefs(self, names: Collection[str]) -> None:
         """Start a process elsewhere for each of these, which is to take its place; does not wait."""
         with self._lock:
-            missing = [name for name in names if name not in self._spares]
-            for name, (actor, site) in self._started(missing).items():
-                self._spares[name] = Spare(actor, actor.ping.remote(), site.node)
+            missing = [name for name in names if name not in self._reliefs]
+            self._reliefs |= self._started(missing)
 
-    def share_spares(self) -> list[str]:
-        """Let the workers among the spares for which no node has room share the processors that are there. Gives those."""
-        missing = [name for name in self.missing_spares() if is_worker(name)]
+    def share_reliefs(self) -> list[str]:
+        """Let the workers among the reliefs for which no node has room share the processors that are there. Gives those."""
+        missing = [name for name in self.missing_reliefs() if is_worker(name)]
         with self._lock:
             lacking = self.sites.without_room(self._needs(missing))
             for name in lacking:
-                self._drop_spare(name)
-            for name, (actor, site) in self._started(lacking, lacking).items():
-                self._spares[name] = Spare(actor, actor.ping.remote(), site.node, shares=True)
+                self._drop_relief(name)
+            self._reliefs |= self._started(lacking, lacking)
             return lacking
 
-    def missing_spares(self) -> list[str]:
+    def missing_reliefs(self) -> list[str]:
         """Those that have not answered yet."""
         with self._lock:
-            pings = {spare.ping: name for name, spare in self._spares.items()}
-        late = ray.wait(list(pings), num_returns=len(pings), timeout=0)[1] if pings else []
-        return [pings[ping] for ping in late]
+            pings = {relief.ping: name for name, relief in self._reliefs.items()}
+        ready = set(self._port.wait(list(pings), 0.0, len(pings)))
+        return [name for ping, name in pings.items() if ping not in ready]
 
-    def drop_spares(self) -> None:
+    def drop_reliefs(self) -> None:
         """They are not needed."""
         with self._lock:
-            for name in list(self._spares):
-                self._drop_spare(name)
+            for name in list(self._reliefs):
+                self._drop_relief(name)
 
-    def _drop_spare(self, name: str) -> None:
-        spare = self._spares.pop(name, None)
-        if spare is not None:
-            ray.kill(spare.actor, no_restart=True)
+    def _drop_relief(self, name: str) -> None:
+        relief = self._reliefs.pop(name, None)
+        if relief is not None:
+            self._port.kill(relief.actor)
 
-    def _take_in(self, name: str, spare: Spare) -> None:
+    def _take_in(self, name: str, relief: Relief) -> None:
         """This is the process of that name from now on."""
-        self.actors[name] = spare.actor
-        self._pings[name] = spare.ping
-        self.sites.put(name, spare.node)
+        self.actors[name] = relief.actor
+        self._kinds[name] = relief.kind
+        self._pings[name] = relief.ping
+        self.sites.put(name, relief.node)
 
-    def _started(self, names: Sequence[str], sharing: Collection[str] = ()) -> dict[str, tuple[Any, Site]]:
-        """Start these processes, each where it is to be; ``sharing``: those that ask for no processor."""
-        if not names:
-            return {}
-        needs = {name: asked for name, asked in self._needs(names).items() if name not in sharing}
-        sites = self.sites.choose(names, needs)
+    def _starts(self) -> list[Start]:
+        return starts_of(self.plan, self.places, self._cpus, "" if self._stays else self._identity[0])
+
+    def _started(self, names: Sequence[str], sharing: Collection[str] = (), *, again: bool = False) -> dict[str, Relief]:
+        """Start these processes, each where it is to be; ``sharing``: those that ask for no processor; ``again``: the spare processes that
+        were selected may be used, wherever they are."""
+        wanted = {start.name: start for start in self._starts()}
+        empty = worker_kind(len(self.places.offsets), self._cpus)
+        starts = [wanted.get(name, Start(name, empty)) for name in names]
+        kinds = {start.name: start.kind.sharing() if start.name in sharing else start.kind for start in starts}
+        there = {start.name: self._spares.take(kinds[start.name], start.title) for start in starts} if again else {}
+        found = {name: spare for name, spare in there.items() if spare is not None}
+        for name, (_, node) in found.items():
+            self.sites.put(name, node)
+        missing = [name for name in names if name not in found]
+        needs = {name: asked for name, asked in self._needs(missing).items() if name not in sharing}
+        sites = self.sites.choose(missing, needs) if missing else {}
+        for start in starts:
+            if start.name in sites:
+                site = sites[start.name]
+                found[start.name] = self._port.start(kinds[start.name], start.title, site), site.node
         specs: dict[int | None, Any] = {}
-        out = {}
-        for name in names:
-            how = {"scheduling_strategy": sites[name].strategy, **({"num_cpus": 0} if name in sharing else {})}
-            out[name] = self._start(name, specs, how), sites[name]
-        return out
+        for name, (actor, _) in found.items():
+            self._give(name, actor, specs)
+        return {
+            name: Relief(actor, kinds[name], self._port.call(actor, "ping"), node, name in sharing) for name, (actor, node) in found.items()
+        }
 
     def _needs(self, names: Iterable[str]) -> dict[str, Mapping[str, float]]:
         """What processes ask for where there is room; the progress actor asks for nothing."""
         return {name: process_needs(name, self.plan, self._cpus) for name in names if name != PROGRESS}
 
-    def _start(self, process: str, specs: dict[int | None, Any], how: Mapping[str, Any]) -> Any:
-        """Start one process; ``specs``: the plans that have been put into the object store for others, by stage, None for workers; ``how``:
-        options of the actor."""
-        if process == PROGRESS:
-            spec = ray.put(plan_for(self.plan, []))
-            arguments = (spec, self.places, *self._identity, bool(self.config.encrypt))
-            return remote_progress().options(num_cpus=0, **how).remote(*arguments)
-        stage = None if is_worker(process) else self.plan.stage(stage_of(process))
-        of = stage.id if stage is not None else None
+    def _give(self, name: str, actor: Any, specs: dict[int | None, Any]) -> None:
+        """Let a process be this one of the job; ``specs``: the plans that have been put into the object store for others, by stage, None
+        for workers, -1 for the progress actor."""
+        of = -1 if name == PROGRESS else None if is_worker(name) else stage_of(name)
         if of not in specs:
-            specs[of] = ray.put(plan_for(self.plan, self.places.offsets if stage is None else [stage.id]))
-        options = {"num_cpus": self._cpus, **ray_options(stage.resources if stage is not None else None), **how}
-        return remote_vertex(process, self.places).options(**options).remote(specs[of], process, self.places, self.config, *self._identity)
+            specs[of] = self._port.put(plan_for(self.plan, [] if of == -1 else self.places.offsets if of is None else [of]))
+        if name == PROGRESS:
+            self._port.call(actor, "take", [specs[of]], self.places, *self._identity, bool(self.config.encrypt))
+        else:
+            self._port.call(actor, "take", [specs[of]], name, self.places, self.config, *self._identity)
 
     def stop(self, names: Collection[str]) -> None:
         """End these: they have retired, or will not be needed."""
         with self._lock:
             for name in names:
                 self._forget(name)
-                self._drop_spare(name)
+                self._drop_relief(name)
                 if name in self.actors:
                     self._kill(name)
 
     def _kill(self, name: str) -> None:
-        """End one; this also fences one that is only stopped. Its spare takes its place, if there is one."""
-        ray.kill(self.actors.pop(name), no_restart=True)
+        """End one; this also fences one that is only stopped. Its relief takes its place, if there is one."""
+        self._port.kill(self.actors.pop(name))
         self.sites.forget(name)
         self.sharing -= {name}
         self.to_move -= {name}
-        spare = self._spares.pop(name, None)
-        if spare is not None:
-            self._take_in(name, spare)
-            self.sharing |= {name} if spare.shares else set()
+        relief = self._reliefs.pop(name, None)
+        if relief is not None:
+            self._take_in(name, relief)
+            self.sharing |= {name} if relief.shares else set()
 
     def _forget(self, name: str) -> None:
         self._pings.pop(name, None)
@@ -236,24 +255,29 @@ class Crew:
                 if actor is not None and name in stuck:
                     gone.append(name)
                 elif actor is not None:
-                    actor.abandon.remote(incarnation)
-                    pings[name] = actor.ping.remote()
-                    waiting[actor.idle.remote()] = name
-            ready, late = ray.wait(list(waiting), num_returns=len(waiting), timeout=ABANDON_TIMEOUT_S) if waiting else ([], [])
-            gone.extend(waiting[ref] for ref in late)
-            self._note_silence({waiting[ref]: pings[waiting[ref]] for ref in late}, pings)
-            for ref in ready:
-                try:
-                    ray.get(ref, timeout=ABANDON_TIMEOUT_S)
-                except (RayActorError, RayTaskError, GetTimeoutError):
-                    gone.append(waiting[ref])
+                    self._port.call(actor, "abandon", incarnation)
+                    pings[name] = self._port.call(actor, "ping")
+                    waiting[self._port.call(actor, "idle")] = name
+            ready = set(self._port.wait(list(waiting), ABANDON_TIMEOUT_S, len(waiting)))
+            self._note_silence({name: pings[name] for ref, name in waiting.items() if ref not in ready}, pings)
+            for ref, name in waiting.items():
+                if ref not in ready or not isinstance(self._port.take(ref, ABANDON_TIMEOUT_S), Gave):
+                    gone.append(name)
             for name in gone:
                 self._kill(name)
 
     def _note_silence(self, late: Mapping[str, Any], pings: Mapping[str, Any]) -> None:
-        """Which nodes these are silent on: a process in a long activation answers its ping, and one that has died ends it."""
-        mute = set(ray.wait(list(pings.values()), num_returns=len(pings), timeout=0)[1]) if late else set()
-        silences_s = {name: ABANDON_TIMEOUT_S if ping in mute else 0.0 for name, ping in pings.items()}
+        """Which nodes these are silent on: a process in a long activation answers its ping, and says where it is. One that has died ends
+        it, which is Ray's word and not its node's."""
+        if not late:
+            return
+        mute, silences_s = set(pings.values()) - set(self._port.wait(list(pings.values()), 0.0, len(pings))), {}
+        for name, ping in pings.items():
+            if ping in mute:
+                silences_s[name] = ABANDON_TIMEOUT_S
+            elif isinstance(answer := self._port.take(ping, ABANDON_TIMEOUT_S), Gave):
+                silences_s[name] = 0.0
+                self.sites.on_answer(name, answer.value.node_id)
         for name, ping in late.items():
             if ping in mute:
                 self.sites.on_silence(name, silences_s, ABANDON_TIMEOUT_S)
@@ -261,14 +285,14 @@ class Crew:
     def find_stuck(self, names: Collection[str]) -> Stuck | None:
         """One of these that has been silent for too long (its process is stopped, or its node is gone, which Ray may take a minute to
         notice), or whose activation takes longer than it may. Cheap when it is not time for a look."""
-        now_s = clock.monotonic()
+        now_s = self._clock.monotonic()
         with self._lock:
             if not self._beats.is_due(now_s):
                 return None
             there = [name for name in names if name in self.actors]  # others have just been sent away
             self._listen()
             for name in self._beats.look(there, now_s):
-                self._pings[name] = self.actors[name].ping.remote()
+                self._pings[name] = self._port.call(self.actors[name], "ping")
             most_s = self.config.activation_timeout_s
             for name, pulse in self.busy(most_s) if most_s is not None else ():
                 if name in there:
@@ -281,16 +305,15 @@ class Crew:
     def _listen(self) -> None:
         """Take the answers that have come."""
         asked = {ref: name for name, ref in self._pings.items()}
-        ready = ray.wait(list(asked), num_returns=len(asked), timeout=0)[0] if asked else []
-        for ref in ready:
+        for ref in self._port.wait(list(asked), 0.0, len(asked)):
             name = asked[ref]
             del self._pings[name]
             self._beats.on_answer(name)
-            try:
-                pulse: Pulse = ray.get(ref, timeout=1.0)
-                self._pulses[name] = pulse
-                self.sites.on_answer(name, pulse.node_id)
-            except (RayActorError, RayTaskError, GetTimeoutError):
+            answer = self._port.take(ref, 1.0)
+            if isinstance(answer, Gave):
+                self._pulses[name] = answer.value
+                self.sites.on_answer(name, answer.value.node_id)
+            else:
                 self._pulses.pop(name, None)  # its long call tells of its death
 
     def last_pulse(self, name: str) -> tuple[Pulse | None, float]:
@@ -309,17 +332,26 @@ class Crew:
         """Whether some replica is in a long activation: what needs its event loop takes as long."""
         return bool(self.busy(longer_than_s))
 
+    def rest(self) -> bool:
+        """The job is complete: its processes are spare, for the next one. False where they are not to stay."""
+        if not self._stays:
+            return False
+        self.drop_reliefs()
+        with self._lock:
+            actors, self.actors = self.actors, {}
+            for name, actor in actors.items():
+                self._spares.keep(self._kinds[name], actor, self.sites.on.get(name))
+        return True
+
     def end(self) -> None:
         """Kill all actors and wait until they are dead. Ray tells one that outlives the coordinator to exit a second time, and threaded
         actors abort noisily when the two orders meet (ray 51582)."""
-        self.drop_spares()
+        self.drop_reliefs()
         with self._lock:
             actors, self.actors = list(self.actors.values()), {}
             for actor in actors:
-                ray.kill(actor, no_restart=True)
-        deadline_s = clock.monotonic() + END_TIMEOUT_S
+                self._port.kill(actor)
+            self._spares.end()
+        deadline_s = self._clock.monotonic() + END_TIMEOUT_S
         for actor in actors:
-            try:
-                ray.get(actor.ping.remote(), timeout=max(0.1, deadline_s - clock.monotonic()))
-            except (RayActorError, RayTaskError, GetTimeoutError):
-                continue
+            self._port.take(self._port.call(actor, "ping"), max(0.1, deadline_s - self._clock.monotonic()))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time as clock
 from collections.abc import Collection, Mapping
 from math import inf
 
@@ -20,7 +19,7 @@ class Mover:
     """Of one job."""
 
     def __init__(self, job: RunningJob) -> None:
-        self._job = job
+        self._job, self._clock = job, job.around.clock
         self._leader = LeavingLeader(job.config.keeps_snapshots)
         self._looked_s = -inf
         self._own_told = False
@@ -28,7 +27,7 @@ class Mover:
     def look(self, besides: Collection[str] = ()) -> frozenset[str]:
         """While the job runs: see which nodes drain, and do what follows. Gives who is to leave now. ``besides``: processes that have not
         joined the job."""
-        now_s = clock.monotonic()
+        now_s = self._clock.monotonic()
         if now_s - self._looked_s < LOOK_S:
             return frozenset()
         self._looked_s = now_s
@@ -38,7 +37,7 @@ class Mover:
         self._tell_of_own(drains)
         on = {name: crew.sites.on[name] for name in crew.actors if name in crew.sites.on and name not in besides}
         names = self._tell(leaving.Look(on, drains, crew.to_move))
-        if self._leader.phase is Phase.STARTING and not crew.missing_spares():
+        if self._leader.phase is Phase.STARTING and not crew.missing_reliefs():
             names |= self._tell(leaving.Ready())
         return names
 
@@ -64,7 +63,7 @@ class Mover:
 
     def _tell(self, event: leaving.Event) -> frozenset[str]:
         job, go = self._job, frozenset[str]()
-        for effect in self._leader.handle(event, clock.monotonic()):
+        for effect in self._leader.handle(event, self._clock.monotonic()):
             match effect:
                 case leaving.Tell(node, names, what, leaves_in_s):
                     who = ", ".join(sorted(map(job.who, names)))
@@ -73,11 +72,11 @@ class Mover:
                     _log.warning("job %r: %s", job.name, told)
                     job.journal.note("node", told, node=node, names=list(names))
                 case leaving.StartSpares(names):
-                    job.crew.start_spares(names)
+                    job.crew.start_reliefs(names)
                 case leaving.DropSpares():
-                    job.crew.drop_spares()
+                    job.crew.drop_reliefs()
                 case leaving.LetShare():
-                    self._note_sharing(job.crew.share_spares())
+                    self._note_sharing(job.crew.share_reliefs())
                 case leaving.TakeSnapshot():
                     if job.snapshots is not None:
                         job.snapshots.hasten()

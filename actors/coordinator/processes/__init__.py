@@ -1,0 +1,1 @@
+"""The processes of a job: which there have to be, where they are, which are spare, and how they leave a node."""
