@@ -426,15 +426,20 @@ class Worker:
                 self.lost[peer] = now_s
                 if peer == PROGRESS and not self.is_done:
                     raise ConnectionError(f"{self._title} lost its connection to the progress actor: {self.link.why_lost(peer)}")
-        for peer, since_s in self.lost.items():
-            if now_s - since_s > LOST_S and not self._may_be_lost(peer):
+        for peer, since_s in list(self.lost.items()):
+            if not self._may_hold(peer):
+                del self.lost[peer]  # a later change may bring a process of that name
+            elif now_s - since_s > LOST_S and not self._may_be_lost(peer):
                 raise ConnectionError(f"{self._title} lost its connection to {self._title_of(peer)}: {self.link.why_lost(peer)}")
 
+    def _may_hold(self, peer: str) -> bool:
+        """Whether a peer belongs to the job in some layout that a replica here knows; else it has retired, or its change was refused."""
+        plans = [host.place.plan for host in self.hosts.values()] or [self._plan]
+        return peer in (PROGRESS, COORDINATOR) or any(self.places.replicas_at(peer, plan) for plan in plans)
+
     def _may_be_lost(self, peer: str) -> bool:
-        """Whether a peer may be gone: the job is complete, it ended on purpose, or it belongs to a change that was refused."""
-        if (self.is_done and peer != COORDINATOR) or self.link.connected(peer) or self.link.has_left(peer):
-            return True
-        return peer not in (PROGRESS, COORDINATOR) and not self.places.replicas_at(peer, self.plan)
+        """Whether a peer may be gone: the job is complete, or it ended on purpose."""
+        return (self.is_done and peer != COORDINATOR) or self.link.connected(peer) or self.link.has_left(peer)
 
     @property
     def plan(self) -> Plan:
