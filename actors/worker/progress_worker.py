@@ -5,7 +5,6 @@ All reports that one wake-up brings are applied before any view goes out, so tha
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -26,23 +25,47 @@ if TYPE_CHECKING:
 @dataclass(slots=True)
 class _Switch:
     """What has to come before the counts of a region are replaced: ``missing`` are to register, ``rewinding`` to say what they dropped,
-    so many times; ``changes``: what has come."""
+    once for each of these regions; ``changes``: what has come; ``early``: what survivors did with what newcomers had sent them by then."""
 
     region: Region
     incarnation: int
     newcomers: set[ReplicaId]
     missing: set[ReplicaId]
-    rewinding: Counter[ReplicaId]
+    rewinding: dict[ReplicaId, list[Region]]
     changes: dict[ReplicaId, list[tuple[int, Timestamp, int]]] = field(default_factory=dict)
+    early: list[tuple[int, Timestamp, int]] = field(default_factory=list)
 
     def take_over(self, before: _Switch) -> None:
         """Another failure came before all had answered to one: both regions are replaced at once, and who is new again is heard anew."""
-        again = set(self.newcomers)
+        again, anew = set(self.newcomers), self.region.zeroed
         self.region = self.region.with_(before.region)
         self.newcomers |= before.newcomers
         self.missing |= before.missing
-        self.rewinding.update({replica: times for replica, times in before.rewinding.items() if replica not in again})
+        for replica, regions in before.rewinding.items():
+            if replica not in again:
+                self.rewinding[replica] = [*regions, *self.rewinding.get(replica, ())]
         self.changes.update({replica: changes for replica, changes in before.changes.items() if replica not in again})
+        self.early = [change for change in before.early if change[0] not in anew]
+
+    def on_rewound(self, replica: ReplicaId) -> None:
+        """A survivor has rolled back a region. What it told before of batches from the region is void: it has dropped them, and whoever
+        sends them again counts them.
+
+        The region's counts in the tracker are removed when they are replaced. This removes what has not been counted there: a survivor that
+        is itself a newcomer, because of a failure just before, registers with the batches that were in flight to it at the cut.
+        """
+        regions = self.rewinding.get(replica)
+        if regions:
+            gone = regions.pop(0).zeroed
+            self.changes[replica] = [change for change in self.changes[replica] if change[0] not in gone]
+
+    def hold_back(self, replica: ReplicaId, changes: list[tuple[int, Timestamp, int]]) -> list[tuple[int, Timestamp, int]]:
+        """Of what a survivor reports: keep what it did, since it has rewound, with what newcomers had waiting for it at the cut and have
+        sent again: that is counted only when the region's counts are replaced. Gives the rest."""
+        old = {location for region in self.rewinding.get(replica, ()) for location in region.zeroed}
+        new = self.region.zeroed - old
+        self.early += [change for change in changes if change[0] in new]
+        return [change for change in changes if change[0] not in new]
 
 
 class ProgressWorker:
@@ -150,7 +173,11 @@ class ProgressWorker:
         tracker = self.tracker
         for frame in frames:
             if frame.kind == Kind.REPORT:
-                tracker.apply(unpack_report(frame.payload))
+                changes = unpack_report(frame.payload)
+                if self._switch is not None:
+                    (replica,) = self.places.replicas_at(frame.peer, self.plan)  # replicas of an upstream recovery have their own processes
+                    changes = self._switch.hold_back(replica, changes)
+                tracker.apply(changes)
             elif frame.kind == Kind.SUBSCRIBE:
                 tracker.subscribe(frame.channel)
             elif frame.kind == Kind.FENCE:
@@ -179,6 +206,8 @@ class ProgressWorker:
 
     def show(self, name: str, node: int, payload: bytes | View) -> None:
         """Send a view, unless one before it still waits for the process' socket: of a busy replica's views only the newest counts."""
+        if self._switch is not None and name in self.places.processes_of(self._switch.newcomers):
+            return  # it is sent all views when the counts are replaced; until then they are those of who was there before it
         if self.link.is_behind(name):
             self.late[name, node] = payload
         else:
@@ -203,8 +232,8 @@ class ProgressWorker:
         return not self.is_over
 
     def release(self) -> None:
-        """What :meth:`hold` was asked for is done."""
-        self._holds -= 1
+        """What :meth:`hold` was asked for is done; where that was in an incarnation before this one, nothing is held here."""
+        self._holds = max(0, self._holds - 1)
 
     def join(self, names: Sequence[str], incarnation: int) -> None:
         """These replicas will register while the job runs, and may run once they have. ``incarnation``: of the processes that are new with
@@ -257,7 +286,8 @@ class ProgressWorker:
         for process in processes:
             self.link.expect(process, incarnation)
         self._early = [frame for frame in self._early if frame.peer not in processes]
-        switch = _Switch(region, incarnation, set(replicas), replicas, Counter(self.expected - replicas))
+        self.late = {of: view for of, view in self.late.items() if of[0] not in processes}
+        switch = _Switch(region, incarnation, set(replicas), replicas, {replica: [region] for replica in self.expected - replicas})
         self._missing -= replicas  # they may fail before all have registered
         if self._switch is not None:
             switch.take_over(self._switch)
@@ -271,10 +301,10 @@ class ProgressWorker:
             switch.missing.discard(replica)
         else:
             changes.extend(unpack_report(frame.payload))
-            switch.rewinding[replica] -= 1
-        if switch.missing or any(times > 0 for times in switch.rewinding.values()):
+            switch.on_rewound(replica)
+        if switch.missing or any(switch.rewinding.values()):
             return
-        told = [change for changes in switch.changes.values() for change in changes]
+        told = [change for changes in (*switch.changes.values(), switch.early) for change in changes]
         self.tracker.apply([*zeroing(self.plan, self.tracker, switch.region), *told])
         self._switch = None
         self.late.clear()

@@ -24,8 +24,9 @@ def roll_back(
 ) -> None:
     """The senders on ``edges`` are gone; ``peers``, the processes of their replicas, take their places. In the worker's loop.
 
-    What this replica holds now is reported to the progress actor, to take effect together with what the new replicas register; views
-    sent before that still count work that has been rolled back, and are ignored.
+    What this replica holds now is reported to the progress actor, to take effect together with what the new replicas register. What it told
+    before of batches on ``edges`` is void there, so what is dropped here needs no change of its counts. Views sent before that still count
+    work that has been rolled back, and are ignored.
     """
     assert snapshots.participant is not None
     snapshots.carry_out(snapshots.participant.give_up(attempt))

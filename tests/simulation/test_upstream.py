@@ -68,6 +68,11 @@ def test_a_time_that_was_complete_but_not_in_turn_is_taken_again(seed: int, tmp_
     run_with_failures(next(program for program in PROGRAMS if program.name == "loop-totals"), seed, tmp_path)
 
 
+def test_a_batch_in_flight_at_the_cut_is_not_counted_for_ever_when_its_sender_fails_again(tmp_path: Path) -> None:
+    """The receiver failed, too, and had resumed with the batch, but its count was not yet with the others when it dropped it."""
+    run_with_failures(next(program for program in PROGRAMS if program.name == "vertex-end"), 92, tmp_path)
+
+
 def test_failures_leave_others_alive(tmp_path: Path) -> None:
     chosen = [program for program in PROGRAMS if program.name in ("join-rows", "loop-totals", "vertex-end", "totals-mixed")]
     outcomes = [run_with_failures(program, seed, tmp_path / f"{program.name}{seed}") for program in chosen for seed in range(6)]
