@@ -177,14 +177,14 @@ class _Model:
         """Replicas by vertex that may be scaled and whose need is known."""
         out = {}
         graph = self.state.graph
-        workers = self._workers(correction) if graph.sharing else 0
+        workers = self._workers(correction) if self.workers_now else None
         for name in graph.scalable:
             if name not in self.rates.total:
                 continue
             now = self.state.layout[name]
             vertex = graph.by_name[name]
             if vertex.shares:
-                out[name] = vertex.clamp(workers)
+                out[name] = vertex.clamp(now if workers is None else workers)
             else:
                 out[name] = vertex.clamp(self._of(vertex, now, correction) if name in self.capacity else now)
         return out
@@ -200,11 +200,13 @@ class _Model:
 
     @property
     def workers_now(self) -> int:
-        """How many workers hold something."""
-        return max(self.state.layout[name] for name in self.state.graph.sharing)
+        """How many workers hold something that may be scaled; 0: there is nothing."""
+        graph = self.state.graph
+        return max((self.state.layout[name] for name in graph.scalable if graph.by_name[name].shares), default=0)
 
-    def _workers(self, correction: float) -> int:
-        """How many workers the vertices need that live in workers: the arithmetic of one vertex whose items are busy seconds."""
+    def _workers(self, correction: float) -> int | None:
+        """How many workers the vertices need that live in workers: the arithmetic of one vertex whose items are busy seconds. None: each
+        keeps what it has, since it is not known that fewer are enough."""
         graph, now, policy = self.state.graph, self.workers_now, self.policy
         vertices = [graph.by_name[name] for name in graph.sharing]
         groups = [vertex.key_groups for vertex in vertices if vertex.key_groups is not None]
@@ -216,7 +218,7 @@ class _Model:
         if needed >= now:
             return needed
         if len(measured) < len(vertices) or self.unmeasured & set(graph.sharing):
-            return now
+            return None
         observed = sum(self.samples.vertices[name].observed_rate / self.capacity[name] for name in measured)
         with_margin = replicas_needed(one, load, copied, 1.0, policy.utilization * (1.0 - policy.down_margin))
         return min(now, max(with_margin, replicas_needed(one, observed, 0.0, 1.0, 1.0)))

@@ -218,16 +218,11 @@ class CoordinatorSnapshots:
         """The job is back at work."""
         self.leader.on_restarted(restart_s)
 
-    def resume_complete(self) -> bool:
-        """Whether the run that is resumed was complete: then its last snapshot is this one's, too."""
-        if self.manifest.kind == "final":
-            self.final = self.manifest
-        return self.final is not None
-
-    def found_complete(self, found: Found) -> bool:
-        """Whether what a recovery has found is the last snapshot, which was published though nobody was told: nothing is left to do."""
-        if found.manifest.kind == "final":
-            self.manifest = self.final = found.manifest
+    def found_complete(self, found: Manifest) -> bool:
+        """Whether nothing is left to do: what was found is the last snapshot, of the run that is resumed, or of this one, which was then
+        published though nobody was told."""
+        if found.kind == "final":
+            self.manifest = self.final = found
         return self.final is not None
 
     def close(self) -> None:

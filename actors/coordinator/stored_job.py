@@ -174,7 +174,7 @@ class StoredJob:
         job.snapshots = snapshots
         self._take_over_failures(snapshots.manifest.notes)
         snapshots.on_published = self._published
-        if snapshots.resume_complete():
+        if snapshots.found_complete(snapshots.manifest):
             self._answered.append(lead.FoundComplete())
             return
         self._lay_out(snapshots)
@@ -187,7 +187,7 @@ class StoredJob:
         except Exception as error:
             self._answered.append(self._not_read(effect, error))
             return
-        if snapshots.found_complete(found):
+        if snapshots.found_complete(found.manifest):
             self._answered.append(lead.FoundComplete())
             return
         if effect.region is not None:

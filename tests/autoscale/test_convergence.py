@@ -273,3 +273,12 @@ def test_loops_and_fans_in_workers_get_as_many_as_all_need_together(dataflow) ->
     assert len(changes(moments)) <= 3
     late = [moment.produced[source] for moment in moments[-40:]]  # a worker's turns make it uneven
     assert math.fsum(late) / len(late) >= 990.0
+
+
+def test_in_workers_nothing_is_scaled_for_what_was_not_measured() -> None:
+    """A source in four workers that reads nothing is no reason for four replicas of what comes after it, nor for fewer."""
+    quiet = chain(1, arrivals=0.0)
+    quiet.graph = ScalingGraph(tuple(replace(vertex, most=4) for vertex in quiet.graph.vertices), quiet.graph.edges)
+    simulated = SimulatedDataflow(quiet.graph, quiet.work, quiet.selectivity, {"lines": 4, "a": 1, "b": 2, "c": 1, "d": 3})
+    moments, _ = run(simulated, WarmUp(DS2(), 1.0), until_s=30.0)
+    assert changes(moments) == []
