@@ -7,22 +7,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rayad.actors.local.rescaling import LocalRescale
+from rayad.actors.local.processes import Processes
+from rayad.actors.plane.protocol import Kind
 
 
 @contextmanager
 def late_transfers(share: float, seed: int = 0) -> Iterator[None]:
     """While this is open, what one replica hands to another stays on its way in this share of the events that would bring it; 1: as long
     as anything else can happen."""
-    perform, chance = LocalRescale.perform, random.Random(seed)
+    perform, chance = Processes.perform, random.Random(seed)
 
-    def late(self: LocalRescale, kind: str, at: Any) -> None:
-        others = any(event[0] != "transfer" for event in self.network.ready.items)
-        if kind != "transfer" or not others or chance.random() >= share:
-            perform(self, kind, at)
+    def brings_transfers(self: Processes, event: Any) -> bool:
+        return event[0] == "deliver" and any(frame.kind == Kind.TRANSFER for frame in self.bus.ways[event[1]])
 
-    LocalRescale.perform = late  # type: ignore[method-assign]
+    def late(self: Processes, kind: str, what: Any) -> bool:
+        is_late = brings_transfers(self, (kind, what)) and chance.random() < share
+        return (is_late and any(not brings_transfers(self, event) for event in self.ready.items)) or perform(self, kind, what)
+
+    Processes.perform = late  # type: ignore[method-assign]
     try:
         yield
     finally:
-        LocalRescale.perform = perform  # type: ignore[method-assign]
+        Processes.perform = perform  # type: ignore[method-assign]

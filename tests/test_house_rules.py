@@ -23,8 +23,6 @@ LONG_FILES = {
     "actors/driver/job_handle.py": "every call on the handle must cope with a coordinator that dies and is replaced",
     "actors/lead/recovery_leader.py": "its events and effects, each a class of its own, are the larger half of it",
     "actors/lead/snapshot_leader.py": "its events and effects, each a class of its own, are the larger half of it",
-    "actors/local/local_job.py": "it is both a shell of JobLeader and the whole handle that users have",
-    "actors/local/network.py": "it is one state: every queue of a job, and the events that follow from them",
     "actors/plane/event_loop.py": "a connection goes through all of these states, and may be lost and replaced in each",
     "dataflow/operators/aggregates/aggregators.py": "the contract and the aggregations that it was made for are read side by side",
     "dataflow/streams/flow.py": "documentation: a dataflow has a method for each source, and tells how a job is started and run",

@@ -7,8 +7,9 @@ from typing import Any, Protocol
 
 from rayad.actors.inputs.job_input import JobInput, no_snapshots, not_saved, took_nothing
 from rayad.actors.job import Probe, SavedEpochs
-from rayad.actors.local.network import Network, Where
-from rayad.actors.local.snapshots import LocalSnapshots
+from rayad.actors.local.coordinator import LocalSnapshots
+from rayad.actors.local.results import explain, open_inputs
+from rayad.actors.local.runtime import LocalRuntime
 from rayad.progress import DataflowError, InternalError, Timestamp
 
 PAUSE_S = 1e-6
@@ -19,9 +20,7 @@ class Stepped(Protocol):
     """A job that runs when it is told to: :class:`rayad.actors.local.local_job.LocalJob`."""
 
     name: str
-    seed: int
-    network: Network
-    snapshots: LocalSnapshots | None
+    runtime: LocalRuntime
 
     def step(self) -> bool: ...
 
@@ -40,48 +39,57 @@ class StillOpen(DataflowError):
 
 def cannot_move(job: Stepped) -> Exception:
     """Why a job that is not complete has nothing to do."""
-    still = job.network.open_inputs()
+    runtime = job.runtime
+    still = open_inputs(runtime)
     if still:
         return StillOpen(f"job {job.name!r} cannot end: its live inputs {still} are open; close() them, or use job.probe(name).wait(epoch)")
-    return InternalError(f"job {job.name!r} (seed {job.seed}, step {job.network.steps}) is stuck:\n{job.network.explain()}")
+    return InternalError(f"job {job.name!r} (seed {runtime.seed}, step {runtime.steps}) is stuck:\n{explain(runtime)}")
 
 
 class LocalInput(JobInput):
-    """Feeds a queue of the local runtime."""
+    """Feeds a live input of the local runtime."""
 
-    def __init__(self, name: str, job: Stepped, at: Where) -> None:
+    def __init__(self, name: str, job: Stepped, stage: int) -> None:
         super().__init__(name)
         self._job = job
-        self._at = at
-        core = job.network.cores[at]
-        self.closed = core.input.epoch is None
-        self.epoch, self.sent = core.input.epoch or 0, core.input.sends
-        self.note = core.input.note
+        self._processes = job.runtime.processes
+        self._stage = stage
+        host = self._processes.host((stage, 0))
+        assert host is not None
+        taken = host.core.input
+        self.closed = taken.epoch is None
+        self.epoch, self.sent = taken.epoch or 0, taken.sends
+        self.note = taken.note
 
     def _job_name(self) -> str:
         return self._job.name
 
     def _put(self, item: tuple[str, Any]) -> None:
         self._job.raise_if_over()
-        network = self._job.network
-        network.input_log[self._at].append(item)
-        network.ready.add(("input", self._at))
+        self._processes.logs[self._stage].append(item)
+        self._processes.look_for_input(self._stage)
 
     def _send(self, batch: Any, timeout_s: float | None) -> int:
         if timeout_s is not None:
             self._await_room(timeout_s)
         self._put(("send", batch))
-        while self._waits() > self._job.network.config.window_batches and self._job.step():
+        while self._waits() > self._window and self._job.step():
             pass
         return self.sent + 1
 
+    @property
+    def _window(self) -> int:
+        return self._processes.config.window_batches
+
     def _waits(self) -> int:
-        return self._job.network.input_log[self._at].waits
+        """How many frames have not been consumed."""
+        log = self._processes.logs[self._stage]
+        return log.first + len(log) - self._processes.consumed(self._stage)
 
     def _await_room(self, timeout_s: float) -> None:
         """Until what is put is within the window."""
         deadline_s = self._job.now_s() + timeout_s
-        while self._waits() >= self._job.network.config.window_batches:
+        while self._waits() >= self._window:
             if self._job.now_s() > deadline_s:
                 raise took_nothing(self.name, self._job.name, timeout_s)
             if not self._job.step():
@@ -101,9 +109,9 @@ class LocalInput(JobInput):
 
     def _taken(self) -> LocalSnapshots:
         self._job.raise_if_over()
-        if self._job.snapshots is None:
+        if self._job.runtime.snapshots is None:
             raise no_snapshots(self.name, self._job.name)
-        return self._job.snapshots
+        return self._job.runtime.snapshots
 
     def _wait_saved(self, epoch: int, timeout_s: float | None) -> None:
         taken = self._taken()
@@ -130,7 +138,7 @@ class LocalProbe(Probe):
         self._node = node
 
     def frontier(self) -> tuple[Timestamp, ...]:
-        return self._job.network.tracker.frontier_at(self._node, 0)
+        return self._job.runtime.processes.progress.frontier(self._node)
 
     def _wait(self, epoch: int, timeout_s: float | None) -> bool:
         deadline_s = None if timeout_s is None else self._job.now_s() + timeout_s

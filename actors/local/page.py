@@ -1,8 +1,8 @@
 """The page of a job of the local runtime: a thread of this process serves it, and the job tells it how it is, as it moves.
 
-The job is looked at in the thread that it moves in, and nowhere else: what it tells are values. Its steps are its clock; the page needs
-seconds, so they are counted here: of the time between two looks each replica has had the shares that it had of the steps. The page knows no
-job, so that a job which is given up is freed, and its page ends.
+The job is looked at in the thread that it moves in, and nowhere else: what it tells are values. Its workers' clock is virtual; the page
+needs seconds, so they are counted here: of the time between two looks each replica has had the shares that it had of the virtual one. The
+page knows no job, so that a job which is given up is freed, and its page ends.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ OPEN_S = 10.0
 """How long the thread may take to listen."""
 CLOSE_S = 5.0
 """How long browsers may take for the last frame, and the thread to end."""
+SHARES = ("busy_s", "idle_s", "backpressured_s", "queued_s")
+"""What a replica's time is divided into."""
 STATE_S = 60.0
 """How long a look at a state may take."""
 
@@ -154,14 +156,14 @@ class LocalPage:
 
 
 class _Seconds:
-    """Readings by the clock, made of readings by steps."""
+    """Readings by the clock, made of readings by the virtual one."""
 
     def __init__(self, began_s: float) -> None:
-        self._last: dict[tuple[str, int], tuple[ReplicaReading, ReplicaReading]] = {}  # by steps, by the clock
+        self._last: dict[tuple[str, int], tuple[ReplicaReading, ReplicaReading]] = {}  # by the virtual clock, by the clock
         self._began_s = began_s
 
     def counted(self, readings: Sequence[ReplicaReading], now_s: float) -> tuple[ReplicaReading, ...]:
-        """The same readings, where a replica's steps since the last ones are shares of the time since then."""
+        """The same readings, where the shares that a replica has had of the virtual time are shares of the time."""
         return tuple(self._one(reading, now_s) for reading in readings)
 
     def _one(self, reading: ReplicaReading, now_s: float) -> ReplicaReading:
@@ -169,12 +171,13 @@ class _Seconds:
         steps, before = self._last.get(who, (None, None))
         if steps is None or before is None or steps.started_s != reading.started_s:  # the first, or the counts of another life
             began_s = before.now_s if before is not None else self._began_s
-            steps = replace(reading, now_s=reading.started_s, busy_s=0.0, idle_s=0.0, backpressured_s=0.0)
-            before = replace(reading, started_s=began_s, now_s=began_s, busy_s=0.0, idle_s=0.0, backpressured_s=0.0)
+            none: dict[str, Any] = dict.fromkeys(SHARES, 0.0)
+            steps = replace(reading, now_s=reading.started_s, **none)
+            before = replace(reading, started_s=began_s, now_s=began_s, **none)
         passed, steps_passed = max(0.0, now_s - before.now_s), reading.now_s - steps.now_s
         shares = {
             name: (getattr(reading, name) - getattr(steps, name)) / steps_passed if steps_passed > 0 else float(name == "idle_s")
-            for name in ("busy_s", "idle_s", "backpressured_s")
+            for name in SHARES
         }
         times = {name: getattr(before, name) + share * passed for name, share in shares.items()}
         now = replace(reading, started_s=before.started_s, now_s=before.now_s + passed, **times)

@@ -1,106 +1,98 @@
-"""What a job of the local runtime tells of itself: progress, whether it is over, results."""
+"""What a job of the local runtime tells of itself: progress, what is known of it, why it does not move, results."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from rayad.actors.job import JobProgress, JobState, JobStatistics, JobStatus, Result, StageProgress
-from rayad.actors.local.network import Network
-from rayad.actors.local.snapshots import LocalSnapshots
-from rayad.actors.local.statistics import readings_of
-from rayad.actors.plane.protocol import replica_name
+from rayad.actors.job import JobProgress, JobState, JobStatistics, JobStatus, Result, StageProgress, describe_blockers
+from rayad.actors.lead.diagnosis import Facts, diagnose, sentences, stamps_of
+from rayad.actors.local.coordinator import LocalSnapshots
+from rayad.actors.local.runtime import LocalRuntime
+from rayad.actors.plane.replica_id import ReplicaId
 from rayad.actors.replica.recent import News
 from rayad.actors.replica.report import ReplicaReport
 from rayad.actors.replica.user_errors import raise_located
 from rayad.actors.status.snapshots_late import SnapshotsLate
 from rayad.actors.status.taking import Seen, StatusTaker
 from rayad.actors.status.updates import ReadSoFar
+from rayad.autoscale.statistics import ReplicaReading
 from rayad.dataflow.plan import Plan
 
 
-def progress_of(state: JobState, network: Network, kept: LocalSnapshots | None) -> JobProgress:
+def readings_of(runtime: LocalRuntime) -> list[ReplicaReading]:
+    """A reading of every replica, cumulative since it began or resumed from a snapshot, by the workers' virtual clock."""
+    return [
+        host.statistics.reading(host.statistics.ask_source() if host.statistics.has_backlog else None) for host in runtime.processes.hosts()
+    ]
+
+
+def progress_of(runtime: LocalRuntime) -> JobProgress:
     """Frontiers and counts now."""
+    kept, tracker, reports = runtime.snapshots, runtime.processes.progress.tracker, runtime.processes.reports()
     stages = []
-    for stage in network.plan.stages:
-        view = network.tracker.view(stage.id)
-        cores = [network.cores[stage.id, replica] for replica in range(stage.parallelism)]
-        stages.append(
-            StageProgress(
-                stage.name,
-                view.input_frontier,
-                view.notify_frontier,
-                sum(c.batches_in for c in cores),
-                sum(c.records_in for c in cores),
-                len(cores),
-            )
-        )
-    active = len(network.tracker.active())
+    for stage in runtime.plan.stages:
+        view = tracker.view(stage.id)
+        mine = [report for at, report in reports.items() if at.stage == stage.id]
+        batches, records = sum(report.batches_in for report in mine), sum(report.records_in for report in mine)
+        stages.append(StageProgress(stage.name, view.input_frontier, view.notify_frontier, batches, records, stage.parallelism))
+    active = len(tracker.active())
     if kept is None:
-        return JobProgress(state, tuple(stages), active)
-    newest = kept.taken[-1] if kept.taken else None
-    return JobProgress(state, tuple(stages), active, newest, kept.snapshots.interval_s, kept.failures, snapshots_late=_late(kept))
+        return JobProgress(runtime.state, tuple(stages), active)
+    newest, interval_s = kept.leader.newest, kept.snapshots.interval_s
+    return JobProgress(runtime.state, tuple(stages), active, newest, interval_s, kept.failures, snapshots_late=_late(kept))
 
 
 def _late(kept: LocalSnapshots) -> SnapshotsLate | None:
-    """Of snapshots that fail; nothing takes long in a runtime whose clock is its steps."""
-    failing, newest = kept.leader.failing, kept.taken[-1].number if kept.taken else None
-    return SnapshotsLate(failing.attempts, why=failing.why, newest=newest) if failing is not None else None
+    """Of snapshots that fail; nothing takes long in a runtime whose clock is virtual."""
+    failing, newest = kept.leader.failing, kept.leader.newest
+    return SnapshotsLate(failing.attempts, why=failing.why, newest=newest.number if newest else None) if failing is not None else None
 
 
-def seen_of(state: JobState, network: Network, kept: LocalSnapshots | None, events: int) -> Seen:
-    """What can be seen of the job now; the clock counts its steps."""
+def seen_of(runtime: LocalRuntime) -> Seen:
+    """What can be seen of the job now; seconds are those of the virtual clock."""
+    state, now_s, events, kept = runtime.state, runtime.clock_s, runtime.journal.noted, runtime.snapshots
     if state is not JobState.RUNNING:
-        return Seen(state, network.steps, events=events)
-    views = {stage.id: network.tracker.view(stage.id)[:2] for stage in network.plan.stages}
-    reports = [
-        ReplicaReport(
-            core.stage.name,
-            replica,
-            batches_in=core.batches_in,
-            records_in=core.records_in,
-            set_aside=core.outputs.bad_records(),
-            amounts_read=core.amounts_read,
-        )
-        for (_, replica), core in network.cores.items()
-    ]
-    newest = kept.taken[-1] if kept is not None and kept.taken else None
-    interval_s, failures = (kept.snapshots.interval_s, kept.failures) if kept is not None else (None, 0)
-    active = len(network.tracker.active())
-    late = _late(kept) if kept is not None else None
-    found = (reports, readings_of(network), views, active, failures, newest, None, interval_s)
-    return Seen(state, network.steps, *found, events=events, snapshots_late=late)
+        return Seen(state, now_s, events=events)
+    tracker = runtime.processes.progress.tracker
+    views = {stage.id: tracker.view(stage.id)[:2] for stage in runtime.plan.stages}
+    reports = list(runtime.processes.reports().values())
+    interval_s, failures, newest = (kept.snapshots.interval_s, kept.failures, kept.leader.newest) if kept is not None else (None, 0, None)
+    found = (reports, readings_of(runtime), views, len(tracker.active()), failures, newest, None, interval_s)
+    return Seen(state, now_s, *found, events=events, snapshots_late=_late(kept) if kept is not None else None)
 
 
-def status_of(name: str, state: JobState, network: Network, kept: LocalSnapshots | None, taker: StatusTaker, events: int) -> JobStatus:
-    """What is known of the job; the clock counts its steps."""
-    if state is not JobState.RUNNING:
-        return JobStatus(name, state, network.steps)
-    return taker.take(network.plan, seen_of(state, network, kept, events))
+def status_of(runtime: LocalRuntime, taker: StatusTaker) -> JobStatus:
+    """What is known of the job."""
+    if runtime.state is not JobState.RUNNING:
+        return JobStatus(runtime.name, runtime.state, runtime.clock_s)
+    return taker.take(runtime.plan, seen_of(runtime))
 
 
-def only_a_snapshot_goes_on(network: Network) -> bool:
-    """Whether the dataflow is complete and a snapshot is not: the last one takes its place.
-
-    Else a job whose snapshots follow each other would never end.
-    """
-    if not network.tracker.is_complete():
-        return False
-    moving = {kind for kind, at in network.ready.items if kind != "batch" or any(time is not None for time, _, _ in network.channels[at])}
-    return moving.isdisjoint(("batch", "report", "view", "flush", "source", "input"))
+def open_inputs(runtime: LocalRuntime) -> list[str]:
+    """The live inputs that are not closed."""
+    hosts = {host.place.at: host for host in runtime.processes.hosts()}
+    return [name for name, stage in runtime.plan.inputs.items() if hosts[ReplicaId(stage, 0)].core.input.epoch is not None]
 
 
-def publish_sinks(network: Network) -> dict[int, Any]:
-    """Without snapshots: everything is published once, at the end."""
-    staged: dict[int, list[Any]] = {sink.id: [] for sink in network.plan.sinks}
-    for sink_id, part in [*network.retired.staged, *(entry for core in network.cores.values() for entry in core.stage_sinks().items())]:
-        staged[sink_id].append(part)
-    receipts = {}
-    for sink in network.plan.sinks:
-        try:
-            receipts[sink.id] = sink.sink.publish(staged[sink.id])
-        except Exception as error:
-            raise_located(f"sink {sink.key!r} ({sink.where}) failed in publish", error)
-    return receipts
+def explain(runtime: LocalRuntime) -> str:
+    """Why nothing moves."""
+    plan, processes = runtime.plan, runtime.processes
+    tracker, reports = processes.progress.tracker, processes.reports()
+    facts = Facts({(report.name, report.replica): report for report in reports.values()}, stamps_of(tracker, plan))
+    parts = [sentences(diagnose(facts), "is not known to wait for anything")]
+    describe = plan.progress.describe_location
+    for host in processes.hosts():
+        who = f"{host.core.name}[{host.place.replica}]"
+        for notification in host.core.notificator.pending():
+            time = notification.guarantee
+            blockers = [(describe(location), when, count) for location, when, count in tracker.blockers(host.place.stage.id, time)]
+            parts.append(describe_blockers(who, time, blockers))
+        parts.extend(f"{who}: {line}" for line in reports[host.place.at].waiting)
+    parts.extend(f"{len(frames)} frames wait from {way[0]} to {way[1]}" for way, frames in processes.bus.ways.items())
+    parts.extend(f"input {name!r} is open" for name in open_inputs(runtime))
+    if runtime.rescaling is not None:
+        parts.append(runtime.rescaling.explain())
+    return "\n".join(filter(None, parts))
 
 
 def results_of(plan: Plan, receipts: dict[int, Any]) -> dict[str, Any]:
@@ -114,29 +106,46 @@ def results_of(plan: Plan, receipts: dict[int, Any]) -> dict[str, Any]:
     return values
 
 
-def result_of(network: Network, kept: LocalSnapshots | None, receipts: dict[int, Any], run_s: float) -> Result:
-    """What a complete job gives, and what it did."""
-    stages = {
-        s.name: {
-            "replicas": s.parallelism,
-            "batches_in": sum(network.cores[s.id, r].batches_in for r in range(s.parallelism)) + network.retired.batches.get(s.id, 0),
-            "records_in": sum(network.cores[s.id, r].records_in for r in range(s.parallelism)),
+def statistics_of(runtime: LocalRuntime, run_s: float) -> JobStatistics:
+    """What a job did that ends now."""
+    kept, reports = runtime.snapshots, runtime.processes.reports()
+    retired: dict[str, list[ReplicaReport]] = {}
+    for _, left in runtime.retired:
+        retired.setdefault(left.report.name, []).append(left.report)
+    stages = {}
+    for stage in runtime.plan.stages:
+        mine = [report for at, report in reports.items() if at.stage == stage.id]
+        stages[stage.name] = {
+            "replicas": stage.parallelism,
+            "batches_in": sum(report.batches_in for report in (*mine, *retired.get(stage.name, ()))),
+            "records_in": sum(report.records_in for report in mine),
         }
-        for s in network.plan.stages
-    }
-    scopes = {str(scope): count for scope, count in network.tracker.scope_updates().items()}
+    scopes = {str(scope): count for scope, count in runtime.processes.progress.tracker.scope_updates().items()}
     taken, failures = (tuple(kept.taken), kept.failures) if kept is not None else ((), 0)
-    return Result(results_of(network.plan, receipts), JobStatistics(0.0, run_s, 0, stages, scopes, taken, failures))
+    return JobStatistics(0.0, run_s, 0, stages, scopes, taken, failures)
 
 
-def news_of(network: Network, key: str, seen: ReadSoFar) -> dict[str, News]:
-    """By replica: what was written to a sink and is not seen. A replica that was built anew is another object."""
-    out = {}
-    sinks = [sink.id for sink in network.plan.sinks if sink.key == key]
-    for (stage, replica), core in network.cores.items():
-        for sink in sinks:
-            recent = core.outputs.recent.get(sink)
-            if recent is not None:
-                name, life = replica_name(stage, replica), id(recent)
-                out[name] = recent.unseen(seen.get(name), life)
-    return out
+def result_of(runtime: LocalRuntime, statistics: JobStatistics) -> Result:
+    """What a complete job gives."""
+    assert runtime.receipts is not None
+    return Result(results_of(runtime.plan, runtime.receipts), statistics)
+
+
+def news_of(runtime: LocalRuntime, key: str, seen: ReadSoFar) -> dict[str, News]:
+    """By replica: what was written to a sink and is not seen."""
+    found = {host.name: host.updates(key, seen.get(host.name)) for host in runtime.processes.hosts()}
+    return {name: news for name, news in found.items() if news is not None}
+
+
+__all__ = [
+    "explain",
+    "news_of",
+    "open_inputs",
+    "progress_of",
+    "readings_of",
+    "result_of",
+    "results_of",
+    "seen_of",
+    "statistics_of",
+    "status_of",
+]

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from rayad.actors.plane.address import Address, open_listeners
+from rayad.actors.plane.carrier import SOCKET_BYTES
 from rayad.actors.plane.event_loop import PlaneLoop
 from rayad.actors.plane.frames import CHANNEL_MAX, HEADER, HEADER_BYTES, PAYLOAD_BYTES_MAX, Buffer, Frame, pack_header
 from rayad.actors.plane.link import Link, drain_before_close
@@ -41,6 +42,9 @@ class Plane(PlaneLoop):
     `name` is how peers call it; `job`, the names and `secret` (at least 16 bytes) are proven by both sides of every connection;
     `incarnation` is stamped on every frame.  `spin_s`, `reconnect_s`: see `PlaneLoop`.
     """
+
+    hands_over = False
+    socket_bytes = SOCKET_BYTES
 
     # -- connections ---------------------------------------------------------------------------------------------------------------
 

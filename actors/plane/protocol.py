@@ -121,17 +121,23 @@ def replica_of(name: str) -> int:
     return ReplicaId.from_plane_name(name).replica
 
 
+class Changes(list[tuple[int, Timestamp, int]]):
+    """A report as it is, where both ends are in one process."""
+
+
 def pack_report(changes: Iterable[tuple[int, Timestamp, int]]) -> bytes:
     """One report: ``(location, time, delta)`` changes, applied together or not at all."""
     return marshal.dumps([(location, delta, time[0], *time[1]) for location, time, delta in changes])
 
 
-def unpack_report(payload: bytes | memoryview) -> list[tuple[int, Timestamp, int]]:
-    """The inverse of :func:`pack_report`.
+def unpack_report(payload: bytes | memoryview | Changes) -> list[tuple[int, Timestamp, int]]:
+    """The inverse of :func:`pack_report`; a report that was not packed is given as it is.
 
     >>> unpack_report(pack_report([(3, Timestamp(1, (2,)), -1)]))
     [(3, Timestamp(1, (2,)), -1)]
     """
+    if isinstance(payload, Changes):
+        return payload
     of = Timestamp.of
     return [(entry[0], of(entry[2], entry[3:]), entry[1]) for entry in marshal.loads(payload)]
 
@@ -142,12 +148,14 @@ def pack_view(view: View) -> bytes:
     return marshal.dumps(([(t[0], *t[1]) for t in view.input_frontier], [(t[0], *t[1]) for t in view.notify_frontier], end))
 
 
-def unpack_view(payload: bytes | memoryview) -> View:
-    """The inverse of :func:`pack_view`.
+def unpack_view(payload: bytes | memoryview | View) -> View:
+    """The inverse of :func:`pack_view`; a view that was not packed is given as it is.
 
     >>> unpack_view(pack_view(View((Timestamp(1),), ())))
     View(input_frontier=(Timestamp(1),), notify_frontier=(), end=None)
     """
+    if isinstance(payload, View):
+        return payload
     inputs, pending, end = marshal.loads(payload)
     of = Timestamp.of
     frontier, notify = (tuple(of(t[0], t[1:]) for t in times) for times in (inputs, pending))

@@ -1,20 +1,28 @@
-"""What travels on a channel: a batch encoded into buffers between processes, or the batch itself within a worker."""
+"""What travels on a channel: a batch encoded into buffers between processes, or the batch itself within a worker or a process."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
 from rayad.actors.plane.batch_codec import batch_bytes, decode_batch, encode_batch
+from rayad.actors.plane.protocol import unpack_number
 from rayad.progress import Timestamp
 
 
 class Handed(NamedTuple):
-    """A batch of a replica in the same worker, as it is (decision 032: records are not changed in place)."""
+    """A batch of a replica, or a live input, in the same worker or process, as it is (decision 032: records are not changed in place)."""
 
     time: Timestamp
     batch: Any
     size: int
     """An estimate of its bytes; for its credit."""
+
+
+class Numbered(NamedTuple):
+    """A batch of a live input in the same process, with its number."""
+
+    number: int
+    batch: Handed
 
 
 class Rest(bytes):
@@ -40,6 +48,11 @@ def opened(payload: Any) -> tuple[Timestamp, Any]:
     return (payload.time, payload.batch) if type(payload) is Handed else decode_batch(payload)
 
 
+def numbered(payload: Any) -> tuple[int, Any]:
+    """The number of a frame of a live input, and what it has."""
+    return payload if type(payload) is Numbered else unpack_number(payload)
+
+
 def bytes_of(payload: Any) -> int:
     """What it counts for where it waits."""
     return payload.size if type(payload) is Handed else len(payload)
@@ -56,4 +69,4 @@ def frozen(payload: Any) -> bytes:
     return b"".join(encode_batch(payload.time, payload.batch)) if type(payload) is Handed else bytes(payload)
 
 
-__all__ = ["ENDED", "Ended", "Handed", "Rest", "bytes_of", "credit_of", "frozen", "handed", "opened"]
+__all__ = ["ENDED", "Ended", "Handed", "Numbered", "Rest", "bytes_of", "credit_of", "frozen", "handed", "numbered", "opened"]

@@ -16,7 +16,7 @@ from rayad.actors.plane.replica_id import ReplicaId, replicas_of
 from rayad.actors.replica.places import Places, is_worker
 from rayad.actors.replica.upstream import Region, zeroing
 from rayad.dataflow.plan import Plan
-from rayad.progress import JobTracker, ProtocolError, Timestamp
+from rayad.progress import JobTracker, ProtocolError, Timestamp, View
 
 if TYPE_CHECKING:
     from rayad.actors.worker.surroundings import Link
@@ -95,7 +95,7 @@ class ProgressWorker:
         """Nothing is left to do, and all have been told."""
         self.is_abandoned = False
         """The job continues in another incarnation. Any thread may set it."""
-        self.late: dict[tuple[str, int], bytes] = {}
+        self.late: dict[tuple[str, int], bytes | View] = {}
         """The newest view of each replica whose socket has no room for it, by process and stage."""
         self._survives = survives
         self._missing = set(self.expected)
@@ -198,13 +198,13 @@ class ProgressWorker:
 
     def _publish(self) -> None:
         for node, view in self.tracker.views().items():
-            payload = pack_view(view)
+            payload = view if self.link.hands_over else pack_view(view)
             for name in self.names.get(node, ()):
                 self.show(name, node, payload)
         if self.late:
             self.show_late()
 
-    def show(self, name: str, node: int, payload: bytes) -> None:
+    def show(self, name: str, node: int, payload: bytes | View) -> None:
         """Send a view, unless one before it still waits for the process' socket: of a busy replica's views only the newest counts."""
         if self._switch is not None and name in self.places.processes_of(self._switch.newcomers):
             return  # it is sent all views when the counts are replaced; until then they are those of who was there before it

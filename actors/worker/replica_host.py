@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rayad.actors.plane.batch_codec import decode_batch
 from rayad.actors.plane.credit_grants import FROM_DRIVER
 from rayad.actors.plane.frames import Frame
 from rayad.actors.plane.protocol import (
@@ -21,14 +20,13 @@ from rayad.actors.plane.protocol import (
     pack_report,
     pack_save,
     unpack_credit,
-    unpack_number,
     unpack_view,
 )
 from rayad.actors.replica.recent import News, Recent
 from rayad.actors.replica.report import ReplicaReport
 from rayad.actors.replica.source_parts import Resumable
 from rayad.actors.worker.looking import note_counts
-from rayad.actors.worker.payloads import ENDED, Handed, credit_of, opened
+from rayad.actors.worker.payloads import ENDED, Handed, bytes_of, credit_of, numbered, opened
 from rayad.actors.worker.rescaling import MARK, HostRescale
 from rayad.actors.worker.snapshots import HostSnapshots
 from rayad.actors.worker.statistics import HostStatistics
@@ -187,6 +185,7 @@ class ReplicaHost:
             or arrived.feedback.has_next()
             or self.rescale.released
             or arrived.restored
+            or self.core.outputs.outbox  # what a view let it send: others of this worker may consume it in the same turn
         )
 
     def has_more(self) -> bool:
@@ -305,7 +304,7 @@ class ReplicaHost:
     # -- live input ------------------------------------------------------------------------
     def _queue_input(self, frame: Frame) -> None:
         """Queue a frame from the driver, in the order of numbers. A driver that reconnects may repeat some, which are skipped."""
-        number, payload = unpack_number(frame.payload)
+        number, payload = numbered(frame.payload)
         if frame.sequence == 0:  # a new connection: nothing is in flight in its window
             self._input_since = self._input_next
             self.place.granting.drop([FROM_DRIVER])
@@ -315,28 +314,32 @@ class ReplicaHost:
             self._input_next += 1
             self.arrived.input.append((number, Frame(frame.peer, frame.kind, frame.channel, frame.sequence, payload, frame.incarnation)))
         elif frame.kind == Kind.INPUT_BATCH:
-            self._grant_driver(len(frame.payload))
+            self._grant_driver(bytes_of(frame.payload))
 
     def _take_input(self, number: int, frame: Frame) -> None:
-        if self.core.input.epoch is None:
-            return  # closed by stop(); what was still in flight is dropped
+        if self.core.input.epoch is None:  # closed, perhaps by stop(): then what was still in flight is dropped
+            if frame.kind == Kind.INPUT_SAVE:
+                self._want_saved(frame)
+            return
         self.core.input.frames += 1
         self.place.input_at_s = self.place.clock.monotonic()
         if frame.kind == Kind.INPUT_BATCH:
-            _, batch = decode_batch(frame.payload)
-            self.core.input_send(batch)
+            self.core.input_send(opened(frame.payload)[1])
             if number >= self._input_since:  # else it came over an earlier connection, whose window is gone
-                self._grant_driver(len(frame.payload) + NUMBER_BYTES)
-            self.statistics.counters.read_bytes += len(frame.payload)
+                self._grant_driver(bytes_of(frame.payload) + NUMBER_BYTES)
+            self.statistics.counters.read_bytes += bytes_of(frame.payload)
         elif frame.kind == Kind.INPUT_ADVANCE:
             self.core.input_advance(int.from_bytes(frame.payload, "little"))
         elif frame.kind == Kind.INPUT_NOTE:
             self.core.input.note = bytes(frame.payload).decode()
         elif frame.kind == Kind.INPUT_SAVE:  # everything before it has been consumed: a snapshot that begins from now on holds it
-            wanted = pack_save(self.place.stage.name, int.from_bytes(frame.payload, "little"))
-            self.place.link.send(COORDINATOR, Kind.SAVE_WANTED, self.place.stage.id, wanted)
+            self._want_saved(frame)
         else:
             self.core.input_close()
+
+    def _want_saved(self, frame: Frame) -> None:
+        wanted = pack_save(self.place.stage.name, int.from_bytes(frame.payload, "little"))
+        self.place.link.send(COORDINATOR, Kind.SAVE_WANTED, self.place.stage.id, wanted)
 
     def _grant_driver(self, size_bytes: int) -> None:
         self.place.granting.grant([(*FROM_DRIVER, size_bytes)], self.place.clock.perf_counter())

@@ -135,7 +135,7 @@ class HostStatistics:
         """Batches and bytes that wait in this replica to be consumed."""
         arrived = self.place.arrived
         sizes = [bytes_of(payload) for _, _, payload in self._regular() if not isinstance(payload, (Barrier, Ended))]
-        sizes.extend(len(frame.payload) for _, frame in tuple(arrived.input))
+        sizes.extend(bytes_of(frame.payload) for _, frame in tuple(arrived.input))
         sizes.extend(bytes_of(payload) for _, payload in tuple(arrived.restored))
         return len(sizes) + len(arrived.feedback), sum(sizes) + arrived.feedback.memory_bytes
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from rayad.actors.plane.frames import Buffer, Frame
+from rayad.actors.plane.frames import Frame
 from rayad.actors.replica.participant import Capture, Written
 from rayad.dataflow.plan import Stage
 
@@ -31,9 +31,13 @@ class Link(Protocol):
 
     incarnation: int
     woke_s: float
+    hands_over: bool
+    """Whether the peers are in this process, so that batches, reports and views are passed to them as they are."""
+    socket_bytes: int
+    """At least so many bytes of a feedback channel may wait to be carried before the rest is spilled to disk."""
 
-    def send(self, peer: str, kind: int, channel: int, parts: Buffer | Sequence[Buffer]) -> None:
-        """Send one frame."""
+    def send(self, peer: str, kind: int, channel: int, parts: Any) -> None:
+        """Send one frame: bytes, or a sequence of buffers; where peers are handed things, whatever they are."""
 
     def poll(self, timeout_s: float | None = 0.0) -> list[Frame]:
         """The frames that are there."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from rayad.actors.plane.frames import Frame
-from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, Kind, is_driver, pack_report
+from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, Changes, Kind, is_driver, pack_report
 from rayad.actors.plane.replica_id import ReplicaId
 from rayad.actors.replica.places import Places
 from rayad.actors.replica.report import Abandoned, Left
@@ -280,10 +280,8 @@ class Worker:
     @property
     def is_over(self) -> bool:
         """Whether all that it holds is finished: the job is complete."""
-        if not self._has_begun or self._joining:
+        if not self.is_done or not self._has_begun or self._joining:
             return False
-        if not self.hosts:
-            return self.is_done
         return all(host.is_finished for host in self.hosts.values())
 
     def _take(self, frames: list[Frame]) -> None:
@@ -388,8 +386,9 @@ class Worker:
         for host in hosts:
             host.place.tell()
         if self._changes or self._ends:
-            changes = [(location, time, delta) for (location, time), delta in self._changes.items()]
-            self.link.send(PROGRESS, Kind.REPORT, 0, pack_report([*changes, *self._ends]))
+            changes = Changes((location, time, delta) for (location, time), delta in self._changes.items())
+            changes += self._ends
+            self.link.send(PROGRESS, Kind.REPORT, 0, changes if self.link.hands_over else pack_report(changes))
             self._changes.clear()
             self._ends.clear()
         for host in hosts:

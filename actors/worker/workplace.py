@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, Protocol
 
 from rayad.actors.plane.batch_codec import decode_batch, encode_batch, payload_bytes
-from rayad.actors.plane.carrier import SOCKET_BYTES
 from rayad.actors.plane.credit_grants import FROM_DRIVER
 from rayad.actors.plane.credits import Grant
 from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, Kind, driver_name, pack_credit
@@ -70,15 +69,15 @@ class Worksite(Protocol):
 
 
 class WorkplaceCarrier:
-    """Carries the frames of one replica: to others over the data plane; within the worker as they are.
+    """Carries the frames of one replica: to others over the data plane; within the worker, or the process, as they are.
 
     What stays in the worker waits until the replica that sends it has done what it is doing: so a barrier never takes effect at the
     receiver before its sender has captured.
     """
 
-    socket_bytes = SOCKET_BYTES
-
     def __init__(self, worker: Worksite, plan: Plan, stage: int, replica: int) -> None:
+        self.socket_bytes = worker.link.socket_bytes
+        self._hands_over = worker.link.hands_over
         self._worker = worker
         self._edges = plan.edge_by_id
         self._stage = stage
@@ -103,11 +102,11 @@ class WorkplaceCarrier:
 
     def encode(self, edge: int, replica: int, time: Timestamp, batch: Any) -> Any:
         """See :class:`rayad.actors.plane.carrier.Carrier`."""
-        return encode_batch(time, batch) if type(self._way(edge, replica)) is str else handed(time, batch)
+        return handed(time, batch) if self._hands_over or type(self._way(edge, replica)) is not str else encode_batch(time, batch)
 
     def revive(self, edge: int, replica: int, data: bytes) -> Any:
         """An encoded batch as a payload for a channel."""
-        return [data] if type(self._way(edge, replica)) is str else handed(*decode_batch(data))
+        return handed(*decode_batch(data)) if self._hands_over or type(self._way(edge, replica)) is not str else [data]
 
     def size(self, payload: Any) -> int:
         """See :class:`rayad.actors.plane.carrier.Carrier`."""

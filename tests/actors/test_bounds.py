@@ -106,6 +106,6 @@ def test_a_local_job_without_snapshots_keeps_nothing_of_its_inputs() -> None:
         sending.send([epoch])
         sending.advance_to(epoch + 1)
         assert job.probe("seen").wait(epoch)
-        assert len(next(iter(job.network.input_log.values()))._frames) == 0
+        assert len(next(iter(job.runtime.processes.logs.values()))) == 0
     sending.close()
     job.wait()

@@ -1,4 +1,4 @@
-"""One replica's ends of its channels: cases in which the former two copies of flow control differed."""
+"""One replica's ends of its channels: cases in which former copies of flow control differed."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import pytest
 
 import rayad as rd
 from rayad.actors.local.local_job import LocalJob
-from rayad.actors.local.network import DequeCarrier, Marker, Network
 from rayad.actors.plane.credits import Grant
-from rayad.progress import InternalError
+from rayad.actors.plane.protocol import Kind, unpack_credit
+from rayad.actors.worker.replica_host import ReplicaHost
 from rayad.snapshots.barrier import Barrier
+from tests.simulation.in_flight import check_in_flight
 
 T0 = rd.Timestamp(0)
 
@@ -32,52 +33,51 @@ class Echo(rd.Vertex):
         self.send_by(0, batch, time)
 
 
-def stage_of(network: Network, name: str) -> int:
-    return next(stage.id for stage in network.plan.stages if stage.name == name)
+def host_of(job: LocalJob, name: str, replica: int = 0) -> ReplicaHost:
+    return next(host for host in job.runtime.processes.hosts() if (host.core.name, host.place.replica) == (name, replica))
 
 
 def test_frames_of_a_dead_sender_are_not_granted_to_its_successor() -> None:
     """Regression: on Ray a survivor, or the receiver of a new replica, could grant it later: more than the new replica had in flight."""
-    network = words(window_batches=1).network
-    at = (stage_of(network, "count"), 0)
-    edge = next(edge.id for edge in network.plan.edges if edge.target == at[0])
+    job = words(window_batches=1)
+    host = host_of(job, "count")
+    (edge,) = (edge for edge in job.plan.edges if edge.target == host.place.stage.id)
     gone, stays = 0, 1
-    ends, core = network.ends[at], network.cores[at]
-    core.done_tokens.extend([(edge, gone, 10), (edge, stays, 20)])
-    ends.forget_senders({(network.edges[edge].source, gone)})
-    ends.grant(0.0)
-    assert {channel: [grant for grant, _ in given] for channel, given in network.credits.items()} == {(edge, 1, 0): [Grant(1, 20)]}
-    assert core.outputs.counters.received_bytes[edge] == 20
+    host.core.done_tokens.extend([(edge.id, gone, 10), (edge.id, stays, 20)])
+    host.place.ends.forget_senders({(edge.source, gone)})
+    host.place.ends.grant(0.0)
+    ways = [(way, frame) for way, frames in job.runtime.processes.bus.ways.items() for frame in frames if frame.kind == Kind.CREDIT]
+    assert [(way, Grant(*unpack_credit(frame.payload)[:2])) for way, frame in ways] == [(("w0", "w1"), Grant(1, 20))]
+    assert host.core.outputs.counters.received_bytes[edge.id] == 20
 
 
 def test_frames_in_flight_are_bounded_by_bytes_in_the_local_runtime_too() -> None:
     job = words(window_bytes=1)
     most = 0
     while job.step():
-        job.network.check_invariants()
-        for ends in job.network.ends.values():
-            most = max([most, *(window.in_flight_batches for window in ends.sender.windows.values())])
+        check_in_flight(job)
+        for host in job.runtime.processes.hosts():
+            most = max([most, *(window.in_flight_batches for window in host.place.sender.windows.values())])
     assert most == 1
     assert len(job.wait()["counts"]) == 7
 
 
 def test_a_lost_batch_is_reported() -> None:
-    network = words().network
-    sender = network.ends[stage_of(network, "echo"), 0].sender
+    job = words()
+    sender = host_of(job, "echo").place.sender
     (edge, replica), window = next(iter(sender.windows.items()))
     window.on_send(7)
-    with pytest.raises(InternalError) as caught:
-        network.check_invariants()
+    with pytest.raises(AssertionError) as caught:
+        check_in_flight(job)
     told = "the sender counts Grant(batches=1, bytes=7) in flight, but there is Grant(batches=0, bytes=0)"
-    assert str(caught.value) == f"{network.edges[edge].name} v{stage_of(network, 'echo')}.0->[{replica}]: {told}"
+    assert str(caught.value) == f"{job.plan.edge_by_id[edge].name} {host_of(job, 'echo').name}->[{replica}]: {told}"
 
 
 def test_a_mark_waits_on_disk_as_it_is() -> None:
-    network = words().network
-    carrier = DequeCarrier(network, (0, 0))
-    payload = carrier.encode(0, 0, T0, ["a", "b"])
-    assert carrier.thaw(memoryview(carrier.freeze(payload, is_mark=False)), is_mark=False) == payload
-    barrier, marker = Barrier(7, 3, unaligned=True), Marker(2, network.plan)
-    assert carrier.thaw(memoryview(carrier.freeze(barrier, is_mark=True)), is_mark=True) == barrier
-    again = carrier.thaw(memoryview(carrier.freeze(marker, is_mark=True)), is_mark=True)
-    assert (again.step, again.plan.layout) == (2, network.plan.layout)
+    carrier = host_of(words(), "echo").place.carrier
+    edge, replica = next(iter(host_of(words(), "echo").place.sender.windows))
+    payload = carrier.encode(edge, replica, T0, ["a", "b"])
+    data = carrier.freeze(payload, is_mark=False)
+    assert carrier.freeze(carrier.thaw(memoryview(data), is_mark=False), is_mark=False) == data
+    barrier = Barrier(7, 3, unaligned=True)
+    assert Barrier.unpack(carrier.thaw(memoryview(carrier.freeze(barrier.pack(), is_mark=True)), is_mark=True)) == barrier

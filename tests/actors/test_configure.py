@@ -23,7 +23,7 @@ def test_a_job_continues_with_other_windows(seed: int) -> None:
     for _ in range(20 * seed):
         job.step()
     job.configure(window_batches=8, batch_rows=3)
-    assert all(window.batches == 8 for ends in job.network.ends.values() for window in ends.sender.windows.values())
+    assert all(window.batches == 8 for host in job.runtime.processes.hosts() for window in host.place.sender.windows.values())
     assert all(core.outputs.outbox.batch_rows == 3 for core in job.cores.values())
     job.rescale("count", 3)
     assert all(core.outputs.outbox.batch_rows == 3 for core in job.cores.values())

@@ -133,7 +133,7 @@ def restart(progress: ProgressWorker, failed: str, incarnation: int) -> list[str
 @pytest.mark.parametrize("has_registered", [True, False])
 def test_what_a_newcomer_had_from_the_cut_is_void_when_its_senders_fail_before_it_is_counted(has_registered: bool) -> None:
     """Regression: `both` resumes with a batch that was in flight at the cut, and drops it as `left` fails, which sends it again. It was
-    counted for ever, and so its time was never complete. Found by vertex-end, seed 92, on the runtime of branch local."""
+    counted for ever, and so its time was never complete. Found by vertex-end, seed 92, of tests/simulation/test_upstream.py."""
     plan = two_sources_and_more()
     ids = {stage.name: stage.id for stage in plan.stages}
     edges = {plan.stage(edge.source).name: edge.count_location for edge in plan.edges if edge.target == ids["both"]}

@@ -124,8 +124,9 @@ def count_down(bound: int, start: int) -> tuple[LocalJob, int]:
         queued += 1
         push(*entry)
 
-    for ends in job.network.ends.values():
-        ends.feedback.push = partial(counted, ends.feedback.push)  # type: ignore[method-assign]
+    for host in job.runtime.processes.hosts():
+        feedback = host.arrived.feedback
+        feedback.push = partial(counted, feedback.push)  # type: ignore[method-assign]
     assert [record for _, record in job.wait()["out"]] == [0]
     return job, queued
 
@@ -138,7 +139,7 @@ def test_nested_batches_do_not_pass_the_queue_of_the_loop() -> None:
 
 
 def test_the_progress_core_does_not_see_nested_rounds() -> None:
-    changes = {bound: sum(count_down(bound, 60)[0].network.tracker.scope_updates().values()) for bound in (0, 5)}
+    changes = {bound: sum(count_down(bound, 60)[0].tracker.scope_updates().values()) for bound in (0, 5)}
     assert changes[5] < changes[0] / 3
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections import deque
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import rayad as rd
-from rayad.actors.lead.change_protocol import Phase
 from rayad.actors.lead.layouts import groups_of_next_step
+from rayad.actors.lead.placing import placed
+from rayad.actors.local.changing import LocalRescale
 from rayad.actors.local.local_job import LocalJob
-from rayad.actors.local.network import Marker, Ready
-from rayad.actors.local.rescaling import LocalRescale
+from rayad.actors.local.runtime import LocalRuntime
+from rayad.actors.plane.protocol import Kind
 from rayad.dataflow.logical_graph import PartitionKind
 from tests.programs import model as m
 from tests.programs.totals import first, second
@@ -62,40 +62,29 @@ def test_every_runtime_tells_a_vertex_that_a_change_is_over() -> None:
         assert all(getattr(core.vertex, "_leaving", None) is None for core in job.cores.values())
 
 
-def test_a_retired_replica_gets_no_markers_and_barriers() -> None:
-    """Two kinds of messages were still on the channels to a retired replica: markers of steps that took nothing from it, and barriers of
-    attempts that were given up."""
+def test_a_retired_replica_gets_no_markers_and_barriers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two kinds of messages were still on their way to a replica that had retired: markers of steps that took nothing from it, and barriers
+    of attempts that were given up. Whatever its process is sent last arrives before it ends, or is a mark."""
+    monkeypatch.setattr(LocalJob, "_made", alone)
     flow = rd.Dataflow("marks")
     flow.from_epochs(PAIRS, batch_rows=1).key_by(first).count(name="counts").collect("out")
-    job = submitted(flow, seed=1, parallelism=1)
-    job.rescale("counts", 3)
-    stage = next(stage.id for stage in job.plan.stages if stage.name == "counts")
-    edge = next(edge.id for edge in job.plan.edges if edge.target == stage)
-    job.network.put((edge, 0, 2), None, Marker(-7, None))
-    change = job.start_rescale({"counts": 2})
-    assert isinstance(change, LocalRescale)
-    job.network.ready.discard(("batch", (edge, 0, 2)))
-    put_aside = job.network.channels[edge, 0, 2].popleft()
-    while change.leader.phase is not Phase.PARTING:
-        job.step()
-    job.network.channels[edge, 0, 2].append(put_aside)
-    job.network.ready.add(("batch", (edge, 0, 2)))
-    job.network.blocked.setdefault((stage, 2), set()).add(("batch", (edge, 0, 2)))
-    while not change.is_done:
-        change.advance()
-        for event in list(job.network.ready.items):
-            if event in job.network.ready.place and event not in (("batch", (edge, 0, 2)), ("source", (0, 0))):
-                job._perform(event)
-    assert (edge, 0, 2) not in job.network.channels
-    assert not [event for event in job.network.ready.items if event[1] == (edge, 0, 2)]
-    assert m.same(job.wait()["out"], m.collected(m.epochs(PAIRS), first, first, len))
+    for seed in range(12):
+        job = submitted(flow, seed=seed, parallelism=1)
+        job.rescale("counts", 3)
+        change = job.start_rescale({"counts": 2})
+        assert isinstance(change, LocalRescale)
+        processes = job.runtime.processes
+        gone = next(name for name in processes.workers if name.endswith(".2"))
+        while not change.is_done:
+            job.step()
+        assert gone not in processes.workers
+        assert not [way for way in processes.bus.ways if way[1] == gone]
+        assert m.same(job.wait()["out"], m.collected(m.epochs(PAIRS), first, first, len))
 
 
-def test_a_channel_that_was_emptied_meanwhile_is_left_alone() -> None:
-    """The channel's event was scheduled again when its receiver was unblocked, although there was no batch any more."""
-    ready = Ready()
-    ready.again({("batch", (0, 0, 0)), ("batch", (0, 0, 1)), ("source", (1, 0))}, {(0, 0, 0): deque(), (0, 0, 1): deque([1])})
-    assert sorted(ready.items) == [("batch", (0, 0, 1)), ("source", (1, 0))]
+def alone(self: LocalJob, plan: Any, run: Any, **options: Any) -> LocalRuntime:
+    """Each replica has a process of its own."""
+    return LocalRuntime(self.name, plan, run, placed(plan, "vertices"), **options)
 
 
 def test_an_unaligned_barrier_waits_behind_a_marker(tmp_path: Path) -> None:
@@ -137,10 +126,12 @@ def test_a_void_snapshot_does_not_count_as_saved_input(tmp_path: Path) -> None:
     assert newest is not None
     os.remove(f"{job.snapshots.store.store.folder}/{newest.parts[0].rest.path}")  # type: ignore[union-attr]
     job.crash()
+    while not job.snapshots.may_begin:
+        job.step()
     barrier = job.snapshots.begin()
     while job.snapshots.snapshots.published < barrier.slot or job.snapshots.committing is not None:
         job.step()
-    log = next(iter(job.network.input_log.values()))
+    log = next(iter(job.runtime.processes.logs.values()))
     assert log.first <= 4, "the last two frames are in the void snapshot alone"
     job.crash()
     for epoch, records in enumerate(PAIRS[3:], start=3):
@@ -175,8 +166,9 @@ def test_new_replicas_do_not_send_forward(replicas: int) -> None:
         assert m.same(job.wait()["out"], wanted)
 
 
-def test_a_replica_that_retires_leaves_no_broadcast_batches_unread() -> None:
+def test_a_replica_that_retires_leaves_no_broadcast_batches_unread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Broadcast batches that waited in the queue of a replica that retired were never consumed: on Ray the job would never have ended."""
+    monkeypatch.setattr(LocalJob, "_made", alone)
     program = all_programs()["session-rows"]
     unread = 0
     for seed in range(10):
@@ -185,12 +177,12 @@ def test_a_replica_that_retires_leaves_no_broadcast_batches_unread() -> None:
             job.step()
         change = job.start_rescale(dict.fromkeys(movable(job.plan), 1))
         assert change is not None
-        while not change.is_done:  # broadcast batches arrive, and the replicas retire before they consume them
-            change.advance()
-            for event in list(job.network.ready.items):
-                if event[0] == "batch" and job.network.edges[event[1][0]].partition is PartitionKind.BROADCAST:
-                    unread += any(time is not None for time, _, _ in job.network.channels[event[1]])
-                elif event[0] != "source" and event in job.network.ready.place:
-                    job._perform(event)
+        processes, edges = job.runtime.processes, job.plan.edge_by_id
+        while not change.is_done:
+            job.step()
+            for way, frames in processes.bus.ways.items():  # to those that are about to retire
+                unread += way[1][-2:] in (".1", ".2") and any(
+                    frame.kind == Kind.DATA and edges[frame.channel].partition is PartitionKind.BROADCAST for frame in frames
+                )
         program.verify(job.wait())
     assert unread

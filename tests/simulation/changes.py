@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rayad.actors.lead.change_protocol import GiveWay
 from rayad.actors.lead.layouts import asked_of, lost_of
-from rayad.actors.local.rescaling import LocalRescale
+from rayad.actors.local.changing import LocalRescale
 from rayad.actors.replica.migration import may_move
 from rayad.dataflow.logical_graph import NodeKind
 from rayad.dataflow.plan import Plan
@@ -91,7 +91,7 @@ class Changes:
         answered = list(change.answers)
         if answered:
             self.world.figures["answers that came again"] += 1
-            job.network.ready.add(("answer", self.rng.choice(answered)))
+            job.runtime.processes.ready.add(("answer", self.rng.choice(answered)))
 
     @staticmethod
     def _require_whole(job: SimulatedJob, change: LocalRescale) -> None:

@@ -9,7 +9,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from rayad.actors.local.snapshots import LocalSnapshots
+from rayad.actors.local.part_events import EventWriter
+from rayad.actors.plane.protocol import Kind
 from rayad.actors.plane.send_windows import SendWindows
 from rayad.actors.replica.core import ReplicaCore
 from rayad.actors.replica.input.live_input import LiveInput
@@ -18,6 +19,7 @@ from rayad.actors.replica.participant import Participant, SendOut
 from rayad.actors.replica.progress_changes import ProgressChanges
 from rayad.actors.store.input_log import InputLog
 from rayad.actors.store.job_store import JobStore
+from rayad.actors.worker.snapshots import HostSnapshots
 from rayad.dataflow.items import _ItemsPart
 from rayad.snapshots.alignment import Alignment
 from rayad.snapshots.attempts import SnapshotAttempts
@@ -121,27 +123,28 @@ def the_barrier_goes_before_partials_in_combiners(stack: ExitStack) -> None:
 
 @defect
 def the_state_is_taken_when_it_is_written(stack: ExitStack) -> None:
-    def captured(real: Any, self: Any, at: Any, capture: Any) -> None:
+    def take_state(real: Any, self: Any, capture: Any, **options: Any) -> None:
         state, capture.state = capture.state, None
-        real(self, at, capture)
-        self.writing[at][-1] = (capture, state)
+        real(self, capture, **options)
+        capture.state = state
 
-    def written(real: Any, self: Any, at: Any, capture: Any, state: Any) -> None:
-        real(self, at, capture, None if state is None else dumped(state()))
+    def write(real: Any, self: Any) -> None:
+        capture = self.waiting[0].capture
+        written, _ = self._open[capture.barrier.number]
+        self._open[capture.barrier.number] = written, None if capture.state is None else dumped(capture.state())
+        real(self)
 
-    around(stack, LocalSnapshots, "_captured", captured)
-    around(stack, LocalSnapshots, "_written", written)
+    around(stack, EventWriter, "take_state", take_state)
+    around(stack, EventWriter, "write", write)
 
 
 @defect
 def replicas_are_not_told_that_an_attempt_was_given_up(stack: ExitStack) -> None:
-    def perform(real: Any, self: Any, kind: str, at: Any) -> None:
-        if kind == "forget":
-            self.network.ready.discard((kind, at))
-        else:
-            real(self, kind, at)
+    def on_frame(real: Any, self: Any, kind: int, payload: Any) -> None:
+        if kind != Kind.GIVE_UP:
+            real(self, kind, payload)
 
-    around(stack, LocalSnapshots, "perform", perform)
+    around(stack, HostSnapshots, "on_frame", on_frame)
 
 
 # -- what a part holds ---------------------------------------------------------------------------------------------------------

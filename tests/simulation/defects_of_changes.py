@@ -13,14 +13,14 @@ from rayad.actors.lead.asking import Answered, Questions
 from rayad.actors.lead.change_leader import ChangeLeader
 from rayad.actors.lead.change_protocol import Finish, Phase, Refuse
 from rayad.actors.lead.snapshot_leader import SnapshotLeader
-from rayad.actors.local import snapshots as local_snapshots
-from rayad.actors.local.moves import Fence, Moves, MovingReplica
-from rayad.actors.local.network import Marker
-from rayad.actors.plane.protocol import COORDINATOR
+from rayad.actors.local import coordinator as local_snapshots
+from rayad.actors.plane.protocol import COORDINATOR, Kind
 from rayad.actors.replica.migration import Migration, Transfer
 from rayad.actors.replica.part_files import dumped
 from rayad.actors.replica.participant import Participant
 from rayad.actors.replica.state_moves import StateMoves
+from rayad.actors.worker.rescaling import MARK, HostRescale
+from rayad.actors.worker.workplace import WorkplaceCarrier
 from rayad.dataflow.plan import Layout
 from rayad.snapshots.attempts import SnapshotAttempts
 from tests.simulation import moving
@@ -42,14 +42,13 @@ def defect(plant: Plant) -> Plant:
 def there_is_no_fence(stack: ExitStack) -> None:
     """Forwarded batches leave before the report that counts them is applied."""
 
-    def fence(self: Any, at: Any) -> None:
-        replica = self.replica(at)
-        migration = replica.migration
-        if migration is not None and migration.outgoing:
-            self.on_fence(at, Fence(replica.step, self.network.cores[at].plan, list(migration.outgoing)))
-            migration.outgoing.clear()
+    def after_report(real: Any, self: Any) -> None:
+        migration = self.migration
+        while migration is not None and migration.outgoing:
+            self._send(*migration.outgoing.popleft())
+        real(self)
 
-    stack.enter_context(patch.object(Moves, "fence", fence))
+    around(stack, HostRescale, "after_report", after_report)
 
 
 @defect
@@ -99,34 +98,45 @@ def a_retiring_replica_keeps_its_notifications(stack: ExitStack) -> None:
 
 @defect
 def the_marker_goes_before_the_last_old_batch(stack: ExitStack) -> None:
-    def lay_out(real: Any, self: Any, *step: Any) -> None:
-        network = self._network
+    def send(real: Any, self: Any, edge: int, replica: int, kind: int, payload: Any) -> None:
+        kept = self.__dict__.setdefault("_kept", {})
+        is_marker = kind == Kind.BARRIER and bytes(payload[: len(MARK)]) == MARK
+        held = kept.pop((edge, replica), None)
+        if held is not None and not is_marker:
+            real(self, edge, replica, *held)
+            held = None
+        if is_marker and held is not None:
+            real(self, edge, replica, kind, payload)
+            real(self, edge, replica, *held)
+        elif kind == Kind.DATA:
+            kept[edge, replica] = kind, payload
+        else:
+            real(self, edge, replica, kind, payload)
 
-        def put(channel: Any, time: Any, batch: Any, size_bytes: int | None = None) -> None:
-            put_last(channel, time, batch, size_bytes)
-            waiting = network.channels[channel]
-            if isinstance(batch, Marker) and len(waiting) > 1:
-                waiting.insert(len(waiting) - 2, waiting.pop())
+    def after_report(real: Any, self: Any) -> None:
+        carrier = self.place.carrier
+        for (edge, replica), held in list(carrier.__dict__.get("_kept", {}).items()):
+            del carrier._kept[edge, replica]
+            plain(carrier, edge, replica, *held)
+        real(self)
 
-        put_last = network.put
-        with patch.object(network, "put", put):
-            real(self, *step)
-
-    around(stack, MovingReplica, "lay_out", lay_out)
+    plain = WorkplaceCarrier.send
+    around(stack, WorkplaceCarrier, "send", send)
+    around(stack, HostRescale, "after_report", after_report)
 
 
 @defect
 def combiners_flush_by_the_new_layout(stack: ExitStack) -> None:
     """They flush behind the marker, though an old owner may have said that it has forwarded all."""
 
-    def lay_out(real: Any, self: Any, step: int, after: Any) -> None:
+    def relayout(real: Any, self: Any, step: int, layout: Any) -> None:
         if self.step < step:
-            with patch.object(self._network, "move_out", lambda at: None):
-                real(self, step, after)
+            with patch.object(self.place, "flush_out", lambda: None):
+                real(self, step, layout)
         else:
-            real(self, step, after)
+            real(self, step, layout)
 
-    around(stack, MovingReplica, "lay_out", lay_out)
+    around(stack, HostRescale, "relayout", relayout)
 
 
 @defect

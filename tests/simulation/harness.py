@@ -16,15 +16,18 @@ from unittest.mock import patch
 
 import rayad as rd
 from rayad.actors.lead.layouts import asked_of
-from rayad.actors.local import network as local_network
 from rayad.actors.local.local_job import LocalJob
+from rayad.actors.plane.protocol import Kind
 from rayad.actors.store.input_log import FramesGone
 from rayad.actors.store.job_store import JobStore
+from rayad.actors.worker import workplace
+from rayad.actors.worker.payloads import Ended
 from rayad.dataflow.config import FailureConfig, RunConfig, ScalingConfig, SnapshotConfig
 from rayad.dataflow.items import CollectSink
 from rayad.dataflow.logical_graph import NodeKind
 from rayad.dataflow.records.key_hashing import DEFAULT_KEY_GROUPS
 from rayad.progress import DataflowError, SnapshotError
+from rayad.snapshots.barrier import Barrier
 from tests.programs.catalog import PROGRAMS
 from tests.programs.model import canonical
 from tests.programs.program import Program
@@ -33,7 +36,7 @@ from tests.simulation.damage import refused
 from tests.simulation.disk import FaultyDisk
 from tests.simulation.faults import Fault, faults_of
 from tests.simulation.holding import INPUT_SHARE
-from tests.simulation.job import DriverDied, Replaced, SimulatedCrash, SimulatedJob
+from tests.simulation.job import DriverDied, Replaced, SimulatedCrash, SimulatedJob, slow_sources
 from tests.simulation.moving import MOVING
 from tests.simulation.replaced import end_replaced
 from tests.simulation.shelf import Shelf, ShelfSink
@@ -142,7 +145,7 @@ def run(
     strikes = faults_of(seed, count, rescales=rescales) if faults is None else faults
     run_of = _Run(seed, chosen, parallelism, strikes, folder, mode=mode, rescales=rescales, groups=groups, input_share=input_share)
     try:
-        with patch.object(local_network, "ChannelEnds", WatchedEnds):
+        with patch.object(workplace, "ChannelEnds", WatchedEnds), slow_sources(run_of.world):
             run_of.drive()
     except Exception as error:
         outcome.violation = f"{type(error).__name__}: {error}"[:1500]
@@ -189,6 +192,7 @@ class _Run:
             window_batches=rng.choice([1, 2, 4, 64]),
             window_bytes=rng.choice([300, 3000, 16 << 20]),
             spill_memory_bytes=rng.choice([1, 400, 64 << 20]),
+            combine_hold_s=rng.choice([0.0, 0.001, 0.05]),
             spill_directory=FAST if os.path.isdir(FAST) else None,
             snapshots=SnapshotConfig(
                 timeout_s=TIMEOUT_S,
@@ -290,9 +294,9 @@ class _Run:
                 raise AssertionError(f"{shelf.name}: readers do not see {sorted((shelf.expected - shelf.seen).elements())[:8]}")
         job.check_invariants()
         nothing_waits(job)
-        for ends in job.network.ends.values():
-            world.figures["spilled at the sender"] += ends.sender.spilled_batches
-            world.figures["spilled at the receiver"] += ends.feedback.spilled_batches
+        for host in job.runtime.processes.hosts():
+            world.figures["spilled at the sender"] += host.place.sender.spilled_batches
+            world.figures["spilled at the receiver"] += host.arrived.feedback.spilled_batches
         before = {name: dict(shelf.seen) for name, shelf in world.shelves.items()}
         end_replaced(world)
         if before != {name: dict(shelf.seen) for name, shelf in world.shelves.items()}:
@@ -302,18 +306,24 @@ class _Run:
 
 
 def nothing_waits(job: LocalJob) -> None:
-    """Check that at the end no batch waits: for credit, for a receiver, on a channel, or in a feedback queue."""
-    network = job.network
-    for channel, waiting in network.channels.items():
-        if any(time is not None for time, _, _ in waiting):
-            raise AssertionError(f"batches are left on channel {channel}")
-    for at, ends in network.ends.items():
-        if not ends.sender.is_empty:
-            raise AssertionError(f"batches are left at {at}: {ends.sender.describe()}")
-        ends.feedback.unblock()
-        while ends.feedback.has_next():
-            if ends.feedback.pop()[2] is not None:
-                raise AssertionError(f"a batch that came round a loop is left at {at}")
+    """Check that at the end no batch waits: for credit, for a receiver, on its way, or in a feedback queue."""
+    processes = job.runtime.processes
+    for way, waiting in processes.bus.ways.items():
+        if any(frame.kind == Kind.DATA for frame in waiting):
+            raise AssertionError(f"batches are left from {way[0]} to {way[1]}")
+    for worker in processes.workers.values():
+        if worker.handed_over:
+            raise AssertionError(f"something is left in {worker.name}: {worker.handed_over}")
+        for host in worker.hosts.values():
+            if not host.place.sender.is_empty:
+                raise AssertionError(f"batches are left at {host.name}: {host.place.sender.describe()}")
+            arrived = host.arrived
+            if any(not isinstance(payload, (Barrier, Ended)) for _, _, payload in (*arrived.regular, *arrived.held)):
+                raise AssertionError(f"batches are left at {host.name}")
+            arrived.feedback.unblock()
+            while arrived.feedback.has_next():
+                if arrived.feedback.pop()[2] is not None:
+                    raise AssertionError(f"a batch that came round a loop is left at {host.name}")
 
 
 def needs_new_driver(fault: Fault) -> bool:

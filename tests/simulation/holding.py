@@ -4,54 +4,47 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rayad.actors.local.rescaling import ORDERS
+from rayad.actors.plane.protocol import COORDINATOR, PROGRESS
 
 if TYPE_CHECKING:
-    from rayad.actors.local.local_job import LocalJob
-    from tests.simulation.job import SimulatedJob
+    from tests.simulation.job import SimulatedRuntime
     from tests.simulation.world import World
 
 SLOW = {"writing": "write", "publishing": "publish", "committing": "commit", "waiting": "write"}
 HELD_BY_DEATH: dict[str, tuple[str, ...]] = {
-    "crash progress": ("report", "view", "ask hold", "ask join", "ask run", "ask forget"),
-    "crash coordinator": ("acknowledge", "publish", "commit", "begin", "forget", "answer", "left", *ORDERS),
+    "crash progress": ("views",),
+    "crash coordinator": ("publish", "commit", "answer", "call", "give up"),
 }
-LAGGING = (
-    "batch",
-    "credit",
-    "transfer",
-    "arrive",
-    "report",
-    "answer",
-    "ask listen",
-    "ask prepare",
-    "ask run",
-    "ask relayout",
-    "ask commit",
-)
-"""Events that come through a channel or a connection, which may be slow."""
+DEAD = {"crash progress": PROGRESS, "crash coordinator": COORDINATOR}
+LAGGING = ("deliver", "call", "answer")
+"""Events that come through a connection, which may be slow."""
 INPUT_SHARE = 0.3
 """The share of a source's turns at which it reads while faults are left; one that is in place may wait for records."""
 
 
-def actor(job: LocalJob, event: Any) -> Any:
-    """The replica of an event; for events of the coordinator and the disk something else."""
-    kind, at = event
-    if kind in ("batch", "overtake", "arrive"):
-        return job.network.edges[at[0]].target, at[2]
-    if kind == "credit":
-        return job.network.edges[at[0]].source, at[1]
-    return (at[0], at[2]) if kind == "transfer" else at
+def actor(runtime: SimulatedRuntime, event: Any) -> str:
+    """The process that an event happens at; of events of the coordinator and the disk the coordinator."""
+    kind, what = event
+    if kind == "deliver":
+        return str(what[1])
+    if kind == "turn":
+        return str(what)
+    if kind == "write":
+        return runtime.processes.places.process_of(*what)
+    if kind == "feed":
+        return runtime.processes.places.process_of(what, 0)
+    if kind == "call" and what[0] == "v":
+        stage, replica = what[1:].split(".")
+        return runtime.processes.places.process_of(int(stage), int(replica))
+    return str(what) if kind == "call" else COORDINATOR
 
 
-def holds(world: World, job: SimulatedJob, event: Any) -> bool:
-    """Whether an event does not happen now: its actor is dead, disk or channel is slow, or the source waits for faults."""
-    kind, at = event
+def holds(world: World, runtime: SimulatedRuntime, event: Any) -> bool:
+    """Whether an event does not happen now: its actor is dead, disk or channel is slow, or the input waits for faults."""
+    kind, _ = event
     if world._dead is not None:
         what, where = world._dead
-        if kind in HELD_BY_DEATH.get(what, ()):
-            return True
-        if what == "crash replica" and where == actor(job, event):
+        if kind in HELD_BY_DEATH.get(what, ()) or actor(runtime, event) == DEAD.get(what, where):
             return True
     if world._slow > 0 and world.armed is not None and kind == SLOW.get(world.armed.phase):
         world._slow -= 1
@@ -63,28 +56,20 @@ def holds(world: World, job: SimulatedJob, event: Any) -> bool:
             world._done()
         return True
     if world._is_uneven and kind in LAGGING:
-        channel = at if kind == "batch" else event
-        if channel not in world._lags:
-            world._lags[channel] = world.rng.random() < 0.3
-        if world._lags[channel] and world.rng.random() < 0.85:
+        if event not in world._lags:
+            world._lags[event] = world.rng.random() < 0.3
+        if world._lags[event] and world.rng.random() < 0.85:
             return True
-    if kind in ("source", "input") and (world.armed is not None or world.left) and world.armed_needs_time:
-        return world.rng.random() < 1 - (INPUT_SHARE if world._is_set else world.input_share)
-    return False
+    return kind == "feed" and world.waits_with_input()
 
 
-def hook_to_break(world: World, job: SimulatedJob, event: Any) -> tuple[Any, str, str] | None:
-    """Which of the user's functions fails if this event calls it: (vertex, name, fault)."""
-    if world.armed is None or not world._is_set:
+def hooks_to_break(world: World, runtime: SimulatedRuntime, event: Any) -> tuple[list[Any], str, str] | None:
+    """Which of the user's functions fail if this event calls them: (vertices, name, fault)."""
+    if world.armed is None or not world._is_set or event[0] not in ("deliver", "turn", "call"):
         return None
-    kind, at = event
-    is_batch = kind == "batch" and job.network.channels[at][0][0] is not None
-    if world.armed.kind == "error in on_recv" and (is_batch or kind in ("transfer", "loop")):
-        vertex = job.cores[actor(job, event)].vertex
-        return None if vertex is None else (vertex, "on_recv", "error in on_recv")
-    if world.armed.kind == "error in checkpoint" and kind in ("batch", "loop", "begin", "overtake", "impatient"):
-        if is_batch:
-            return None
-        vertex = job.cores[actor(job, event)].vertex
-        return None if vertex is None else (vertex, "checkpoint", "error in checkpoint")
-    return None
+    hook = {"error in on_recv": "on_recv", "error in checkpoint": "checkpoint"}.get(world.armed.kind)
+    worker = runtime.processes.workers.get(actor(runtime, event))
+    if hook is None or worker is None:
+        return None
+    vertices = [host.core.vertex for host in worker.hosts.values() if host.core.vertex is not None]
+    return vertices, hook, world.armed.kind

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from rayad.actors.job import Result
+from rayad.actors.lead.placing import placed
 from rayad.actors.lead.recovery_leader import Listen
-from rayad.actors.local import local_job as local
-from rayad.actors.local import network as local_network
 from rayad.actors.local.local_job import LocalJob
-from rayad.actors.local.results import only_a_snapshot_goes_on
+from rayad.actors.local.runtime import LocalRuntime
+from rayad.actors.plane.protocol import COORDINATOR, Kind
 from rayad.actors.replica.core import ReplicaCore
+from rayad.actors.replica.places import Places
+from rayad.actors.worker import workplace
+from rayad.actors.worker.replica_host import IDLE_SOURCE_S, ReplicaHost
+from rayad.dataflow.config import RunConfig
+from rayad.dataflow.plan import Plan
 from rayad.progress import SnapshotError
 from tests.simulation import holding
 
@@ -62,6 +66,92 @@ def _raise(*_: Any) -> Any:
     raise UserError("simulated")
 
 
+@contextmanager
+def slow_sources(world: World) -> Iterator[None]:
+    """Sources have nothing at many of the moments at which they are asked, while faults are left that may need records."""
+    read = ReplicaHost._read_source
+
+    def slow(self: ReplicaHost) -> bool:
+        if not self._is_stopping and not world.is_replaced_moving and world.waits_with_input():
+            self._idle_s = IDLE_SOURCE_S
+            return False
+        return read(self)
+
+    with patch.object(ReplicaHost, "_read_source", slow):
+        yield
+
+
+class SimulatedRuntime(LocalRuntime):
+    """One driver's runtime in a world."""
+
+    def __init__(self, world: World, *args: Any, **kwargs: Any) -> None:
+        self.world = world
+        self.looks = world.looks
+        self.wants_end = False
+        super().__init__(*args, **kwargs)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether no other driver has started the job since."""
+        return self.world.current is not None and self.world.current.runtime is self
+
+    def _carry_out(self, effect: Any) -> Any:
+        if isinstance(effect, Listen) and effect.is_of_all and not self.world.is_replaced_moving:
+            self.world.on_start()
+        return super()._carry_out(effect)
+
+    def step_recovery(self) -> None:
+        with patch.object(workplace, "ReplicaCore", partial(SimulatedCore, self.world)):
+            super().step_recovery()
+
+    def let_end(self) -> None:
+        """Not before the faults that are left have struck."""
+        self.wants_end = True
+
+    def end_now(self) -> None:
+        """Now."""
+        super().let_end()
+
+    def perform(self, event: Any) -> None:
+        world = self.world
+        if not self.is_current:
+            super().perform(event)
+            return
+        world.trace(event)
+        if holding.holds(world, self, event):
+            return
+        world.look(self, event)
+        broken = holding.hooks_to_break(world, self, event)
+        if broken is None:
+            super().perform(event)
+            return
+        vertices, hook, kind = broken
+
+        def breaking(*_: Any) -> Any:
+            world.struck(kind)
+            _raise()
+
+        real = [(vertex, type(vertex)) for vertex in vertices]
+        for vertex, cls in real:
+            vertex.__class__ = type(cls.__name__, (cls,), {hook: breaking})  # not in its __dict__, which may be its state
+        try:
+            super().perform(event)
+        finally:
+            for vertex, cls in real:
+                vertex.__class__ = cls
+
+    def is_final(self, error: BaseException) -> bool:
+        """Failures that were not simulated are violations, from which the job must not recover."""
+        is_simulated = isinstance(error, (SnapshotError, SimulatedCrash)) or any(
+            word in str(error) for word in ("simulated", "SimulatedCrash")
+        )
+        return not is_simulated or super().is_final(error)
+
+    def fail(self, error: BaseException) -> None:
+        if not isinstance(error, (DriverDied, Replaced)):
+            super().fail(error)
+
+
 class SimulatedJob(LocalJob):
     """One driver's job in a world.
 
@@ -69,10 +159,20 @@ class SimulatedJob(LocalJob):
         world: disk, readers, clock and faults, which outlive the job.
     """
 
+    runtime: SimulatedRuntime
+
     def __init__(self, world: World, *args: Any, **kwargs: Any) -> None:
         self.world = world
         world.current = self
         super().__init__(*args, **kwargs)
+
+    def _made(self, plan: Plan, run: RunConfig, **options: Any) -> LocalRuntime:
+        world, names = self.world, [stage.name for stage in plan.stages]
+        mixed: Any = {name: world.rng.choice(["workers", "vertices"]) for name in names}
+        placement = mixed if world.placement == "mixed" else world.placement
+        places = Places() if run.failures.recovery == "upstream" else placed(plan, placement)
+        self.runtime = SimulatedRuntime(world, self.name, plan, run, places, **options)
+        return self.runtime
 
     def now_s(self) -> float:
         return self.world.clock_s
@@ -80,85 +180,40 @@ class SimulatedJob(LocalJob):
     def pause(self, seconds: float) -> None:
         self.world.clock_s += seconds
 
-    def _carry_out(self, effect: Any) -> Any:
-        if isinstance(effect, Listen) and effect.is_of_all and self.world.current is self:
-            self.world.on_start(self)
-        return super()._carry_out(effect)
-
-    def _step_recovery(self) -> None:
-        with patch.object(local_network, "ReplicaCore", partial(SimulatedCore, self.world)):
-            super()._step_recovery()
-
     def step(self) -> bool:
-        world = self.world
+        world, runtime = self.world, self.runtime
         if world.current is not self:
             return super().step()
         world.tick(self)
+        if runtime.wants_end and world.armed is None and not world.left:
+            runtime.end_now()
         with ExitStack() as stack:
             change = self.rescaling
             if change is not None and not change.is_done:  # it may build new replicas now
-                stack.enter_context(patch.object(local_network, "ReplicaCore", partial(SimulatedCore, world)))
+                stack.enter_context(patch.object(workplace, "ReplicaCore", partial(SimulatedCore, world)))
             if change is not None and world.is_coordinator_dead:
                 stack.enter_context(patch.object(change, "advance", lambda: False))
             has_moved = super().step()
-        return has_moved or world.on_idle(self)
-
-    def wait(self, timeout_s: float | None = None) -> Result:
-        def is_over(network: local_network.Network) -> bool:
-            return self.world.armed is None and not self.world.left and only_a_snapshot_goes_on(network)
-
-        with patch.object(local, "only_a_snapshot_goes_on", is_over):
-            return super().wait(timeout_s)
-
-    def _perform(self, event: Any) -> bool:
-        world = self.world
-        if world.current is not self:
-            return super()._perform(event)
-        world.trace(event)
-        if holding.holds(world, self, event):
+        if has_moved or runtime.leader.is_over or world.on_idle(self):
+            return has_moved or not runtime.leader.is_over
+        if runtime.wants_end and not runtime.is_awaited:
+            runtime.end_now()
             return True
-        world.look(self, event)
-        broken = holding.hook_to_break(world, self, event)
-        if broken is None:
-            return super()._perform(event)
-        vertex, hook, kind = broken
-
-        def breaking(*_: Any) -> Any:
-            world.struck(kind)
-            _raise()
-
-        real = type(vertex)
-        vertex.__class__ = type(real.__name__, (real,), {hook: breaking})  # not in its __dict__, which may be its state
-        try:
-            return super()._perform(event)
-        finally:
-            vertex.__class__ = real
-
-    def _is_final(self, error: BaseException) -> bool:
-        """Failures that were not simulated are violations, from which the job must not recover."""
-        is_simulated = isinstance(error, (SnapshotError, SimulatedCrash)) or any(
-            word in str(error) for word in ("simulated", "SimulatedCrash")
-        )
-        return not is_simulated or super()._is_final(error)
-
-    def _fail(self, error: BaseException) -> None:
-        if isinstance(error, (DriverDied, Replaced)):
-            return
-        super()._fail(error)
+        return False
 
 
 def phases_now(job: LocalJob) -> set[str]:
     """The phases in which the replicas and the coordinator are with the pending snapshot and the change of layout."""
-    snapshots, change = job.snapshots, job.rescaling
-    assert snapshots is not None
+    change = job.rescaling
     is_waiting = change is not None and change.is_waiting
     if change is not None and not change.is_done and not is_waiting:
         return {change.phase}
-    return (_phases(job) - {"steady"}) | {"waiting"} if is_waiting else _phases(job)
+    return (phases_of_snapshot(job) - {"steady"}) | {"waiting"} if is_waiting else phases_of_snapshot(job)
 
 
-def _phases(job: LocalJob) -> set[str]:
-    snapshots = job.snapshots
+def phases_of_snapshot(job: LocalJob) -> set[str]:
+    """Those of the snapshot alone."""
+    snapshots, processes = job.snapshots, job.runtime.processes
     assert snapshots is not None
     if snapshots.committing is not None:
         return {"committing"}
@@ -168,12 +223,14 @@ def _phases(job: LocalJob) -> set[str]:
     if snapshots.snapshots.is_complete:
         return {"publishing"}
     out = set()
-    for participant in snapshots.participants.values():
-        if participant.alignment.number == pending.number:
+    for host in processes.hosts():
+        participant = host.snapshots.participant if host.snapshots is not None else None
+        if participant is not None and participant.alignment.number == pending.number:
             if participant.alignment.is_aligning:
                 out.add("aligning")
             elif participant.capture is not None:
                 out.add("logging")
-    if snapshots.reports or any(("write", at) in job.network.ready.place for at in snapshots.writing):
+    told = [frame for way, waiting in processes.bus.ways.items() if way[1] == COORDINATOR for frame in waiting if frame.kind == Kind.PART]
+    if told or any(writer.waiting for writer in processes.writers.values()):
         out.add("writing")
     return out or {"aligning"}

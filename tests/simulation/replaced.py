@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rayad.actors.job import JobState
 from rayad.actors.store.job_store import Superseded
 from rayad.progress import DataflowError, SnapshotError
 from tests.simulation.job import SimulatedJob
@@ -21,10 +22,11 @@ def step_replaced(world: World, zombie: SimulatedJob) -> None:
     try:
         if world.rng.random() < 0.01:
             zombie.crash()
-        if snapshots.leader.may_begin and world.rng.random() < 0.2:
+        if snapshots.may_begin and world.rng.random() < 0.2:
             snapshots.begin(unaligned=world.rng.random() < 0.5)
-        if not zombie.step() and zombie.network.tracker.is_complete():
-            zombie._complete()
+        if not zombie.step() and zombie.tracker.is_complete():
+            zombie.runtime.end_now()
+        if zombie.state is JobState.COMPLETE:
             raise AssertionError("a replaced job has completed")
     except Superseded:
         world.figures["superseded"] += 1

@@ -11,6 +11,7 @@ from rayad.actors.plane.feedback_queue import FeedbackEntry, FeedbackQueue
 from rayad.actors.plane.protocol import Kind
 from rayad.actors.plane.send_windows import SendWindows
 from rayad.actors.replica.channel_ends import ChannelEnds
+from rayad.actors.worker.payloads import Handed
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan
 from rayad.progress import Timestamp
@@ -20,6 +21,11 @@ def _in_turn(expected: deque[Any], come: Any, where: str) -> None:
     wanted = expected.popleft()
     if wanted != come:
         raise AssertionError(f"{where}: {come} has overtaken {wanted}")
+
+
+def when(payload: Any) -> Timestamp:
+    """The time of a batch, as it is or encoded."""
+    return payload.time if type(payload) is Handed else batch_time(b"".join(payload))
 
 
 class WatchedQueue(FeedbackQueue):
@@ -58,23 +64,23 @@ class WatchedWindows(SendWindows):
 
     def send(self, edge: int, replica: int, payload: Any) -> int:
         if (edge, replica) not in self.windows:
-            self._expected.setdefault((edge, replica), deque()).append((Kind.DATA, payload[0]))
+            self._expected.setdefault((edge, replica), deque()).append((Kind.DATA, when(payload)))
         return super().send(edge, replica, payload)
 
     def send_mark(self, edge: int, replica: int, payload: Any, *, overtake: bool, binds: bool = True) -> None:
         if (edge, replica) not in self.windows:
-            self._expected.setdefault((edge, replica), deque()).append((Kind.BARRIER, payload))
+            self._expected.setdefault((edge, replica), deque()).append((Kind.BARRIER, bytes(payload)))
         super().send_mark(edge, replica, payload, overtake=overtake, binds=binds)
 
     def leaves(self, edge: int, replica: int, kind: int, payload: Any) -> None:
         """Check a batch that is given to the carrier."""
         if (edge, replica) not in self.windows:
-            come = (kind, payload[0] if kind == Kind.DATA else payload)
+            come = (kind, when(payload) if kind == Kind.DATA else bytes(payload))
             _in_turn(self._expected[edge, replica], come, f"feedbacks on edge {edge} to {replica}")
 
 
 class WatchedEnds(ChannelEnds):
-    """The local runtime's class, with these checks."""
+    """The class of a replica's ends, with these checks."""
 
     def __init__(self, carrier: Any, plan: Plan, stage: int, replica: int, config: RunConfig) -> None:
         super().__init__(carrier, plan, stage, replica, config)

@@ -9,14 +9,17 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from rayad.snapshots.attempts import PartReport
+from rayad.actors.plane.frames import Frame
+from rayad.actors.plane.protocol import COORDINATOR, Kind
+from rayad.actors.replica.graph_shape import edge_names
 from rayad.snapshots.store import MANIFEST
 from tests.simulation.changes import Changes
 from tests.simulation.damage import can_damage, choose_damage, damage
 from tests.simulation.disk import FaultyDisk, FaultyStore, whole_snapshots
 from tests.simulation.faults import CHANGES, DAMAGES, Fault
 from tests.simulation.holding import INPUT_SHARE
-from tests.simulation.job import DriverDied, Replaced, SimulatedCrash, SimulatedJob, phases_now
+from tests.simulation.in_flight import check_in_flight
+from tests.simulation.job import DriverDied, Replaced, SimulatedCrash, SimulatedJob, SimulatedRuntime, phases_now
 from tests.simulation.replaced import step_replaced
 from tests.simulation.shelf import Shelf
 
@@ -56,6 +59,9 @@ class World:
     ) -> None:
         self.rng = random.Random(seed ^ 0x5EED)
         self.input_share = input_share
+        self.placement = self.rng.choice(["workers", "workers", "vertices", "mixed"])
+        self.looks = self.rng.choice([1, 3, 16])
+        """After how many looks at the clock a worker's slice is over, on average."""
         self.mode = mode
         self.has_loop = has_loop
         self.disk = disk
@@ -89,7 +95,7 @@ class World:
         self._is_slow = False
         self._give_ups = 0
         self._interrupt_at = -1
-        self.reports: list[PartReport] = []
+        self.reports: list[Frame] = []
         self._is_savepoint_due = self.rng.random() < 0.3
         self._hash = hashlib.blake2b(digest_size=16)
         disk.on_failed = self._on_write_failed
@@ -112,8 +118,8 @@ class World:
         self.ticks += 1
         self.clock_s += TICK_S
         if self.ticks % CHECK_EVERY == 0:
-            job.network.check_invariants()
-            self.figures["held up"] += len(job.network.stuck)
+            check_in_flight(job)
+            self.figures["held up"] += sum(host.place.sender.is_held_up for host in job.runtime.processes.hosts())
         if self.ticks > TICKS_MAX:
             raise AssertionError(f"the job does not end: {job.explain_stuck()}")
         for zombie in list(self.zombies):
@@ -125,7 +131,8 @@ class World:
                 (what, where), self._dead = self._dead, None
                 self._done()
                 before = list(job.cores.values())
-                job.crash([where[0]] if what == "crash replica" else None)
+                held = job.runtime.processes.places.replicas_at(where, job.plan)
+                job.crash([at.stage for at in held] if what == "crash replica" else None)
                 self.figures["recovered upstream alone"] += any(core in before for core in job.cores.values())
                 self.after_crash()
         if self.armed is None and self.left:
@@ -163,7 +170,7 @@ class World:
     def _maybe_begin(self, job: SimulatedJob) -> None:
         snapshots = job.snapshots
         assert snapshots is not None
-        if not snapshots.leader.may_begin:
+        if not snapshots.may_begin:
             return
         if self._is_quiet and self.armed is None and (self.left or self._has_ended):
             return
@@ -197,7 +204,7 @@ class World:
         if self.changes.is_under_way(job):
             raise AssertionError(f"a change of layout is stuck: {job.explain_stuck()}")
         if self.armed is not None and self.armed.phase == "finishing" and self._dead is None:
-            if not self._is_set and job.network.tracker.is_complete():
+            if not self._is_set and job.tracker.is_complete():
                 self._strike(job, self.armed)
             return False
         if self.armed is None and not self.left:
@@ -206,7 +213,7 @@ class World:
             return True  # the next tick arms the fault
         snapshots = job.snapshots
         assert snapshots is not None
-        if snapshots.leader.may_begin:
+        if snapshots.may_begin:
             snapshots.begin(unaligned=self.mode == "unaligned")
             self.figures["begun"] += 1
         return True
@@ -221,22 +228,27 @@ class World:
         """Whether faults are left that strike before the end."""
         return (self.armed is not None and self.armed.phase != "finishing") or any(f.phase != "finishing" for f in self.left)
 
-    def look(self, job: SimulatedJob, event: Any) -> None:
+    def waits_with_input(self) -> bool:
+        """Whether no input is read at this moment, since faults are left that may need records."""
+        if not (self.armed is not None or self.left) or not self.armed_needs_time:
+            return False
+        return self.rng.random() < 1 - (INPUT_SHARE if self._is_set else self.input_share)
+
+    def look(self, runtime: SimulatedRuntime, event: Any) -> None:
         """Count the records in snapshots; remember acknowledgements, which may come again."""
-        kind, at = event
-        snapshots = job.snapshots
-        assert snapshots is not None
+        kind, what = event
+        processes = runtime.processes
         if kind == "write":
-            capture = snapshots.writing[at][0][0]
-            feedback = {name for name, edge in job.network.edge_ids.items() if job.network.edges[edge].is_feedback}
+            capture = processes.writers[what].waiting[0].capture
+            feedback = {name for edge, name in edge_names(runtime.plan).items() if runtime.plan.edge_by_id[edge].is_feedback}
             self.figures["logged on feedback edges"] += sum(name in feedback for name, _, _ in capture.rest.log)
             self.figures["logged on other edges"] += sum(name not in feedback for name, _, _ in capture.rest.log)
             self.figures["waiting at the sender"] += len(capture.rest.outbox)
             self.figures["parked"] += len(capture.rest.parked)
             self.figures["notifications"] += len(capture.rest.notifications)
             self.figures["increments"] += capture.is_increment
-        elif kind == "acknowledge" and isinstance(snapshots.reports[0], PartReport):
-            self.reports.append(snapshots.reports[0])
+        elif kind == "deliver" and what[1] == COORDINATOR:
+            self.reports.extend(frame for frame in processes.bus.ways[what] if frame.kind == Kind.PART)
             del self.reports[:-8]
         elif kind == "publish":
             self.figures["published"] += 1
@@ -308,7 +320,7 @@ class World:
             self.struck_cells[kind, phase] += 1
             self.trace(("fault", kind, phase))
             self._is_set = True
-            self._dead, self._dead_for = (kind, rng.choice(sorted(job.cores))), rng.randint(0, 12)
+            self._dead, self._dead_for = (kind, rng.choice(sorted(job.runtime.processes.workers))), rng.randint(0, 12)
         elif kind == "driver death":
             if phase == "finishing":
                 self._is_set = True
@@ -342,8 +354,8 @@ class World:
                 self.struck(kind)
         elif kind == "late acknowledgement":
             if self.reports:
-                snapshots.reports.extend(rng.choices(self.reports, k=rng.randint(1, 3)))
-                job.network.ready.add(("acknowledge", None))
+                for frame in rng.choices(self.reports, k=rng.randint(1, 3)):
+                    job.runtime.processes.bus.put(COORDINATOR, frame)
                 self.struck(kind)
         else:
             self._is_set = True
@@ -361,7 +373,7 @@ class World:
         if self.successor is not None:
             raise Replaced
 
-    def on_start(self, job: SimulatedJob) -> None:
+    def on_start(self) -> None:
         """All replicas are about to be built."""
         self.figures["starts"] += 1
         fault = self.armed

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 import rayad as rd
+from rayad.actors.local.coordinator import LocalSnapshots
 from rayad.actors.local.local_job import LocalJob
-from rayad.actors.local.snapshots import LocalSnapshots
 from rayad.actors.replica import part_files
 
-BESIDE = frozenset({"job", "plan", "config", "_core", "core", "begun", "graph", "receipts", "taken", "journal", "_output"})
+BESIDE = frozenset(
+    {"job", "plan", "config", "_core", "core", "begun", "graph", "receipts", "taken", "_journal", "_output", "_processes", "_link"}
+)
 """Attributes that belong to the program, or are followed elsewhere; a receipt and what a sink of files
 knows of its manifests tell of all the output there is; figures of snapshots taken and the journal have bounds of their own, TAKEN_MAX and
 EVENTS_MOST."""

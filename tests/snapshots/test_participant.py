@@ -68,9 +68,9 @@ def test_attempts_in_a_row_are_written_when_their_logs_are_complete(tmp_path: Pa
         assert job.snapshots is not None
         for _ in range(300):
             job.step()
-            written = [reports for reports in job.snapshots.writing.items() if ("write", reports[0]) in job.network.ready.place]
-            assert all(waiting[0][0].is_complete for _, waiting in written)
-            if job.snapshots.snapshots.pending is None and job.snapshots.committing is None:
+            written = [written for writer in job.runtime.processes.writers.values() for written in writer.waiting]
+            assert all(one.capture.is_complete for one in written)
+            if job.snapshots.may_begin:
                 job.snapshots.begin()
             elif job.steps % 40 == 0:
                 job.snapshots.give_up("to have the next one behind it")

@@ -226,12 +226,12 @@ def test_a_job_of_the_local_runtime_tells_its_failures_and_the_snapshots_of_all_
     left = [OSError("away")]
 
     def once(n: int) -> int:
-        if n == 3 and left:
+        if n == 700 and left:
             raise left.pop()
         return n
 
     flow = rd.Dataflow("told")
-    flow.from_epochs([[n] for n in range(5)]).map(once).collect("out")
+    flow.from_epochs([[n] for n in range(1000)]).map(once).collect("out")
     run = rd.RunConfig(storage_path=str(tmp_path), failures=rd.FailureConfig(max_failures=1))
     job = flow.submit(run, runtime="local")
     job.savepoint()

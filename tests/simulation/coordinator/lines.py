@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rayad.actors.plane.carrier import SOCKET_BYTES
 from rayad.actors.plane.frames import Buffer, Frame, ReceiveOrder
 from rayad.progress import ProtocolError
 
@@ -121,6 +122,9 @@ class Lines:
 
 class BusEnd:
     """A process' end of all its connections; what :class:`rayad.actors.plane.plane.Plane` is on Ray."""
+
+    hands_over = False
+    socket_bytes = SOCKET_BYTES
 
     def __init__(self, bus: Lines, name: str, incarnation: int, wait: Callable[[Callable[[], bool], float], bool] | None) -> None:
         self.bus = bus

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rayad.actors.plane.carrier import SOCKET_BYTES
 from rayad.actors.plane.frames import Buffer, Frame
 
 
@@ -83,6 +84,8 @@ class Bus:
 class BusLink:
     """A process' end of the bus."""
 
+    hands_over = False
+    socket_bytes = SOCKET_BYTES
     bus: Bus
     name: str
     incarnation: int
