@@ -287,7 +287,7 @@ class LocalJob(Job):
                     raise cannot_move(self)
                 if shown is not None and shown.is_due:
                     shown.look(lambda: (status_of(runtime, seen), ""))
-                if deadline_s is not None and runtime.steps % 16 == 0 and self.now_s() > deadline_s:
+                if deadline_s is not None and self.now_s() > deadline_s:
                     raise not_yet(self.name, timeout_s)
             self.raise_if_over()
         except (TimeoutError, KeyboardInterrupt, StillOpen):

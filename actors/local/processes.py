@@ -2,7 +2,7 @@
 
 Events: ``("deliver", way)`` frames arrive, ``("connect", pair)``, ``("turn", name)`` a worker has something to do without frames,
 ``("write", replica)`` a part of a snapshot is written, ``("feed", stage)`` a live input sends, ``("views", name)`` the progress worker has
-room again for views that waited. Nothing here decides anything but the order, which is the seed's.
+room again for views that waited. Nothing here decides anything but the order, which a seed gives.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import random
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from rayad.actors.local.bus import Bus, BusLink, Ready, VirtualClock
@@ -303,8 +304,9 @@ class Processes:
             self.look_for_input(stage)
 
     def reports(self) -> dict[ReplicaId, ReplicaReport]:
-        """What each replica has done, and what waits."""
-        return {host.place.at: note_counts(host.place, host.snapshots) for host in self.hosts()}
+        """What each replica has done, and what waits; not for how long, which no clock here knows."""
+        found = {host.place.at: note_counts(host.place, host.snapshots) for host in self.hosts()}
+        return {at: replace(report, waits=replace(report.waits, input_idle_s=None)) for at, report in found.items()}
 
     def end(self, *, aborts: bool) -> None:
         """The job is over: release what the users' code holds; ``aborts``: what sinks have written is thrown away."""

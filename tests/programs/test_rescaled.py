@@ -30,7 +30,7 @@ class Disturbed:
     def run(self, feed: Any) -> Any:
         feed(self.job)
         for _ in range(self.draw.randint(1, 4)):
-            if not self.steps(self.draw.randint(0, 60)):
+            if not self.steps(self.draw.randint(0, 20)):
                 break
             self.change()
         return self.job.wait(timeout_s=100)

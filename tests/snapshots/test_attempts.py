@@ -133,17 +133,17 @@ def test_output_staged_for_the_end_is_in_few_files_each_written_few_times(replic
 
 def test_manifests_of_many_snapshots_stay_small_and_the_end_has_all_in_order(tmp_path: Path) -> None:
     flow = rd.Dataflow("many")
-    numbers = list(range(120))
-    flow.from_epochs([[number] for number in numbers], batch_rows=1).collect("out")
+    flow.input("numbers").collect("out")
     job: Any = flow.submit(rd.RunConfig(storage_path=tmp_path), runtime="local", seed=3)  # type: ignore[arg-type]
     most = 0
-    for _ in range(60):
-        job.step()
-        job.step()
+    for number in range(60):
+        job.input("numbers").send([number])
+        job.input("numbers").advance_to(number + 1)
         job.savepoint()
         most = max(most, len(job.snapshots.store.manifest.staged))
     job.crash()
-    assert [number for _, number in job.wait()["out"]] == numbers
+    job.input("numbers").close()
+    assert [number for _, number in job.wait()["out"]] == list(range(60))
     assert MERGE_AT / 2 < most <= 2 * MERGE_AT
 
 
