@@ -6,7 +6,7 @@ from collections import deque
 from typing import Any
 
 from rayad.actors.plane.feedback_queue import FeedbackQueue
-from rayad.actors.plane.plane import Frame
+from rayad.actors.plane.frames import Frame
 
 Entry = tuple[int, int, Any]
 """An edge, the replica that sent it, and a payload, a `Barrier`, or ENDED."""

@@ -73,6 +73,7 @@ class ReplicaHost:
         is_newcomer: bool = False,
     ) -> None:
         self.place = place = Workplace(worker, plan, stage, replica, config, pid=around.pid, moment=around.moment, isolated=isolated)
+        self.stage = stage
         self.name, self.core, self.report, self.arrived = place.name, place.core, place.report, place.arrived
         self.statistics = HostStatistics(place)
         self.snapshots: HostSnapshots | None = None
@@ -186,6 +187,21 @@ class ReplicaHost:
             or self.rescale.released
             or arrived.restored
             or self.core.outputs.outbox  # what a view let it send: others of this worker may consume it in the same turn
+        )
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing is to be done here, or looked for, before something comes for it: a frame, or a call (which touches it)."""
+        core, snapshots = self.core, self.snapshots
+        return (
+            self.is_going
+            and core.source is None
+            and not self.has_work()
+            and not core.changes
+            and not core.outputs.holding
+            and not self.place.sender.is_held_up
+            and self.rescale.is_at_rest
+            and (snapshots is None or snapshots.is_at_rest)
         )
 
     def has_more(self) -> bool:

@@ -82,6 +82,7 @@ class HostRescale:
             return
         self._turn = turn
         place = self.place
+        place.touch()
         place.plan = place.core.plan = place.plan.laid_out(layout)
         place.stage = place.plan.stage(place.stage.id)
         self._costs.clear()
@@ -125,6 +126,7 @@ class HostRescale:
         if step <= self.step:
             return
         place, core, clock = self.place, self.place.core, self.place.clock
+        place.touch()
         began_s = clock.perf_counter()
         self.step = step
         place.flush_out()
@@ -173,6 +175,7 @@ class HostRescale:
             return self.costs()[0]  # the next change has begun here
         self._turn = turn
         place = self.place
+        place.touch()
         plan = place.plan.laid_out(layout)
         if plan.layout != place.core.plan.layout:
             place.plan = place.core.plan = plan
@@ -190,6 +193,7 @@ class HostRescale:
     def leave(self, base: int) -> None:
         """Retire: all state and batches of this replica have moved to others."""
         place = self.place
+        place.touch()
         place.core.let_go()
         place.flush_out()
         for edge, replica in channels_out(place.plan, place.stage, place.replica):
@@ -207,6 +211,7 @@ class HostRescale:
     def configure(self, changes: Mapping[str, Any], turn: str) -> None:
         """Change runtime parameters, in three turns (:meth:`ChannelEnds.configure`); all but windows change in the senders' turn."""
         place = self.place
+        place.touch()
         before, after = place.config, configured(place.config, changes)
         if turn == "senders":
             place.config = place.worker.config = after
@@ -214,6 +219,11 @@ class HostRescale:
         place.ends.configure(before, after, turn)
 
     # -- in the loop ------------------------------------------------------------------------------------
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether no change is under way here."""
+        return self.migration is None and self._index is None and not self._fenced and not self.released and self.leaving_base is None
+
     def tick(self) -> None:
         """Between two rounds."""
         if self._index is not None:

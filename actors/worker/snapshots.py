@@ -246,6 +246,12 @@ class HostSnapshots:
         return alignment.number, self._clock.monotonic() - since_s, tuple(sorted(alignment.missing() & alignment.regular))
 
     # -- captures ----------------------------------------------------------------------------------
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether no snapshot is under way here."""
+        is_idle = not self._took and self._aligning_since_s is None and not self.writer.done and self.resumed is None
+        return is_idle and not self.is_pending and not self.place.arrived.held
+
     def tick(self) -> None:
         """Between two rounds: turn an alignment that takes too long unaligned, and report the parts that have been written."""
         if self._aligning_since_s is not None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 from rayad.actors.plane.frames import Frame
@@ -85,7 +86,8 @@ class Worker:
         self._around = around
         self._store = store
         self._edges = plan.edge_by_id
-        self._order = {stage.id: index for index, stage in enumerate(reversed(plan.stages))}
+        self._downstream_first = [stage.id for stage in reversed(plan.stages)]
+        self._order = {stage: index for index, stage in enumerate(self._downstream_first)}
         self._sources: dict[tuple[str, int, bool], tuple[ReplicaHost, int]] = {}
         self._changes: dict[tuple[int, Timestamp], int] = {}
         self._ends: list[tuple[int, Timestamp, int]] = []
@@ -97,6 +99,7 @@ class Worker:
         self._has_begun = False
         self._slice_ends_s = 0.0
         self._is_alone = True
+        self._due: set[int] = set()  # the vertices whose replicas here are not at rest
         for process, incarnation in (incarnations or {}).items():
             if incarnation != self.link.incarnation:
                 self.admit_process(process, incarnation)
@@ -122,6 +125,7 @@ class Worker:
         self.hosts[stage] = host
         self.hosts = dict(sorted(self.hosts.items(), key=lambda one: self._order[one[0]]))
         self._is_alone = len(self.hosts) == 1
+        self._due.add(stage)
         self._forget_ways()
         return host
 
@@ -153,6 +157,17 @@ class Worker:
     def partners(self) -> set[str]:
         """The processes that this worker connects to at its start."""
         return {process for host in self.hosts.values() for process in self._partners_of(host)}
+
+    def touch(self, stage: int) -> None:
+        """The replica of this vertex may have something to do: it is looked at in the next turn."""
+        self._due.add(stage)
+
+    def _looked_at(self) -> list[ReplicaHost]:
+        """The replicas that are not at rest, downstream first."""
+        hosts = self.hosts
+        if len(self._due) == len(hosts):
+            return list(hosts.values())
+        return [hosts[stage] for stage in sorted(self._due, key=self._order.__getitem__) if stage in hosts]
 
     def beside(self, stage: int, replica: int) -> Sibling | None:
         """That replica, if it lives in this worker."""
@@ -243,15 +258,17 @@ class Worker:
         if self._joining or self._to_connect:
             self._look_for_partners()
         for stage in self.stopping:
-            if stage in self.hosts:
+            if stage in self.hosts and not self.hosts[stage].has_stopped:
                 self.hosts[stage].stop()
+                self._due.add(stage)
         self._work()
         self.flush(holds_back=True)
-        for host in self.hosts.values():
+        for host in self._looked_at():
             host.tick()
         if self.handed_over:
             self._hand_over()
         self._look_for_the_left()
+        self._settle()
         self._look_for_lost()
         if self.is_abandoned:
             raise Abandoned(f"{self.name} was given up: the job goes on in another incarnation")
@@ -261,7 +278,7 @@ class Worker:
         if self.handed_over:
             return 0.0
         timeout_s = 0.005 if self._to_connect else 0.1 if self._joining else 1.0  # a poll ends when a connection is there
-        for host in self.hosts.values():
+        for host in self._looked_at():
             timeout_s = min(timeout_s, host.timeout_s())
         return timeout_s
 
@@ -285,7 +302,7 @@ class Worker:
         return all(host.is_finished for host in self.hosts.values())
 
     def _take(self, frames: list[Frame]) -> None:
-        sources = self._sources
+        sources, due = self._sources, self._due
         for frame in frames:
             kind, channel, peer = frame.kind, frame.channel, frame.peer
             if kind in _OF_EDGES:
@@ -293,6 +310,7 @@ class Worker:
                 if found is not None:
                     host, replica = found
                     host.take(kind, channel, replica, frame.payload)
+                    due.add(host.stage)
                     if host.arrived.regular and host.statistics.watched is None:
                         host.statistics.watch(host.arrived.regular, len(frames))
             elif kind == Kind.DONE:
@@ -304,6 +322,7 @@ class Worker:
                 continue  # from before a roll-back, or for a replica that has retired
             elif (for_host := self.hosts.get(channel)) is not None:
                 for_host.take_frame(frame)
+                due.add(channel)
             elif (kind, peer) not in ((Kind.GIVE_UP, COORDINATOR), (Kind.BEGIN, COORDINATOR)):  # else it was in flight while it retired
                 raise ProtocolError(f"{self.name} got a frame of kind {kind} from {peer!r} on channel {channel}: no replica for it is here")
 
@@ -323,45 +342,63 @@ class Worker:
 
     def _on_done(self) -> None:
         self.is_done = True
+        self._due.update(self.hosts)
         if self._store is not None:
             self.link.send(COORDINATOR, Kind.FINISHED, 0, b"")
             for host in self.hosts.values():
                 if host.snapshots is not None:
                     host.snapshots.finish()
 
-    def _hand_over(self) -> None:
-        """Let replicas of this worker have what others of it have sent them."""
+    def _hand_over(self) -> set[int]:
+        """Let replicas of this worker have what others of it have sent them; gives the vertices of those that have got something."""
         handed = self.handed_over
+        got: set[int] = set()
         while handed:
             host, kind, edge, replica, payload = handed.popleft()
             host.take(kind, edge, replica, payload)
+            got.add(host.stage)
+        self._due |= got
+        return got
+
+    def _settle(self) -> None:
+        """Those that are at rest are not looked at again before something comes for them."""
+        if not self._is_alone:
+            for stage in list(self._due):
+                host = self.hosts.get(stage)
+                if host is None or host.is_at_rest:
+                    self._due.discard(stage)
 
     def _is_slice_over(self) -> bool:
         return self.clock.perf_counter() > self._slice_ends_s
 
     def _work(self) -> None:
-        """Activations of each replica, downstream first; what they hand to each other is done in the same turn, if there is time."""
+        """Activations of each replica, downstream first; what they hand to each other is done in the same turn, if there is time.
+
+        When the slice is over each replica that was due still has one activation: so none waits for ever for those downstream of it.
+        """
         clock = self.clock
         self._slice_ends_s = clock.perf_counter() + SLICE_S
         if self._is_alone:
-            for host in self.hosts.values():
-                if host.is_going and host.has_work():
-                    host.work(self._is_slice_over)
+            for alone in self.hosts.values():
+                if alone.is_going and alone.has_work():
+                    alone.work(self._is_slice_over)
             return
-        is_again = True
-        while is_again:
-            is_again = False
-            for host in list(self.hosts.values()):
-                if not host.is_going or not host.has_work():
-                    continue
-                host.statistics.counters.turn_to(BUSY, clock.perf_counter())
-                host.work(self._is_slice_over)
-                host.place.send_out()
-                host.statistics.rest(clock.perf_counter(), has_work=host.has_more())
-                if self.handed_over:
-                    self._hand_over()
-                    is_again = True
-            is_again = is_again and not self._is_slice_over()
+        hosts, order, stages = self.hosts, self._order, self._downstream_first
+        waiting = [order[stage] for stage in self._due]
+        heapify(waiting)
+        while waiting:
+            host = hosts.get(stages[heappop(waiting)])
+            if host is None or not host.is_going or not host.has_work():
+                continue
+            host.statistics.counters.turn_to(BUSY, clock.perf_counter())
+            host.work(self._is_slice_over)
+            host.place.send_out()
+            host.statistics.rest(clock.perf_counter(), has_work=host.has_more())
+            if self.handed_over:
+                got = self._hand_over()
+                if not self._is_slice_over():
+                    for stage in got:
+                        heappush(waiting, order[stage])
 
     # -- the way out ---------------------------------------------------------------------------------
     def report(self, changes: list[tuple[int, Timestamp, int]]) -> None:
@@ -380,7 +417,7 @@ class Worker:
 
     def flush(self, *, holds_back: bool = False) -> None:
         """Send what replicas have produced, then everything that changed as one report; ``holds_back``: combiners may keep gathering."""
-        hosts = [host for host in self.hosts.values() if host.is_registered and not (holds_back and host.may_hold_back())]
+        hosts = [host for host in self._looked_at() if host.is_registered and not (holds_back and host.may_hold_back())]
         for host in hosts:
             host.place.flush_out()
         for host in hosts:

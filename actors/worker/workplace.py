@@ -31,6 +31,9 @@ from rayad.progress import InternalError, Timestamp
 class Sibling(Protocol):
     """A replica of the same worker, as the others see it."""
 
+    stage: int
+    """Its vertex, by id."""
+
     def take(self, kind: int, edge: int, replica: int, payload: Any) -> None:
         """Something has come on a channel: a batch, a mark, or credit."""
 
@@ -54,6 +57,9 @@ class Worksite(Protocol):
 
     def beside(self, stage: int, replica: int) -> Sibling | None:
         """That replica, if it lives in this worker."""
+
+    def touch(self, stage: int) -> None:
+        """The replica of this vertex may have something to do: it is looked at in the next turn."""
 
     def report(self, changes: list[tuple[int, Timestamp, int]]) -> None:
         """This goes into the worker's next report."""
@@ -205,6 +211,10 @@ class Workplace:
     def _tell_working(self, step: str) -> None:
         """Tell the coordinator which step runs: what has been handed to the kernel arrives, also if the process ends in it."""
         self.link.send(COORDINATOR, Kind.WORKING, self.stage.id, step.encode())
+
+    def touch(self) -> None:
+        """The replica may have something to do."""
+        self.worker.touch(self.stage.id)
 
     # -- the way out ---------------------------------------------------------------------
     def send_out(self) -> None:
