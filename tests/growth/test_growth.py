@@ -15,7 +15,7 @@ import pytest
 import rayad as rd
 from rayad.progress import JobTracker, MutableAntichain, Timestamp
 from tests.growth.counting import lines_of
-from tests.growth.ladders import LADDERS, Run, down
+from tests.growth.ladders import LADDERS, Run, down, notifications_pending
 
 RATIO_MAX = 2.4
 """Linear up to a logarithm."""
@@ -64,12 +64,11 @@ def test_an_iteration_costs_the_same_at_every_depth_up_to_the_depth_itself() -> 
 
 
 def test_the_counter_finds_what_is_quadratic(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With antichains that scan, the ladder of epochs in a loop fails."""
+    """With antichains that scan, the ladder of pending notifications fails."""
     monkeypatch.setattr("rayad.progress.scope.counted_times", lambda depth: MutableAntichain())
-    epochs = next(build for build in LADDERS if build.__name__ == "epochs_in_a_loop_at_once")
-    small, middle, large = growth(epochs, 30)
+    small, middle, large = growth(notifications_pending, 100)
     assert (large - middle) / (middle - small) > RATIO_MAX
-    assert "antichain.py" in fastest(epochs, 20)
+    assert "antichain.py" in fastest(notifications_pending, 100)
 
 
 @pytest.mark.parametrize("scopes", [4, 32])
