@@ -145,7 +145,7 @@ class JobLeader:
     @property
     def is_publishing(self) -> bool:
         """Whether the results are being published: from then on nothing can be survived, and nothing taken back."""
-        return self._is_publishing
+        return self._is_publishing and not self.is_over
 
     def due_in_s(self, now_s: float) -> float | None:
         """Seconds until a Tick can do something; None: never by itself."""

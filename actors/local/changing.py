@@ -183,6 +183,10 @@ class LocalRescale:
             return self._tell(JobFailed())  # here it can only be over
         return self._tell(Tick())
 
+    def job_is_over(self) -> None:
+        """It ends with the job."""
+        self._tell(JobFailed())
+
     def _bring(self, answer: Answered | Late) -> None:
         """An answer is on its way."""
         asked = (answer.turn, answer.name)

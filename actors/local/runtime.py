@@ -259,6 +259,8 @@ class LocalRuntime:
             case lead.Publish():
                 return [self.publish()]
             case lead.StopAll(state):
+                if self.rescaling is not None:
+                    self.rescaling.job_is_over()
                 self.processes.end(aborts=state is not JobState.COMPLETE)
             case lead.AbortSinks():
                 for sink in self.plan.sinks:

@@ -57,7 +57,7 @@ class Showing:
         self._due_s = self._began_s + min(FIRST_LOOK_S, place.first_s)
         self._records: int | None = None
         self.is_due = False
-        self._is_broken = False
+        self._is_broken = self._has_shown = False
         self._over = threading.Event()
         self._thread: OwnedThread | None = None
 
@@ -77,7 +77,8 @@ class Showing:
         except Exception:
             self._break()
             return
-        used_s = clock.thread_time() - used_s
+        used_s = clock.thread_time() - used_s if self._has_shown else 0.0  # the first time it imports what shows it
+        self._has_shown = not is_early
         now_s = self._now_s()
         next_s = self._place.first_s if is_early else self._place.next_s(now_s - self._began_s)
         self._due_s = max(self._began_s + next_s, now_s + PAUSES * used_s)

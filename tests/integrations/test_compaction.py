@@ -139,7 +139,7 @@ def test_a_crash_at_each_operation_of_a_commit_that_joins_and_of_a_cut(tmp_path:
 def test_files_are_joined_within_their_directory(tmp_path: Path) -> None:
     flow = rd.Dataflow("partitioned")
     rows = [{"k": n % 3, "n": n} for n in range(300)]
-    flow.from_items(rows, batch_rows=10).write_parquet(str(tmp_path / "out"), partition_by="k", compact=True, name="out")
+    flow.from_items(rows, batch_rows=2).write_parquet(str(tmp_path / "out"), partition_by="k", compact=True, name="out")
     config = rd.RunConfig(storage_path=str(tmp_path / "runs"), snapshots=rd.SnapshotConfig(interval_s=None))
     job = flow.submit(config, runtime="local")
     while job.step():

@@ -27,16 +27,16 @@ def server(tmp_path: Path) -> Iterator[CatalogServer]:
 def test_a_job_that_crashes_gives_each_record_once(seed: int, server: CatalogServer, tmp_path: Path) -> None:
     chance = random.Random(seed)
     flow = rd.Dataflow("rest")
-    source = flow.from_epochs([[{"a": epoch * 100 + i} for i in range(20)] for epoch in range(5)], batch_rows=3, parts=2)
+    source = flow.from_epochs([[{"a": epoch * 100 + i} for i in range(20)] for epoch in range(5)], batch_rows=1, parts=2)
     source.rebalance().map(lambda row: row).write_iceberg("ns.t", catalog=server.properties, name="out")
     config = rd.RunConfig(storage_path=str(tmp_path / "store"), snapshots=rd.SnapshotConfig(keep=50))
     job = flow.submit(config, runtime="local", parallelism=2, seed=seed)
     for _ in range(200):
         if not job.step():
             break
-        if chance.random() < 0.1:
+        if chance.random() < 0.3:
             job.savepoint()
-        if chance.random() < 0.03:
+        if chance.random() < 0.1:
             job.crash()
     job.wait()
     wanted = [epoch * 100 + i for epoch in range(5) for i in range(20)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Any
@@ -186,3 +187,22 @@ def test_a_replica_that_retires_leaves_no_broadcast_batches_unread(monkeypatch: 
                 )
         program.verify(job.wait())
     assert unread
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_job_that_ends_within_a_change_refuses_it_and_keeps_its_results(seed: int) -> None:
+    """Its results were published once more by the next wait, without what was published before; or the change could not go on."""
+    flow = rd.Dataflow("short")
+    flow.from_items(list(range(20)), batch_rows=1).rebalance(name="spread").map(lambda number: number).collect("out")
+    job: Any = flow.submit(runtime="local", seed=seed, parallelism=2)
+    refused = 0
+    for replicas in (3, 1, 4, 2, 3):
+        with contextlib.suppress(TimeoutError):
+            job.wait(timeout_s=0)
+        try:
+            job.rescale("spread", replicas)
+        except rd.RescaleRefused as error:
+            refused += 1
+            assert "job 'short' is " in str(error)
+    assert refused
+    assert sorted(number for _, number in job.wait()["out"]) == list(range(20))

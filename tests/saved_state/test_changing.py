@@ -46,6 +46,8 @@ def test_a_function_changes_state_and_waiting_batches_stay(tmp_path: Path) -> No
     job = begun(tmp_path, counting(), parallelism=2)
     feed(job, [["a", "b"], ["a"]])
     job.input("words").send(["a", "d"])  # of an epoch that is not complete
+    while job.step():
+        pass
     path = job.savepoint()
     job.cancel()
 
@@ -121,8 +123,10 @@ def going_round(name: str = "kept") -> Callable[[rd.KeyedStream], rd.Stream]:
 
 def test_records_in_a_loop_continue_under_another_name_and_are_not_lost_with_a_vertex(tmp_path: Path) -> None:
     for seed in range(40):
-        job = begun(tmp_path / str(seed), going_round(), seed=seed)
+        job = begun(tmp_path / str(seed), going_round(), seed=seed, parallelism=2)
         job.input("words").send(["a", "b", "c"])
+        for _ in range(15):
+            job.step()
         path = job.savepoint()
         job.cancel()
         store, manifest = open_snapshot(path)
