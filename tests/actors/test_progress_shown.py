@@ -193,7 +193,7 @@ def test_it_looks_early_shows_later_and_then_at_intervals() -> None:
 
 
 def test_a_look_that_takes_long_is_followed_by_a_pause_four_hundred_times_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, used = Clock(), iter([0.0, 5.0, 5.0, 5.1])
+    clock, used = Clock(), iter([0.0, 5.0, 5.1])
     monkeypatch.setattr(module.clock, "thread_time", lambda: next(used))
     shown = Showing(ProgressLine("wordcount"), Kept(), clock)
     clock.now_s = 6.0
