@@ -1,0 +1,91 @@
+"""Find seeds that catch planted defects: a change of the order in which things happen makes those in the tests' tables stale.
+
+python -m tests.simulation.find_seeds recoveries asking     # all defects of these groups, each with its first seeds
+python -m tests.simulation.find_seeds workers --only "a worker is over" --seeds 500
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import rayad as rd
+from tests.programs.catalog import PROGRAMS
+from tests.simulation import test_upstream
+from tests.simulation.defects import DEFECTS, Plant, first_violation, planted
+from tests.simulation.defects_of_asking import DEFECTS_OF_ASKING
+from tests.simulation.defects_of_changes import DEFECTS_OF_CHANGES
+from tests.simulation.defects_of_channels import DEFECTS_OF_CHANNELS, IN_CHANGES
+from tests.simulation.defects_of_recoveries import DEFECTS_OF_RECOVERIES
+from tests.simulation.harness import run
+from tests.simulation.workers.defects import DEFECTS_OF_WORKERS
+from tests.simulation.workers.draw import run_seed
+
+Catches = Callable[[str, int], bool]
+"""Whether a seed shows a defect, and nothing without it."""
+
+
+def _in_runs(defects: dict[str, Plant], rescales: Callable[[str], bool]) -> Catches:
+    def catches(name: str, seed: int) -> bool:
+        with_changes = rescales(name)
+        is_seen = first_violation(defects[name], range(seed, seed + 1), rescales=with_changes) is not None
+        return is_seen and not run(seed, rescales=with_changes).violation
+
+    return catches
+
+
+def _in_workers(eager: bool) -> Catches:
+    def catches(name: str, seed: int) -> bool:
+        with ExitStack() as stack:
+            DEFECTS_OF_WORKERS[name](stack)
+            is_seen = bool(run_seed(seed, eager=eager).violation)
+        return is_seen and not run_seed(seed, eager=eager).violation
+
+    return catches
+
+
+def _upstream(name: str, seed: int) -> bool:
+    program = next(one for one in PROGRAMS if one.name == test_upstream.CAUGHT_BY[name][0])
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            with planted(DEFECTS_OF_RECOVERIES[name]):
+                test_upstream.run_with_failures(program, seed, Path(folder) / "with")
+        except (AssertionError, rd.RayadError):
+            test_upstream.run_with_failures(program, seed, Path(folder) / "without")
+            return True
+    return False
+
+
+GROUPS: dict[str, tuple[list[str], Catches]] = {
+    "cores": ([*DEFECTS], _in_runs(DEFECTS, lambda name: False)),
+    "changes": ([*DEFECTS_OF_CHANGES], _in_runs(DEFECTS_OF_CHANGES, lambda name: True)),
+    "channels": ([*DEFECTS_OF_CHANNELS], _in_runs(DEFECTS_OF_CHANNELS, lambda name: name in IN_CHANGES)),
+    "recoveries": ([*DEFECTS_OF_RECOVERIES], _in_runs(DEFECTS_OF_RECOVERIES, lambda name: False)),
+    "asking": ([*DEFECTS_OF_ASKING], _in_runs(DEFECTS_OF_ASKING, lambda name: True)),
+    "workers": ([*DEFECTS_OF_WORKERS], _in_workers(eager=False)),
+    "eager": ([*DEFECTS_OF_WORKERS], _in_workers(eager=True)),
+    "upstream": ([*test_upstream.CAUGHT_BY], _upstream),
+}
+
+
+def main() -> None:
+    """Print the first seed that catches each defect."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("groups", nargs="+", choices=GROUPS)
+    parser.add_argument("--seeds", type=int, default=60, help="how many seeds are tried for each")
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--only", default="", help="defects whose name has this text; several with |")
+    options = parser.parse_args()
+    for group in options.groups:
+        names, catches = GROUPS[group]
+        for name in names:
+            if any(text in name for text in options.only.split("|")):
+                seeds = range(options.first, options.first + options.seeds)
+                print(f"{group}: {name!r}: {next((seed for seed in seeds if catches(name, seed)), None)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
