@@ -14,6 +14,7 @@ from typing import Any
 from rayad.actors.plane.frames import Frame
 from rayad.actors.plane.protocol import Kind
 from rayad.actors.worker.payloads import bytes_of
+from rayad.progress import ProtocolError
 
 Way = tuple[str, str]
 """A sender and a receiver."""
@@ -186,7 +187,8 @@ class Bus:
         waiting.append(frame)
 
     def deliver(self, way: Way) -> list[Frame]:
-        """Some of the frames on a way arrive, at least one; not those of an incarnation that is not expected any more."""
+        """Some of the frames on a way arrive, at least one; not those of an incarnation that is over. Raises ProtocolError for one of an
+        incarnation that its receiver was not told to expect: see :class:`rayad.actors.plane.frames.ReceiveOrder`."""
         waiting = self.ways[way]
         count = len(waiting)
         if count == 1 or (taken := 1 + int(self.chance.random() * count)) == count:
@@ -194,8 +196,12 @@ class Bus:
             frames = list(waiting)
         else:
             frames = [waiting.popleft() for _ in range(taken)]
-        expected = self.links[way[1]].expected.get(way[0], 0)
-        return [frame for frame in frames if frame.incarnation >= expected] if expected else frames
+        receiver = self.links[way[1]]
+        expected = receiver.expected.get(way[0], receiver.incarnation)
+        newest = frames[-1].incarnation
+        if newest > expected:
+            raise ProtocolError(f"a frame from {way[0]} to {way[1]} carries incarnation {newest}, expected is {expected}")
+        return frames if frames[0].incarnation == expected else [frame for frame in frames if frame.incarnation == expected]
 
     def _empty(self, way: Way) -> None:
         del self.ways[way]
@@ -213,7 +219,7 @@ class BusLink:
         self.incarnation = incarnation
         self.socket_bytes = bus.socket_bytes
         self.expected: dict[str, int] = {}
-        """The incarnation of whose frames alone are taken, by peer."""
+        """The incarnation whose frames alone are taken, by peer; of others it is this process' own."""
         self.lost: list[str] = []
         self._bus = bus
         self._sent: dict[tuple[str, int], int] = {}

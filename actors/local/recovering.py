@@ -96,7 +96,9 @@ class LocalRecovery:
         elif self.snapshots is not None:
             self.snapshots.expect(effect.names, effect.incarnation)
         names = [name for name in effect.names if name != PROGRESS]
-        self.under_way.extend(Build(name, effect.incarnation, effect.incarnations) for name in names)
+        links = self._processes.bus.links
+        known = {name: links[name].incarnation for name in (COORDINATOR,) if name in links} | dict(effect.incarnations)
+        self.under_way.extend(Build(name, effect.incarnation, known) for name in names)
 
     def run(self, effect: Run, plan: Plan) -> None:
         """Those that have been built run from now on."""

@@ -15,6 +15,9 @@ from pathlib import Path
 import rayad as rd
 from tests.programs.catalog import PROGRAMS
 from tests.simulation import test_upstream
+from tests.simulation.coordinator import draw
+from tests.simulation.coordinator.defects import DEFECTS_OF_COORDINATORS
+from tests.simulation.coordinator.planted import bound, with_defect
 from tests.simulation.defects import DEFECTS, Plant, first_violation, planted
 from tests.simulation.defects_of_asking import DEFECTS_OF_ASKING
 from tests.simulation.defects_of_changes import DEFECTS_OF_CHANGES
@@ -59,6 +62,11 @@ def _upstream(name: str, seed: int) -> bool:
     return False
 
 
+def _coordinator(name: str, seed: int) -> bool:
+    without = draw.run_seed(seed)
+    return not without.violation and bool(with_defect(name, seed, bound(without)).violation)
+
+
 GROUPS: dict[str, tuple[list[str], Catches]] = {
     "cores": ([*DEFECTS], _in_runs(DEFECTS, lambda name: False)),
     "changes": ([*DEFECTS_OF_CHANGES], _in_runs(DEFECTS_OF_CHANGES, lambda name: True)),
@@ -67,6 +75,7 @@ GROUPS: dict[str, tuple[list[str], Catches]] = {
     "asking": ([*DEFECTS_OF_ASKING], _in_runs(DEFECTS_OF_ASKING, lambda name: True)),
     "workers": ([*DEFECTS_OF_WORKERS], _in_workers(eager=False)),
     "eager": ([*DEFECTS_OF_WORKERS], _in_workers(eager=True)),
+    "coordinator": ([*DEFECTS_OF_COORDINATORS], _coordinator),
     "upstream": ([*test_upstream.CAUGHT_BY], _upstream),
 }
 

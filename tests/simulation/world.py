@@ -232,7 +232,8 @@ class World:
         """Whether no input is read at this moment, since faults are left that may need records."""
         if not (self.armed is not None or self.left) or not self.armed_needs_time:
             return False
-        return self.rng.random() < 1 - (INPUT_SHARE if self._is_set else self.input_share)
+        needs_records = self._is_set and self.armed is not None and not self.armed.kind.startswith("rescale")
+        return self.rng.random() < 1 - (INPUT_SHARE if needs_records else self.input_share)
 
     def look(self, runtime: SimulatedRuntime, event: Any) -> None:
         """Count the records in snapshots; remember acknowledgements, which may come again."""
