@@ -90,7 +90,7 @@ def running_job(**options: Any) -> Any:
     return job
 
 
-@pytest.mark.parametrize("where", ["on_recv", "on_notify"])
+@pytest.mark.parametrize("where", ["on_recv", pytest.param("on_notify", marks=pytest.mark.soak)])
 def test_exception_in_a_vertex_ends_the_job_with_one_error(nothing_left: Check, where: str) -> None:
     flow = rd.Dataflow("bad")
     flow.from_items([1]).vertex(lambda: Raises(where), name="strict").collect("out")
@@ -241,7 +241,9 @@ def test_actors_that_do_not_start_are_named(nothing_left: Check) -> None:
     job.cancel()
 
 
-@pytest.mark.parametrize(("code", "told"), [("job.probe('p')", True), ("job.cancel()", False), ("job.stop()", False)])
+@pytest.mark.parametrize(
+    ("code", "told"), [("job.probe('p')", True), ("job.cancel()", False), pytest.param("job.stop()", False, marks=pytest.mark.soak)]
+)
 def test_a_driver_that_ends_without_waiting_says_what_is_lost(ray_cluster: None, tmp_path: Path, code: str, told: bool) -> None:
     """Regression: the work was lost without a word, and with exit code 0."""
     script = tmp_path / "job.py"
@@ -264,6 +266,7 @@ def test_a_driver_that_ends_without_waiting_says_what_is_lost(ray_cluster: None,
     assert (line in ended.stderr) == told, ended.stderr
 
 
+@pytest.mark.soak
 def test_ctrl_c_in_a_script_leaves_nothing(tmp_path: Any) -> None:
     script = tmp_path / "job.py"
     script.write_text(
@@ -353,6 +356,7 @@ def test_sigterm_saves_the_job_and_ends_with_143(tmp_path: Path, waits_by: str) 
             child.kill()
 
 
+@pytest.mark.soak
 def test_a_killed_driver_takes_its_job_with_it() -> None:
     """Nobody is left to clean up: Ray ends the coordinator with its owner, and the others with the coordinator."""
     code = f"""

@@ -110,7 +110,7 @@ def require_told(job: Any, told: str) -> None:
     assert job.state is JobState.RUNNING
 
 
-@pytest.mark.parametrize("how", ["full", "read-only", "vanished"])
+@pytest.mark.parametrize("how", ["full", *(pytest.param(how, marks=pytest.mark.soak) for how in ("read-only", "vanished"))])
 def test_a_store_that_takes_no_snapshots_is_told_since_when_and_why(nothing_left: Check, tmp_path: Path, how: str) -> None:
     with disk(tmp_path / "disk") as folder, ExitStack() as stack:
         job = stack.enter_context(started(endless("late"), surviving(folder, interval_s=0.3)))
