@@ -29,7 +29,7 @@ ALSO_SPARK = frozenset(
 ONE_CLUSTER = frozenset(f"tests/cluster/test_{name}.py" for name in ("commands", "examples_flights", "job_submit"))
 """Each starts a cluster with a job server for its file: a dozen processes, so one after the other, too."""
 LONG_TO_MAKE = frozenset(("tests/types/test_checkers.py", "tests/dataflow/test_columnar_path.py", "tests/cluster/test_programs.py"))
-"""The tests of each file share what takes ten seconds to find out."""
+"""The tests of each file share what takes ten seconds to find out, or the processes of a session."""
 TOGETHER = ("tests/machines/", "tests/every_type/")
 """Folders whose tests share a cluster of machines, or a table of what was tried."""
 
