@@ -15,7 +15,7 @@ from xdist.workermanage import WorkerController
 
 ONE_SPARK = frozenset(
     f"tests/cluster/test_{name}.py"
-    for name in ("replay", "spark_log", "spark_reads_files", "spark_sink", "spark_source", "spark_stop", "spark_stream")
+    for name in ("examples_spark", "replay", "spark_log", "spark_reads_files", "spark_sink", "spark_source", "spark_stop", "spark_stream")
 )
 """They share a Spark session."""
 ALSO_SPARK = frozenset(
@@ -28,8 +28,8 @@ ALSO_SPARK = frozenset(
 """They start a Spark of their own, which alone keeps two processors busy: two of them at the same time run out of time."""
 ONE_CLUSTER = frozenset(f"tests/cluster/test_{name}.py" for name in ("commands", "examples_flights", "job_submit"))
 """Each starts a cluster with a job server for its file: a dozen processes, so one after the other, too."""
-LONG_TO_MAKE = frozenset(("tests/types/test_checkers.py", "tests/dataflow/test_columnar_path.py"))
-"""The tests of each file share what takes ten seconds to find out."""
+LONG_TO_MAKE = frozenset(("tests/types/test_checkers.py", "tests/dataflow/test_columnar_path.py", "tests/cluster/test_programs.py"))
+"""The tests of each file share what takes ten seconds to find out, or the processes of a session."""
 TOGETHER = ("tests/machines/", "tests/every_type/")
 """Folders whose tests share a cluster of machines, or a table of what was tried."""
 

@@ -87,7 +87,7 @@ def test_what_shares_a_session_or_a_cluster_stays_together() -> None:
     assert {path for path, text in texts.items() if "job_server import" in text} == ONE_CLUSTER
     own = {path: text for path, text in texts.items() if path not in ONE_SPARK}
     marked = {f"{path}::{name}" for path, text in own.items() for name in re.findall(r"@pytest\.mark\.spark\ndef (test_\w+)", text)}
-    in_parameters = {path for path, text in own.items() if "marks=pytest.mark.spark" in text}
+    in_parameters = {path for path, text in own.items() if re.search(r"marks=\[?pytest\.mark\.spark", text)}
     assert marked | in_parameters == ALSO_SPARK
     assert len({scope_of(f"{path}::test_one") for path in ONE_SPARK} | {scope_of(test) for test in ALSO_SPARK}) == 1
     assert len({scope_of(f"{path}::{test}") for path in ONE_CLUSTER for test in ("test_one", "test_two")}) == 2, (

@@ -26,6 +26,14 @@ def _placed() -> None:
     making.__wrapped__.__kwdefaults__["placement"] = os.environ.get("RAYAD_PLACEMENT", "vertices")
 
 
+@pytest.fixture
+def workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs of this test run in workers, one replica of each vertex in a process, unless they say otherwise: for tests of something else
+    than who shares a process. Each process costs 0.3 s of a processor."""
+    making: Any = ScalingConfig.__init__
+    monkeypatch.setitem(making.__wrapped__.__kwdefaults__, "placement", "workers")
+
+
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[None]:
     """A Ray cluster of this session alone: with four CPUs, whatever the machine has."""

@@ -18,6 +18,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, NamedTuple
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 
@@ -79,6 +81,10 @@ def wait_until_up(server: JobServer, head: subprocess.Popen[bytes], log: IO[str]
     """Wait until an empty job is accepted: the server answers earlier, but refuses or hangs up while the node's agent starts."""
     deadline_s = time.monotonic() + timeout_s
     command = [RAY, "job", "submit", "--no-wait", "--address", server.url, "--", "true"]
+    while not answers(server.url):  # this costs nothing; each command is a process that imports Ray
+        assert head.poll() is None, f"ray start ended:\n{log.read()}"
+        assert time.monotonic() < deadline_s, f"nothing answers after {timeout_s} s:\n{log.read()}"
+        time.sleep(0.2)
     while True:
         asked = subprocess.run(command, env=server.env, capture_output=True, text=True, timeout=timeout_s, check=False)
         if asked.returncode == 0:
@@ -86,6 +92,17 @@ def wait_until_up(server: JobServer, head: subprocess.Popen[bytes], log: IO[str]
         assert head.poll() is None, f"ray start ended:\n{log.read()}"
         assert time.monotonic() < deadline_s, f"no job server after {timeout_s} s:\n{log.read()}\n{asked.stdout}\n{asked.stderr}"
         time.sleep(0.5)
+
+
+def answers(url: str) -> bool:
+    """Whether the server and the node's agent behind it have a list of jobs for us, or refuse it to whoever has no token."""
+    try:
+        with urlopen(f"{url}/api/jobs/", timeout=10):
+            return True
+    except HTTPError as error:
+        return error.code in (401, 403)
+    except OSError:
+        return False
 
 
 def ask(server: JobServer, *words: str | Path) -> str:

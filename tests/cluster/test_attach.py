@@ -142,7 +142,7 @@ sys.stdin.readline()
 """
 
 
-@pytest.mark.parametrize("ends", ["well", "killed"])
+@pytest.mark.parametrize("ends", [pytest.param("well", marks=pytest.mark.soak), "killed"])
 def test_a_job_of_another_driver_is_found_and_ends_with_it(nothing_left: Check, ends: str) -> None:
     environment = {**os.environ, "RAY_ADDRESS": ray.get_runtime_context().gcs_address}
     command = [sys.executable, "-c", DRIVER]

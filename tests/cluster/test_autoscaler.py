@@ -113,6 +113,7 @@ def test_metrics_reach_the_port_that_prometheus_scrapes(ray_cluster: None) -> No
     assert {"ray_rayad_items_consumed_total", "ray_rayad_items_produced_total"} <= names
 
 
+@pytest.mark.soak
 def test_a_controller_in_another_process_scales_a_job_by_files(nothing_left: Callable[[], None], tmp_path: Path) -> None:
     scaling = rd.ScalingConfig(mpr_folder=str(tmp_path), report_interval_s=0.4, warm_up_s=0.0, window_s=0.0)
     job = program(1500).submit(rd.RunConfig(window_batches=8), scaling)

@@ -78,7 +78,7 @@ def break_and_notice(job: Any, pid: int) -> None:
     until(lambda: job._line.outcome not in (None, before), "the outcome is asked for again")
 
 
-@pytest.mark.parametrize("is_stored", [True, False])
+@pytest.mark.parametrize("is_stored", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_a_broken_connection_of_the_driver_does_not_replace_its_coordinator(nothing_left: Check, tmp_path: Path, is_stored: bool) -> None:
     """Issue 25: Ray's ActorUnavailableError was taken for death. A second coordinator began beside the first, which nobody ended; without a
     store the job failed."""

@@ -1,5 +1,5 @@
 """The command line on a cluster with token authentication: a job that ``ray job submit`` starts with nothing but the package, and every
-command on it as a process of its own."""
+command on it. Some are processes of their own; the others are called in one that has joined the cluster (``command_shell.py``)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from rayad.commands.on_cluster import Exit
+from tests.cluster.command_shell import CommandShell, Ended, command_shell
 from tests.cluster.job_server import JobServer, ask, job_server
 from tests.cluster.until import until
 from tests.examples.running import environment
@@ -68,11 +70,28 @@ def same(word):
 """
 
 
-def rayad(server: JobServer, *words: str | Path, code: int = Exit.DONE, cwd: Path | None = None) -> str:
-    """What a command prints; fails unless it ends with this code, and when it says anything more on stderr than an error of one line."""
+@pytest.fixture(scope="module")
+def shell(job_server: JobServer) -> Iterator[CommandShell]:
+    """A process that runs commands on the cluster."""
+    with command_shell({**job_server.env, "RAY_ADDRESS": job_server.address}) as one:
+        yield one
+
+
+def rayad(shell: CommandShell, *words: str | Path, code: int = Exit.DONE) -> str:
+    """What a command prints in the shell; fails unless it ends with this code, and when it says anything more on stderr than an error of
+    one line."""
+    return _printed(shell.run([str(word) for word in words]), words, code)
+
+
+def rayad_alone(server: JobServer, *words: str | Path, code: int = Exit.DONE, cwd: Path | None = None) -> str:
+    """The command as a process of its own."""
     env = {**server.env, "RAY_ADDRESS": server.address}
     command = [RAYAD, *map(str, words)]
     done = subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    return _printed(Ended(done.returncode, done.stdout, done.stderr), words, code)
+
+
+def _printed(done: Ended, words: tuple[str | Path, ...], code: int) -> str:
     told = f"{words} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
     assert done.returncode == code, told
     noise = [line for line in done.stderr.splitlines() if not line.startswith("Error: ") and not re.match(r" +\d+ s: ", line)]
@@ -101,52 +120,54 @@ def written(folder: Path) -> Path:
     return program
 
 
-def test_every_command_on_a_job_that_ray_job_submit_started(job_server: JobServer, tmp_path: Path) -> None:
+def test_every_command_on_a_job_that_ray_job_submit_started(job_server: JobServer, shell: CommandShell, tmp_path: Path) -> None:
     program = written(tmp_path)
     storage = tmp_path / "jobs"
-    assert rayad(job_server, "jobs") == "no job runs on this cluster\n"
+    assert rayad_alone(job_server, "jobs") == "no job runs on this cluster\n"
     entry = [RAYAD, "run", "app.py:flow", "--storage", storage, "--max-failures", "2", "-p", "counts=2"]
     ask(job_server, "submit", "--no-wait", "--submission-id", "ticks", "--working-dir", program, "--", *entry)
-    until(lambda: "running" in rayad(job_server, "jobs"), "the job runs")
+    until(lambda: "running" in rayad(shell, "jobs"), "the job runs")
 
-    (listed,) = json.loads(rayad(job_server, "jobs", "--json"))
+    (listed,) = json.loads(rayad(shell, "jobs", "--json"))
     assert listed == {"name": "ticks", "state": "running"}
-    until(lambda: _records(rayad(job_server, "status", "ticks", "--json")) > 0, "records have come")
-    shown = rayad(job_server, "status", "ticks")
+    until(lambda: _records(rayad(shell, "status", "ticks", "--json")) > 0, "records have come")
+    shown = rayad(shell, "status", "ticks")
     assert shown.startswith("job 'ticks': running, 0 failures survived; ")
     assert re.search(r"│ counts +│ +2 │ \(\d+\)", shown), shown
-    assert rayad(job_server, "explain", "ticks").strip()
-    top = json.loads(rayad(job_server, "top", "ticks", "--once", "--json"))
+    assert rayad(shell, "explain", "ticks").strip()
+    top = json.loads(rayad(shell, "top", "ticks", "--once", "--json"))
     assert [vertex["name"] for vertex in top["vertices"]] == ["ticks", "counts"]
-    assert rayad(job_server, "top", "ticks", "--once", "--replicas").count(f":{top['vertices'][0]['replicas'][0]['pid']} ") == 1
-    assert "no job named 'tick' runs on this cluster" in rayad(job_server, "status", "tick", code=Exit.NO_JOB)
+    assert rayad(shell, "top", "ticks", "--once", "--replicas").count(f":{top['vertices'][0]['replicas'][0]['pid']} ") == 1
+    assert "no job named 'tick' runs on this cluster" in rayad_alone(job_server, "status", "tick", code=Exit.NO_JOB)
 
-    examined = {one["what"]: one for one in json.loads(rayad(job_server, "doctor", "--address", "auto", "--storage", storage, "--json"))}
+    examined = {one["what"]: one for one in json.loads(rayad(shell, "doctor", "--address", "auto", "--storage", storage, "--json"))}
     for what in ("cluster", "versions", "clocks", "ports", "shared storage", "token"):
         assert examined[what]["level"] == "ok", examined[what]
-    path = rayad(job_server, "savepoint", "ticks").strip()
+    path = rayad(shell, "savepoint", "ticks").strip()
     assert Path(path).is_relative_to(storage)
-    report = json.loads(rayad(job_server, "rescale", "ticks", "counts=3", "--json"))
+    report = json.loads(rayad(shell, "rescale", "ticks", "counts=3", "--json"))
     assert (report["before"]["counts"], report["after"]["counts"]) == (2, 3)
-    assert "there is no stage of that name" in rayad(job_server, "rescale", "ticks", "county=3", code=Exit.FAILED)
-    assert "the third tick" in rayad(job_server, "logs", "ticks")
+    assert "there is no stage of that name" in rayad(shell, "rescale", "ticks", "county=3", code=Exit.FAILED)
+    assert "the third tick" in rayad(shell, "logs", "ticks")
     assert followed_until(job_server, "the third tick", "logs", "ticks", "--follow") == (Exit.TERMINATED, "")
-    replicas = rayad(job_server, "logs", "ticks", "--vertex", "counts")
+    replicas = rayad(shell, "logs", "ticks", "--vertex", "counts")
     assert all(line.startswith("(counts[") for line in replicas.splitlines())
 
-    ended = rayad(job_server, "stop", "ticks")
+    ended = rayad(shell, "stop", "ticks")
     assert ended.startswith("job 'ticks' is complete\ncounts: "), ended
-    until(lambda: "SUCCEEDED" in ask(job_server, "status", "ticks") or "succeeded" in ask(job_server, "status", "ticks"), "it has ended")
-    printed = ask(job_server, "logs", "ticks")
+    printed = ask(job_server, "logs", "ticks", "--follow")  # until it has ended
+    assert "succeeded" in ask(job_server, "status", "ticks").lower()
     assert "job 'ticks' is complete" in printed
     assert not re.search(r"(?i)warning|token|GcsClient|log level", printed), printed
 
-    told = rayad(job_server, "resume", "app.py:flow", "--from", path, "--storage", storage, "--detached", cwd=program)
+    told = rayad_alone(job_server, "resume", "app.py:flow", "--from", path, "--storage", storage, "--detached", cwd=program)
     assert "job 'ticks' runs" in told
-    assert rayad(job_server, "cancel", "ticks") == "job 'ticks' is cancelled\n"
+    assert rayad(shell, "cancel", "ticks") == "job 'ticks' is cancelled\n"
 
 
-def test_ctrl_c_finishes_what_is_under_way_and_a_detached_job_is_stopped_by_its_name(job_server: JobServer, tmp_path: Path) -> None:
+def test_ctrl_c_finishes_what_is_under_way_and_a_detached_job_is_stopped_by_its_name(
+    job_server: JobServer, shell: CommandShell, tmp_path: Path
+) -> None:
     program = written(tmp_path)
     with subprocess.Popen(
         [RAYAD, "run", "app.py:flow"],
@@ -156,7 +177,7 @@ def test_ctrl_c_finishes_what_is_under_way_and_a_detached_job_is_stopped_by_its_
         stderr=subprocess.PIPE,
         text=True,
     ) as running:
-        until(lambda: running.poll() is not None or "running" in rayad(job_server, "jobs"), "the job runs")
+        until(lambda: running.poll() is not None or "running" in rayad(shell, "jobs"), "the job runs")
         running.send_signal(signal.SIGINT)
         try:
             out, err = running.communicate(timeout=PATIENCE_S)
@@ -166,8 +187,8 @@ def test_ctrl_c_finishes_what_is_under_way_and_a_detached_job_is_stopped_by_its_
     assert running.returncode == Exit.DONE, err
     assert "the input ends here, and what is under way is finished; Ctrl-C again cancels the job" in err
     assert "job 'ticks' is complete" in out
-    assert "job 'finite' runs; rayad status finite" in rayad(job_server, "run", "app.py:finite", "--detached", cwd=program)
-    assert rayad(job_server, "stop", "finite").startswith("job 'finite' is complete\ncounts: ")  # of what it had read by then
+    assert "job 'finite' runs; rayad status finite" in rayad_alone(job_server, "run", "app.py:finite", "--detached", cwd=program)
+    assert rayad(shell, "stop", "finite").startswith("job 'finite' is complete\ncounts: ")  # of what it had read by then
 
 
 @pytest.mark.soak

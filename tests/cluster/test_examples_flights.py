@@ -16,6 +16,7 @@ import networkx as nx
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+import ray
 
 from tests.cluster.job_server import job_server, submit
 from tests.examples.running import refuse_chatter, run_example
@@ -41,14 +42,20 @@ def raw() -> pd.DataFrame:
     return frame[frame.day < DAYS]
 
 
-@pytest.fixture(scope="module", params=[pytest.param("job", marks=pytest.mark.spark), "local"])
+@pytest.fixture(scope="module", params=[pytest.param("job", marks=[pytest.mark.spark, pytest.mark.soak]), "ray", "local"])
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, str]:
-    """A run of the example, as a job on Ray from Spark, or in one process by Arrow: the kind, the folder of results, the output."""
+    """A run of the example, as a job on Ray from Spark, on Ray from Arrow, or in one process from Arrow: the kind, the folder of results,
+    the output. The first starts a server for jobs and a Spark: ``make soak``. Jobs by ``ray job submit`` are in ``test_job_submit.py``, the
+    frame that Spark cleans in ``test_examples_spark.py``."""
     how = request.param
     out = tmp_path_factory.mktemp(how)
     arguments = ["flights.py", "--days", str(DAYS), "--out", str(out / "results")]
     if how == "local":
         return how, out / "results", run_example(*arguments, "--local", "--seed", "3", cwd=out)
+    if how == "ray":
+        request.getfixturevalue("ray_cluster")
+        address = ray.get_runtime_context().gcs_address
+        return how, out / "results", run_example(*arguments, "--no-spark", cwd=out, RAY_ADDRESS=address)
     return how, out / "results", submit(request.getfixturevalue("job_server"), *arguments)
 
 
@@ -164,7 +171,7 @@ def test_what_is_printed_is_honest(raw: pd.DataFrame, run: tuple[str, Path, str]
     assert f"PageRank: 20 rounds on each of {read('pagerank').day.nunique()} days with a new route" in printed
     assert re.search(r"^dataflow: [\d.]+ s, [\d,]+ flights/s through 8 vertices with 16 replicas$", printed, re.MULTILINE)
     on_ray = re.search(r"\b\d+ Ray actors\b", printed) is not None  # how many depends on the processors: decision 085
-    assert ("starting Spark" in printed, on_ray) == (how == "job", how == "job")
+    assert ("starting Spark" in printed, on_ray) == (how == "job", how != "local")
     assert f"results: {out}" in lines
     refuse_chatter(printed)
     assert how == "job" or "\x1b" not in printed  # no colours in logs; `ray job submit` adds its own

@@ -36,7 +36,7 @@ IN_EVERY_RUN = {"primes"}
     ("name", "runtime"),
     [
         *(pytest.param(name, "ray", marks=[] if name in IN_EVERY_RUN else [pytest.mark.soak]) for name in SMALL),
-        ("primes", "pool"),
+        pytest.param("primes", "pool", marks=pytest.mark.soak),
         ("lanes", "actorpool"),
     ],
 )
@@ -47,6 +47,7 @@ def test_an_application_on_ray_gives_the_bytes_of_the_sequential_version(name: s
     assert "as the sequential version's; it took " in printed
 
 
+@pytest.mark.soak
 def test_a_file_compressed_on_ray_is_restored(address: str, tmp_path: Path) -> None:
     text = module("bzip2_file").write_text(tmp_path / "text", 3.0)
     run_example("mpr/bzip2_file.py", "text", "--out", "text.bz2", "--waiting-ms", "20", cwd=tmp_path, RAY_ADDRESS=address)
@@ -54,6 +55,7 @@ def test_a_file_compressed_on_ray_is_restored(address: str, tmp_path: Path) -> N
     assert sorted(path.name for path in tmp_path.iterdir()) == ["text", "text.bz2"]
 
 
+@pytest.mark.soak
 def test_replicas_come_and_go_and_the_frames_stay_in_order(address: str, tmp_path: Path) -> None:
     arguments = ["--frames", "300", "--width", "96", "--waiting-ms", "60", "--replicas", "1", "--rescale", "1:4", "--rescale", "1:2"]
     printed = run_example("mpr/lanes.py", *arguments, cwd=tmp_path, timeout_s=200, RAY_ADDRESS=address)

@@ -12,7 +12,7 @@ import pytest
 import rayad as rd
 from tests.patience import PATIENCE_S
 
-pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("ray_cluster")]
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("ray_cluster", "workers")]
 
 
 def test_columns_reach_the_driver_as_columns() -> None:

@@ -304,7 +304,7 @@ def test_a_function_that_never_returns_ends_its_replica_where_asked_for(nothing_
     assert "time.sleep(1e6)" in "".join(caught.value.__notes__)
 
 
-@pytest.mark.parametrize("detached", [False, True], ids=["of the driver", "detached"])
+@pytest.mark.parametrize("detached", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["of the driver", "detached"])
 def test_waiting_until_an_epoch_is_saved_ends_in_time_while_the_job_is_away_and_others_send(
     nothing_left: Check, tmp_path: Path, detached: bool
 ) -> None:

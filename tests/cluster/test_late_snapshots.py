@@ -27,7 +27,7 @@ from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.cluster
 Check = Callable[[], None]
-EPOCHS = [[epoch % 7, epoch % 5] for epoch in range(200_000)]
+EPOCHS = [[epoch % 7, epoch % 5] for epoch in range(20_000)]
 SINCE = r"snapshots fail since 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC: \d+ in a row, the last because "
 
 
@@ -39,7 +39,7 @@ def _send_tests_by_value(ray_cluster: None) -> Iterator[None]:
 
 def endless(name: str, sink: rd.Sink | None = None) -> rd.Dataflow:
     flow = rd.Dataflow(name)
-    counts = flow.source(Paced(EPOCHS), name="ticks").key_by(lambda n: n % 5).count(name="counts")
+    counts = flow.source(Paced(EPOCHS, pause_s=0.02), name="ticks").key_by(lambda n: n % 5).count(name="counts")
     if sink is not None:
         counts.sink(sink, "kept")
     return flow
@@ -110,7 +110,7 @@ def require_told(job: Any, told: str) -> None:
     assert job.state is JobState.RUNNING
 
 
-@pytest.mark.parametrize("how", ["full", "read-only", "vanished"])
+@pytest.mark.parametrize("how", ["full", *(pytest.param(how, marks=pytest.mark.soak) for how in ("read-only", "vanished"))])
 def test_a_store_that_takes_no_snapshots_is_told_since_when_and_why(nothing_left: Check, tmp_path: Path, how: str) -> None:
     with disk(tmp_path / "disk") as folder, ExitStack() as stack:
         job = stack.enter_context(started(endless("late"), surviving(folder, interval_s=0.3)))

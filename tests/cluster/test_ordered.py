@@ -41,6 +41,7 @@ def test_uneven_work_comes_out_in_the_order_of_the_input(nothing_left: Callable[
     assert sorted((time, pair[0]) for time, pair in result["as it comes"]) == expected
 
 
+@pytest.mark.soak
 def test_the_order_survives_killed_actors(nothing_left: Callable[[], None], tmp_path: Path) -> None:
     epochs = [[100 * epoch + i for i in range(12)] for epoch in range(120)]
     flow = rd.Dataflow("survivor")

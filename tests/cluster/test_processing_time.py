@@ -30,7 +30,7 @@ class Silence(rd.Process):
 
 
 @pytest.mark.cluster
-@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.usefixtures("ray_cluster", "workers")
 def test_timers_and_windows_fire_in_silence_and_count_once_when_processes_are_killed(tmp_path: Path) -> None:
     told = tmp_path / "told"
     told.mkdir()

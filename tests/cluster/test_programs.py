@@ -6,15 +6,27 @@ from collections.abc import Iterator
 
 import pytest
 
+import rayad as rd
 from tests.cluster.recovering import by_value
 from tests.programs.catalog import MODULES, PROGRAMS
 from tests.programs.program import Program
+from tests.thorough import IN_SOAK
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _send_programs_by_value(ray_cluster: None) -> Iterator[None]:
     """Workers cannot import the tests; the programs travel with the jobs."""
     with by_value(*MODULES):
+        yield
+
+
+@pytest.fixture(scope="module")
+def warm(ray_cluster: None) -> Iterator[None]:
+    """In ``make test`` one program runs in the processes of the one before; in ``make soak`` each has its own."""
+    if IN_SOAK:
+        yield
+        return
+    with rd.session(workers=2):
         yield
 
 
@@ -33,13 +45,14 @@ IN_EVERY_RUN = {
     "ordered-columns",
     "projected-columns",
 }
-"""One program for each kind of error that only processes and links can make. Every replica is a process that takes a second or two to
-start; the results of operators are tested on the local runtime. The others: ``make soak``."""
+"""One program for each kind of error that only processes and links can make; the results of operators are tested on the local runtime.
+The others: ``make soak``."""
 
 
 @pytest.mark.parametrize(
     "program", [pytest.param(p, id=p.name, marks=[] if p.name in IN_EVERY_RUN else [pytest.mark.soak]) for p in PROGRAMS]
 )
+@pytest.mark.usefixtures("workers", "warm")
 def test_results_on_ray_are_those_of_the_model(program: Program) -> None:
     program.run(runtime="ray", parallelism=2)
 

@@ -15,7 +15,7 @@ import rayad as rd
 from tests.cluster.recovering import by_value, kill, surviving
 from tests.patience import PATIENCE_S
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("workers")]
 Check = Callable[[], None]
 WORDS = [[f"w{(7 * epoch + 3 * i) % 11}" for i in range(9)] for epoch in range(50)]
 

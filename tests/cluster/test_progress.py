@@ -11,7 +11,7 @@ import psutil
 import pytest
 from nbclient import NotebookClient
 
-from tests.cluster.recovering import until
+from tests.cluster.recovering import address, until
 from tests.examples.running import environment
 from tests.terminal import CTRL_C, Terminal
 
@@ -31,9 +31,9 @@ flow.from_items(range({numbers}), batch_rows=10).map(slow).key_by(lambda n: n % 
 RAYAD = str(Path(sys.executable).parent / "rayad")
 
 
-def on_terminal(folder: Path, *command: str, numbers: int, run: str = "") -> Terminal:
+def on_terminal(folder: Path, *command: str, numbers: int, run: str = "", **env: str) -> Terminal:
     (folder / "program.py").write_text(PROGRAM.format(numbers=numbers, run=run), encoding="utf-8")
-    return Terminal(command, env=environment(), cwd=str(folder), columns=250, rows=60)
+    return Terminal(command, env=environment(**env), cwd=str(folder), columns=250, rows=60)
 
 
 def ends_with_all_its_processes(terminal: Terminal) -> list[str]:
@@ -77,8 +77,8 @@ def started_by(terminal: Terminal) -> set[str]:
     return {Path(process.name()).name for process in psutil.Process(terminal.pid).children(recursive=True)}
 
 
-def test_rayad_run_shows_the_line_and_leaves_the_results(tmp_path: Path) -> None:
-    with on_terminal(tmp_path, RAYAD, "run", "program.py:flow", numbers=600) as terminal:
+def test_rayad_run_shows_the_line_and_leaves_the_results(ray_cluster: None, tmp_path: Path) -> None:
+    with on_terminal(tmp_path, RAYAD, "run", "program.py:flow", numbers=600, RAY_ADDRESS=address()) as terminal:
         screen = terminal.end()
     assert terminal.status == 0
     assert any("rayad: 'numbers' " in line and "%" in line for seen in terminal.seen for line in seen)
@@ -92,7 +92,7 @@ threading.Timer(3.0, os.kill, (os.getpid(), signal.SIGINT)).start()
 """
 
 
-def test_a_notebook_has_one_output_and_a_short_interrupt(tmp_path: Path) -> None:
+def test_a_notebook_has_one_output_and_a_short_interrupt(ray_cluster: None, tmp_path: Path) -> None:
     local = 'flow.run(runtime="local")'
     notebook = nbformat.v4.new_notebook(
         cells=[
@@ -103,7 +103,7 @@ def test_a_notebook_has_one_output_and_a_short_interrupt(tmp_path: Path) -> None
         ]
     )
     client = NotebookClient(notebook, timeout=240, allow_errors=True, resources={"metadata": {"path": str(tmp_path)}})
-    client.execute(env=environment(), cleanup_kc=True)
+    client.execute(env=environment(RAY_ADDRESS=address()), cleanup_kc=True)
     on_local, on_ray, interrupted, _ = notebook.cells
     for cell in (on_local, on_ray):
         shown = [output for output in cell.outputs if output.output_type == "display_data"]

@@ -67,6 +67,7 @@ def test_a_killed_actor_is_survived(nothing_left: Check, tmp_path: Path, kind: s
     assert len(result.statistics.snapshots) > 1
 
 
+@pytest.mark.soak
 def test_several_kills_in_a_row_also_while_recovering(nothing_left: Check, tmp_path: Path) -> None:
     job = counting("unlucky").submit(surviving(tmp_path, failures=8), parallelism=1)
     wait_for_snapshots(tmp_path, "unlucky", 1)
@@ -81,6 +82,7 @@ def test_several_kills_in_a_row_also_while_recovering(nothing_left: Check, tmp_p
     assert 2 <= result.statistics.failures <= 4
 
 
+@pytest.mark.soak
 def test_coordinators_that_die_again_and_again(nothing_left: Check, tmp_path: Path) -> None:
     """Each dies as soon as its process exists: before it is ready, and while the handle is not used."""
     job = counting("headless").submit(surviving(tmp_path, failures=4), parallelism=1)
@@ -146,12 +148,14 @@ def raising(name: str, marker: Path | None) -> rd.Dataflow:
     return flow
 
 
+@pytest.mark.soak
 def test_an_exception_that_does_not_come_again_is_survived(nothing_left: Check, tmp_path: Path) -> None:
     result = raising("once", tmp_path / "raised").run(surviving(tmp_path, failures=1), parallelism=1, timeout_s=PATIENCE_S)
     model.require_same(result["counts"], counted(EPOCHS[:60]), "counts")
     assert result.statistics.failures == 1
 
 
+@pytest.mark.soak
 def test_an_exception_that_comes_again_and_again_ends_the_job_early(nothing_left: Check, tmp_path: Path) -> None:
     with pytest.raises(rd.DataflowError) as caught:
         raising("always", None).run(surviving(tmp_path, failures=9), parallelism=1, timeout_s=PATIENCE_S)
@@ -175,6 +179,7 @@ class Shy(rd.Vertex):
         return super().checkpoint()
 
 
+@pytest.mark.soak
 def test_a_checkpoint_that_raises_costs_the_snapshot_and_no_more(nothing_left: Check, tmp_path: Path) -> None:
     marker = tmp_path / "is shy"
     marker.touch()
@@ -194,6 +199,7 @@ def test_a_checkpoint_that_raises_costs_the_snapshot_and_no_more(nothing_left: C
     assert result.statistics.failures == 1
 
 
+@pytest.mark.soak
 def test_a_cancelled_job_resumes_from_its_savepoint(nothing_left: Check, tmp_path: Path) -> None:
     flow = counting("paused")
     job = flow.submit(surviving(tmp_path, interval_s=None), parallelism=1)
@@ -228,6 +234,7 @@ def test_live_input_is_replayed_exactly_also_after_it_was_closed(nothing_left: C
     assert result.statistics.failures == 3
 
 
+@pytest.mark.soak
 def test_a_changed_program_resumes_a_live_input_at_the_savepoint(nothing_left: Check, tmp_path: Path) -> None:
     def flow(name: str) -> rd.Dataflow:
         flow = rd.Dataflow("feed")
@@ -286,6 +293,7 @@ def components_model(epochs: list[list[tuple[int, int]]]) -> model.Timed:
     return model.iterated(model.mapped(edges, lambda e: (e[0], e[0])), body)
 
 
+@pytest.mark.soak
 def test_a_loop_is_recovered_in_the_middle(nothing_left: Check, tmp_path: Path) -> None:
     # A path that grows at its end with the smallest label: each epoch sends a new label round the loop, along the whole path.
     epochs = [[(36 - epoch, 35 - epoch)] for epoch in range(36)]
@@ -319,6 +327,7 @@ def test_readers_of_parquet_see_whole_snapshots_only(nothing_left: Check, tmp_pa
     kill("VertexActor")
     while job.state in (JobState.STARTING, JobState.RUNNING):
         look()
+        time.sleep(0.05)
     result = job.wait(timeout_s=PATIENCE_S)
     assert result.statistics.failures == 1
     look()
@@ -327,6 +336,7 @@ def test_readers_of_parquet_see_whole_snapshots_only(nothing_left: Check, tmp_pa
     assert result["out"].rows == 1200
 
 
+@pytest.mark.soak
 def test_a_store_that_is_unavailable_for_a_while(nothing_left: Check, tmp_path: Path) -> None:
     """Attempts at snapshots fail meanwhile, and a recovery waits for the store."""
     job = counting("storeless", pause_s=0.03).submit(surviving(tmp_path, snapshots={"failures_max": None}), parallelism=1)
@@ -348,6 +358,7 @@ def test_a_store_that_is_unavailable_for_a_while(nothing_left: Check, tmp_path: 
     assert job._coordinators_lost == 1
 
 
+@pytest.mark.soak
 def test_attempts_in_a_row_that_fail_end_the_job_when_that_was_asked_for(nothing_left: Check, tmp_path: Path) -> None:
     marker = tmp_path / "is shy"
     marker.touch()
@@ -357,6 +368,7 @@ def test_attempts_in_a_row_that_fail_end_the_job_when_that_was_asked_for(nothing
         flow.run(surviving(tmp_path, failures=0, snapshots={"failures_max": 2}), parallelism=1, timeout_s=PATIENCE_S)
 
 
+@pytest.mark.soak
 def test_the_interval_finds_itself_and_old_snapshots_go(nothing_left: Check, tmp_path: Path) -> None:
     job = counting("auto", pause_s=0.02).submit(surviving(tmp_path, interval_s="auto", snapshots={"keep": 1}), parallelism=1)
     until(lambda: job.progress().active, "the job runs")
@@ -372,6 +384,7 @@ def test_the_interval_finds_itself_and_old_snapshots_go(nothing_left: Check, tmp
     until(lambda: len(snapshots_in(tmp_path, "auto")) == 2, "the savepoint and one snapshot are kept", 5)
 
 
+@pytest.mark.soak
 def test_a_changed_dataflow_is_refused_by_name(nothing_left: Check, tmp_path: Path) -> None:
     epochs = EPOCHS[:5]
     counting("shape", epochs=epochs).run(surviving(tmp_path), parallelism=1, timeout_s=PATIENCE_S)
@@ -412,7 +425,7 @@ def relay(name: str, until: Path) -> rd.Dataflow:
     return flow
 
 
-@pytest.mark.parametrize("unaligned", [False, True])
+@pytest.mark.parametrize("unaligned", [False, pytest.param(True, marks=pytest.mark.soak)])
 def test_what_is_not_upstream_of_a_failure_lives_on(nothing_left: Check, tmp_path: Path, unaligned: bool) -> None:
     snapshots = rd.SnapshotConfig(interval_s=0.3, alignment_timeout_s=0.0 if unaligned else None)
     failures = rd.FailureConfig(max_failures=5, recovery="upstream")

@@ -118,7 +118,7 @@ def test_blocks_are_in_the_order_of_the_input_whichever_of_rays_tasks_ends_first
 
 @pytest.mark.cluster
 @pytest.mark.usefixtures("ray_cluster")
-@pytest.mark.parametrize("kind", ["parquet", "images", *(pytest.param(kind, marks=pytest.mark.soak) for kind in ("csv", "json"))])
+@pytest.mark.parametrize("kind", ["parquet", *(pytest.param(kind, marks=pytest.mark.soak) for kind in ("csv", "json", "images"))])
 def test_what_ray_data_reads_is_bounded_input_whose_parts_are_in_the_snapshots(tmp_path: Path, kind: str) -> None:
     """Each of its readers: a run that resumes goes on with the same files, and is refused with others."""
     folder = tmp_path / "in"

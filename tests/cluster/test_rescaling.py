@@ -20,6 +20,7 @@ from tests.cluster import recovering
 from tests.cluster.recovering import Paced, by_value, surviving, until, wait_for_snapshots
 from tests.patience import PATIENCE_S
 from tests.programs import model
+from tests.thorough import amount
 
 pytestmark = pytest.mark.cluster
 Check = Callable[[], None]
@@ -156,6 +157,7 @@ def test_up_and_down_under_load(nothing_left: Check) -> None:
     nothing_left()
 
 
+@pytest.mark.soak
 def test_a_vertex_inside_a_loop(nothing_left: Check) -> None:
     flow = rd.Dataflow("collatz")
     epochs = [[27, 97, 871, epoch % 50 + 1] for epoch in range(700)]
@@ -180,6 +182,7 @@ def collatz(number: int) -> int:
     return steps
 
 
+@pytest.mark.soak
 def test_a_replica_killed_while_its_groups_move(nothing_left: Check, tmp_path: Path) -> None:
     """The job resumes from the last snapshot in its layout; then the change is done again."""
     job = running(runs("killed").submit(surviving(tmp_path), parallelism=1), "runs")
@@ -290,11 +293,12 @@ def change_for_ever(job: Job) -> None:
         job.rescale({"runs": one, "rebalance": two})
 
 
-@pytest.mark.parametrize("keeps", [False, True], ids=["no store", "store"])
+@pytest.mark.thorough
+@pytest.mark.parametrize("keeps", [pytest.param(False, marks=pytest.mark.soak), True], ids=["no store", "store"])
 def test_a_job_that_completes_in_the_middle_of_a_change(nothing_left: Check, tmp_path: Path, keeps: bool) -> None:
     """The change is done or refused; in both cases the job completes with all its results."""
     config = surviving(tmp_path, failures=0) if keeps else rd.RunConfig()
-    for number, epochs in enumerate((60, 200, 400)):
+    for number, epochs in enumerate((60, 200, 400)[: amount(1, 3)]):
         flow = rd.Dataflow(f"ending{number}")
         pairs = flow.source(Paced([numbers_of(e) for e in range(epochs)], pause_s=0.004), name="ticks").map(lambda n: (n % 31, n))
         flow.vertex(Runs, inputs=[pairs.key_by(lambda pair: pair[0])], name="runs").rebalance().map(lambda record: record).collect("runs")

@@ -154,6 +154,7 @@ def test_two_jobs_side_by_side(nothing_left: Check) -> None:
     assert results == {"one": dict.fromkeys(range(7), 100), "two": dict.fromkeys(range(7), 200)}
 
 
+@pytest.mark.soak
 def test_columns_come_back_as_columns(nothing_left: Check) -> None:
     values = np.arange(200_000)
     flow = rd.Dataflow("columns")

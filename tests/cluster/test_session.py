@@ -165,7 +165,9 @@ def test_the_processes_of_a_job_that_was_not_complete_are_not_used_again(two: An
     assert not there & pids()
 
 
-@pytest.mark.parametrize("kind", ["WorkerActor", "ProgressActor", "Coordinator"])
+@pytest.mark.parametrize(
+    "kind", ["WorkerActor", *(pytest.param(kind, marks=pytest.mark.soak) for kind in ("ProgressActor", "Coordinator"))]
+)
 def test_a_process_that_dies_or_is_stopped_between_two_jobs_is_replaced(two: Any, kind: str) -> None:
     for strike in (signal.SIGKILL, signal.SIGSTOP):
         words("before").run()
@@ -179,7 +181,7 @@ def test_a_process_that_dies_or_is_stopped_between_two_jobs_is_replaced(two: Any
         assert before - {victim} <= pids(kind) or kind == "Coordinator"
 
 
-@pytest.mark.parametrize("kind", ["WorkerActor", "Coordinator"])
+@pytest.mark.parametrize("kind", ["WorkerActor", pytest.param("Coordinator", marks=pytest.mark.soak)])
 def test_a_process_that_dies_in_a_warm_job_is_survived_and_none_is_used_again(two: Any, kind: str, tmp_path: Path) -> None:
     words("before").run()
     there = pids()

@@ -216,6 +216,7 @@ def two_partitions(spark: Any) -> Iterator[None]:
     spark.conf.set("spark.sql.shuffle.partitions", before)
 
 
+@pytest.mark.soak
 def test_state_in_spark_and_an_actor_that_is_killed(spark: Any, tmp_path: Path, nothing_kept: None, two_partitions: None) -> None:
     """A windowed count with a watermark in Spark; a replica dies meanwhile; every row that Spark emits is in the job once."""
     frame = rate(spark).withWatermark("timestamp", "0 seconds")

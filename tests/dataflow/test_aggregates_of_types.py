@@ -117,7 +117,7 @@ def in_one_order(values: dict[str, Any]) -> Any:
 
 @pytest.mark.parametrize("columnar", [True, False], ids=["columns", "rows"])
 @pytest.mark.parametrize("kind", TYPES)
-@examples(each_run=4, soak=8)
+@examples(each_run=3, soak=8)
 @given(data=st.data(), parallelism=st.integers(1, 3))
 def test_every_word_equals_its_definition(kind: str, columnar: bool, data: st.DataObject, parallelism: int) -> None:
     epochs = data.draw(records_of(kind))

@@ -19,7 +19,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
@@ -126,7 +126,7 @@ def same(name: str, kind: str, ours: Any, theirs: Any, largest: float) -> bool:
 
 
 @pytest.mark.parametrize("kind", TYPES)
-@examples(each_run=5, soak=10)
+@examples(each_run=3, soak=10)
 @given(data=st.data(), **FORM)
 def test_aggregates(peer: duckdb.DuckDBPyConnection, kind: str, data: st.DataObject, columnar: bool, epochs: int, parallelism: int) -> None:
     table = data.draw(tables("int8", kind))
@@ -171,7 +171,7 @@ def wanted_pairs(peer: duckdb.DuckDBPyConnection, query: str, left: pa.Table, ri
 
 
 @pytest.mark.parametrize("kind", TYPES)
-@examples(each_run=4, soak=8)
+@examples(each_run=3, soak=8)
 @given(data=st.data(), **FORM)
 def test_joins_in_a_window_and_within_an_interval(
     peer: duckdb.DuckDBPyConnection, kind: str, data: st.DataObject, columnar: bool, epochs: int, parallelism: int
@@ -202,7 +202,7 @@ def test_joins_in_a_window_and_within_an_interval(
 
 
 @pytest.mark.parametrize("kind", ["int64", "string", "timestamp", "decimal128"])
-@settings(max_examples=12, deadline=None)
+@examples(each_run=4, soak=12)
 @given(data=st.data(), **FORM)
 def test_asof_joins(peer: duckdb.DuckDBPyConnection, kind: str, data: st.DataObject, columnar: bool, epochs: int, parallelism: int) -> None:
     left = data.draw(tables(kind))

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
@@ -55,7 +55,7 @@ RULES = st.builds(
 )
 
 
-@examples(each_run=70, soak=200)
+@examples(each_run=28, soak=200)
 @given(
     left=records("k"),
     right=records("key"),
@@ -87,7 +87,7 @@ def test_each_left_record_with_the_right_one_of_the_rule(
         m.require_same(got["late"], late, "late")
 
 
-@settings(max_examples=100)
+@examples(each_run=35, soak=100)
 @given(
     left=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 50)), min_size=1, max_size=20),
     right=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 50)), min_size=1, max_size=20, unique=True),

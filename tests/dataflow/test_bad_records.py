@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import rayad as rd
 from rayad.actors.status.table import as_lines
+from tests.thorough import examples
 
 pytestmark = pytest.mark.filterwarnings("ignore:nothing that this dataflow computes")  # programs that fail before that matters
 
@@ -55,6 +56,7 @@ OPERATORS = {
 
 
 @pytest.mark.parametrize("name", OPERATORS)
+@examples(each_run=40, soak=100)
 @given(st.lists(st.lists(st.integers(0, 40), max_size=12), min_size=1, max_size=3))
 def test_good_records_go_on_and_bad_ones_are_set_aside_each_called_once(name: str, epochs: list[list[int]]) -> None:
     make, expected = OPERATORS[name]
@@ -73,6 +75,7 @@ def test_good_records_go_on_and_bad_ones_are_set_aside_each_called_once(name: st
 
 
 @pytest.mark.parametrize("as_columns", [False, True])
+@examples(each_run=40, soak=100)
 @given(values=st.lists(st.integers(0, 30), min_size=1, max_size=12))
 def test_of_a_batch_that_fails_the_records_are_tried_alone(as_columns: bool, values: list[int]) -> None:
     sizes = []

@@ -47,7 +47,7 @@ def run(epochs: list[Any], windows: Any, parallelism: int, seed: int) -> Any:
 
 
 @pytest.mark.parametrize("windows", WINDOWS)
-@examples(each_run=8, soak=25)
+@examples(each_run=3, soak=25)
 @given(epochs=st.lists(st.lists(RECORD, max_size=7), min_size=1, max_size=4), parallelism=st.integers(1, 3), seed=st.integers(0, 99))
 def test_rows_and_columns_give_the_same(windows: str, epochs: list[Any], parallelism: int, seed: int) -> None:
     batches = [pa.RecordBatch.from_pylist(rows, schema=SCHEMA) for rows in epochs]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
@@ -15,6 +15,7 @@ from rayad.dataflow.operators.joins.broadcast import BroadcastJoin
 from rayad.progress import DataflowError, Timestamp
 from tests.dataflow.driven import Driven
 from tests.programs import model as m
+from tests.thorough import examples
 
 SALES = pa.schema([("shop", pa.int64()), ("n", pa.int64())])
 SHOPS = pa.schema([("town", pa.string()), ("id", pa.int32())])
@@ -33,7 +34,7 @@ def join(sales: list[Any], shops: list[Any], **options: Any) -> rd.Dataflow:
     return flow
 
 
-@settings(max_examples=120, deadline=None)
+@examples(each_run=42, soak=120)
 @given(
     sales=epochs(SALE),
     shops=epochs(SHOP),

@@ -7,10 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
+from tests.thorough import examples
 
 EPOCHS = st.lists(st.lists(st.sampled_from("abcde"), max_size=5), min_size=1, max_size=5)
 
@@ -25,7 +26,7 @@ def at_epoch(results: list[Any], epoch: int) -> dict[Any, Any]:
     return dict(record for time, record in sorted(results, key=lambda one: one[0].epoch) if time.epoch <= epoch)
 
 
-@settings(max_examples=60)
+@examples(each_run=21, soak=60)
 @given(EPOCHS, st.integers(1, 3), st.integers(0, 99), st.booleans())
 def test_counts_of_counts_are_right_at_every_epoch(epochs: list[list[str]], parallelism: int, seed: int, columns: bool) -> None:
     flow = rd.Dataflow("counts-of-counts")
@@ -44,7 +45,7 @@ def test_counts_of_counts_are_right_at_every_epoch(epochs: list[list[str]], para
         assert told == {word: (before.get(word), so_far[word]) for word in set(words)}
 
 
-@settings(max_examples=40)
+@examples(each_run=14, soak=40)
 @given(EPOCHS, st.integers(1, 3), st.integers(0, 99), st.integers(1, 3), st.booleans())
 def test_the_latest_is_the_table_at_the_end(epochs: list[list[str]], parallelism: int, seed: int, to: int, columns: bool) -> None:
     flow = rd.Dataflow("table")
@@ -63,7 +64,7 @@ def test_the_latest_is_the_table_at_the_end(epochs: list[list[str]], parallelism
     assert dict(record for _, record in result["words by count"]) == dict(Counter(expected.values()))
 
 
-@settings(max_examples=40)
+@examples(each_run=14, soak=40)
 @given(EPOCHS, st.integers(1, 4), st.integers(1, 3), st.integers(0, 99), st.integers(1, 3), st.booleans())
 def test_the_table_every_few_epochs(epochs: list[list[str]], every: int, parallelism: int, seed: int, to: int, columns: bool) -> None:
     flow = rd.Dataflow("tables")

@@ -158,13 +158,28 @@ def small_epochs(make: Callable[[int], pa.Array]) -> list[pa.RecordBatch]:
     return [few, with_others(few.column(0).slice(1)), with_others(make(DISTINCT + 1))]
 
 
-@pytest.mark.parametrize("key", ["k", ["k", "i"], ["i", "k"]], ids=["alone", "first", "second"])
-@pytest.mark.parametrize("kind", KEYS)
+IN_EVERY_RUN = {"string", "int64", "dictionary", *list(KEYS)[::3]}
+"""Types that are tried as one of two columns of the key, and in large batches, in ``make test``; as the key itself all are. The others:
+``make soak``."""
+
+
+def mark(kind: str) -> list[pytest.MarkDecorator]:
+    return [] if kind in IN_EVERY_RUN else [pytest.mark.soak]
+
+
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [
+        *(pytest.param(kind, "k", id=f"{kind}-alone") for kind in KEYS),
+        *(pytest.param(kind, ["k", "i"], id=f"{kind}-first", marks=mark(kind)) for kind in KEYS),
+        *(pytest.param(kind, ["i", "k"], id=f"{kind}-second", marks=mark(kind)) for kind in KEYS),
+    ],
+)
 def test_keys_of_every_type(kind: str, key: Any) -> None:
     require_rows_and_columns_alike(small_epochs(KEYS[kind]), OPERATORS, key)
 
 
-@pytest.mark.parametrize("kind", KEYS)
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=mark(kind)) for kind in KEYS])
 def test_keys_of_every_type_in_large_batches(kind: str) -> None:
     rows = combining.SAMPLE_ROWS_MIN
     operators = {name: OPERATORS[name] for name in ("count", "tumbling")[: 2 if kind in ("string", "int64", "dictionary") else 1]}

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
 from rayad.dataflow.operators.joins import matching as column_match
 from tests.programs import model as m
+from tests.thorough import examples
 
 KEYS: dict[str, tuple[Any, pa.DataType, pa.DataType]] = {
     "int": (st.integers(-2, 2), pa.int64(), pa.int32()),
@@ -42,7 +43,7 @@ def joined(sides: list[list[Any]], options: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("kind", KEYS)
-@settings(max_examples=25)
+@examples(each_run=9, soak=25)
 @given(data=st.data(), parallelism=st.integers(1, 3), seed=st.integers(0, 99))
 def test_rows_and_columns_give_the_same(kind: str, data: st.DataObject, parallelism: int, seed: int) -> None:
     keys, left_type, right_type = KEYS[kind]

@@ -244,7 +244,7 @@ def _canonical(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("value", VALUES)
-@examples(each_run=4, soak=20)
+@examples(each_run=3, soak=20)
 @given(data=st.data(), parallelism=st.integers(1, 3), seed=st.integers(0, 99))
 def test_rows_and_columns_give_the_same(value: str, data: st.DataObject, parallelism: int, seed: int) -> None:
     values, kind = VALUES[value]

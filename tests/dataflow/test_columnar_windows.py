@@ -57,7 +57,7 @@ def run(epochs: list[Any], windows: Any, delay: int, parallelism: int, seed: int
 
 
 @pytest.mark.parametrize("windows", WINDOWS)
-@examples(each_run=5, soak=25)
+@examples(each_run=3, soak=25)
 @given(
     epochs=st.lists(st.lists(RECORD, max_size=7), min_size=1, max_size=4),
     delay=st.integers(0, 6),

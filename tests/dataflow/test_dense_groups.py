@@ -6,12 +6,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rayad.dataflow.operators.keys import dense_groups
 from rayad.dataflow.operators.keys.dense_groups import dense_group, has_dense_range
 from rayad.dataflow.operators.keys.group_functions import COUNT_ROWS, COUNT_VALUES, MAX, MEAN, MIN, SUM
+from tests.thorough import examples
 
 KINDS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32()]
 VALUES = [pa.int32(), pa.int64(), pa.uint32(), pa.uint64(), pa.int8()]
@@ -32,7 +33,7 @@ def by_arrow(table: pa.Table, aggregations: list[Any]) -> dict[Any, tuple[Any, .
     return dict(zip(out.column("k").to_pylist(), zip(*columns, strict=True), strict=True))
 
 
-@settings(max_examples=200, deadline=None)
+@examples(each_run=70, soak=200)
 @given(st.data(), st.sampled_from(KINDS), st.sampled_from(VALUES))
 def test_dense_groups_equal_those_of_arrow(data: st.DataObject, kind: pa.DataType, value: pa.DataType) -> None:
     keys = data.draw(st.lists(st.integers(0 if str(kind).startswith("u") else -20, 100), min_size=1, max_size=60))
@@ -54,7 +55,7 @@ def test_dense_groups_equal_those_of_arrow(data: st.DataObject, kind: pa.DataTyp
     assert [column.type for column in dense[1:]] == arrow_types
 
 
-@settings(max_examples=50, deadline=None)
+@examples(each_run=18, soak=50)
 @given(st.lists(st.tuples(st.integers(0, 9), st.none() | st.floats(allow_nan=True, width=32)), min_size=1, max_size=40))
 def test_floats_are_added_in_the_order_of_the_rows(rows: list[tuple[int, float | None]]) -> None:
     table = pa.table({"k": pa.array([k for k, _ in rows], pa.int64()), "v": pa.array([v for _, v in rows], pa.float64())})

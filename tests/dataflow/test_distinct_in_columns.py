@@ -80,7 +80,7 @@ def expected(epochs: list[list[dict[str, Any]]], names: list[str]) -> Counter[st
 
 
 @pytest.mark.parametrize("codes", ["as they are", "all alike"])
-@examples(each_run=25, soak=150)
+@examples(each_run=10, soak=150)
 @given(epochs=st.lists(RECORDS, min_size=1, max_size=4), parallelism=st.integers(1, 3))
 def test_each_distinct_row_comes_once_whatever_its_code(codes: str, epochs: list[list[dict[str, Any]]], parallelism: int) -> None:
     flow = rd.Dataflow()

@@ -22,6 +22,7 @@ from rayad.dataflow.records.batches import one_array, one_or_more, to_record_bat
 from rayad.dataflow.records.exact import Inexact, array_of, cast_exactly, wider_type
 from rayad.dataflow.records.output_form import OutputForm
 from rayad.dataflow.windows import Window
+from tests.thorough import examples
 
 UTC = dt.UTC
 DAY, NOON = dt.date(2020, 1, 1), dt.datetime(2020, 1, 1, 12)
@@ -156,6 +157,7 @@ def alike(value: Any, back: Any) -> bool:
     return bool(value == back) and isinstance(value, bool) is isinstance(back, bool)
 
 
+@examples(each_run=40, soak=100)
 @given(st.lists(values_of_records, max_size=4), kinds)
 def test_any_values_are_held_as_they_are_or_refused(values: list[Any], kind: pa.DataType | None) -> None:
     try:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from rayad.dataflow.group_owners import Owners, even_owners, moves, owners_for, step_towards
 from rayad.progress import ConfigError
+from tests.thorough import examples
 
 
 @st.composite
@@ -33,6 +34,7 @@ def fewest_moves(owners: Owners, replicas: int) -> int:
     return len(owners) - max(kept)
 
 
+@examples(each_run=40, soak=100)
 @given(st.integers(1, 300), st.data())
 def test_a_job_begins_with_even_ranges(key_groups: int, data: st.DataObject) -> None:
     replicas = data.draw(st.integers(1, key_groups))
@@ -43,6 +45,7 @@ def test_a_job_begins_with_even_ranges(key_groups: int, data: st.DataObject) -> 
     assert max(sizes.values()) - min(sizes.values()) <= 1
 
 
+@examples(each_run=40, soak=100)
 @given(changes())
 def test_an_assignment_is_balanced_and_moves_the_fewest_groups(change: tuple[Owners, int]) -> None:
     owners, replicas = change
@@ -54,12 +57,14 @@ def test_an_assignment_is_balanced_and_moves_the_fewest_groups(change: tuple[Own
     assert sum(a != b for a, b in zip(owners, after, strict=True)) == fewest_moves(owners, replicas)
 
 
+@examples(each_run=40, soak=100)
 @given(changes())
 def test_a_balanced_assignment_stays(change: tuple[Owners, int]) -> None:
     after = owners_for(*change)
     assert owners_for(after, change[1]) == after
 
 
+@examples(each_run=40, soak=100)
 @given(changes(), st.integers(1, 50))
 def test_steps_reach_the_target_in_as_few_as_their_size_allows(change: tuple[Owners, int], groups: int) -> None:
     owners, replicas = change
@@ -78,6 +83,7 @@ def test_steps_reach_the_target_in_as_few_as_their_size_allows(change: tuple[Own
     assert step_towards(now, target, groups) == now
 
 
+@examples(each_run=40, soak=100)
 @given(changes(), st.integers(1, 50))
 def test_a_step_takes_of_every_pair_alike(change: tuple[Owners, int], groups: int) -> None:
     owners, replicas = change
@@ -89,6 +95,7 @@ def test_a_step_takes_of_every_pair_alike(change: tuple[Owners, int], groups: in
         assert max(sizes.values()) - min(unfinished) <= 1
 
 
+@examples(each_run=40, soak=100)
 @given(changes())
 def test_moves_name_every_group_that_changes_hands_once(change: tuple[Owners, int]) -> None:
     owners, replicas = change

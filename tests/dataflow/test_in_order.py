@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rayad as rd
+from tests.thorough import examples
 
 EPOCHS = st.lists(st.lists(st.tuples(st.sampled_from("abc"), st.integers(-3, 3)), max_size=6), min_size=1, max_size=4)
 Rounds = list[list[tuple[str, int]]]
@@ -59,7 +60,7 @@ def distance(value: int) -> int:
 
 
 @OPERATORS
-@settings(max_examples=30, deadline=None)
+@examples(each_run=10, soak=30)
 @given(epochs=EPOCHS, parallelism=st.integers(1, 3), seed=st.integers(0, 99))
 def test_lag_and_head_equal_those_of_plain_python(operator: Operator, epochs: list[Any], parallelism: int, seed: int) -> None:
     flow = rd.Dataflow()

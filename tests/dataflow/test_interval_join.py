@@ -8,12 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
 from tests.programs import model as m
 from tests.programs.relations import joined_within
+from tests.thorough import examples
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("v", pa.int64())])
 OTHER = pa.schema([("v", pa.int64()), ("key", pa.int32()), ("t", pa.int64())])
@@ -36,7 +37,7 @@ def records(key: str) -> Any:
 
 
 @pytest.mark.parametrize("how", KINDS)
-@settings(max_examples=20)
+@examples(each_run=7, soak=20)
 @given(
     left=records("k"),
     right=records("key"),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import rayad as rd
 from rayad.dataflow.items import ItemsSource
+from tests.thorough import examples
 
 EPOCHS = st.lists(st.lists(st.integers(-9, 9), max_size=7), max_size=4)
 
@@ -25,6 +26,7 @@ def read(source: ItemsSource, part: Any, resume: Any | None = None, limit: int =
     return out, reading.offset()
 
 
+@examples(each_run=40, soak=100)
 @given(EPOCHS, st.integers(1, 3), st.integers(1, 4), st.booleans())
 def test_reading_resumes_at_any_offset(epochs: list[list[int]], batch_rows: int, parts: int, columns: bool) -> None:
     held = [pa.record_batch({"n": pa.array(items, pa.int64())}) for items in epochs] if columns else epochs

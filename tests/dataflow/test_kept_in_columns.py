@@ -37,7 +37,7 @@ def ranked(values: list[Any], most: int, largest: bool, greatest_repr: bool) -> 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@examples(each_run=40, soak=200)
+@examples(each_run=16, soak=200)
 @given(data=st.data())
 def test_ranked_values_are_those_of_the_definition(kind: str, data: st.DataObject) -> None:
     values = st.none() | KINDS[kind][1]
@@ -48,7 +48,7 @@ def test_ranked_values_are_those_of_the_definition(kind: str, data: st.DataObjec
     assert repr(found.to_pylist()) == repr([ranked(group, most, largest, greatest) for group in groups])
 
 
-@examples(each_run=40, soak=200)
+@examples(each_run=16, soak=200)
 @given(data=st.data(), most=st.integers(1, 4), greatest=st.booleans())
 def test_placed_values_that_tie_are_in_the_order_of_their_repr(data: st.DataObject, most: int, greatest: bool) -> None:
     pair = st.tuples(st.sampled_from([1, 2, None]), st.sampled_from(["a", "B", "c'", None]))
@@ -136,7 +136,7 @@ def everything(stream: rd.Stream) -> None:
         side.aggregate(several).collect(f"several {name}")  # the total may leave 64 bits, and all go on in rows
 
 
-@examples(each_run=12, soak=100)
+@examples(each_run=5, soak=100)
 @given(epochs=st.lists(ROWS, min_size=1, max_size=3))
 def test_rows_and_columns_give_the_same(epochs: list[list[dict[str, Any]]]) -> None:
     both([[{name: row[name] for name in SCHEMA.names} for row in rows] for rows in epochs], SCHEMA, everything)

@@ -28,6 +28,7 @@ from rayad.dataflow.records.key_hashing import (
     stable_hash,
 )
 from rayad.dataflow.source import content_digest
+from tests.thorough import examples
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 MICROS = st.datetimes(min_value=dt.datetime(1900, 1, 1), max_value=dt.datetime(2200, 1, 1))
@@ -68,6 +69,7 @@ def golden() -> list[Any]:
     ]  # fmt: skip
 
 
+@examples(each_run=40, soak=100)
 @given(INT64)
 def test_equal_numbers_of_any_type_hash_alike(n: int) -> None:
     expected = stable_hash(n)
@@ -76,6 +78,7 @@ def test_equal_numbers_of_any_type_hash_alike(n: int) -> None:
         assert stable_hash(float(n)) == expected
 
 
+@examples(each_run=40, soak=100)
 @given(st.floats(allow_nan=False))
 def test_floats_hash_like_the_decimals_and_fractions_that_equal_them(x: float) -> None:
     assert stable_hash(Decimal(x)) == stable_hash(x)
@@ -84,6 +87,7 @@ def test_floats_hash_like_the_decimals_and_fractions_that_equal_them(x: float) -
     assert stable_hash(np.float64(x)) == stable_hash(x)
 
 
+@examples(each_run=40, soak=100)
 @given(
     st.lists(st.integers(-5, 5) | st.floats(-3, 3).filter(lambda x: x == x) | st.booleans() | st.text(max_size=2) | st.none(), max_size=30)
 )
@@ -136,6 +140,7 @@ COLUMNS: dict[str, tuple[Any, pa.DataType]] = {
 
 
 @pytest.mark.parametrize("name", COLUMNS)
+@examples(each_run=40, soak=100)
 @given(data=st.data())
 def test_columns_and_rows_agree(name: str, data: st.DataObject) -> None:
     values, kind = COLUMNS[name]
@@ -150,6 +155,7 @@ def test_columns_and_rows_agree(name: str, data: st.DataObject) -> None:
     assert hash_columns([column, other]).tolist() == [stable_hash(pair) for pair in zip(rows, range(len(rows)), strict=True)]
 
 
+@examples(each_run=40, soak=100)
 @given(st.lists(INT64))
 def test_the_vectorised_finaliser_is_the_scalar_one(values: list[int]) -> None:
     assert mix64_array(np.array(values, np.int64)).tolist() == [mix64(v & 0xFFFFFFFFFFFFFFFF) for v in values]
@@ -165,6 +171,7 @@ def test_ranges_of_replicas_partition_the_key_groups_exactly(key_groups: int) ->
             assert {replica_of_group(group, parallelism, key_groups) for group in groups} == {replica}
 
 
+@examples(each_run=40, soak=100)
 @given(st.lists(st.tuples(st.none() | st.text(max_size=2), st.none() | st.integers(-3, 3)), max_size=30), st.integers(1, 9))
 def test_rows_and_columns_are_split_alike_and_keep_their_order(rows: list[tuple[Any, Any]], parallelism: int) -> None:
     router = Router(parallelism, 32)

@@ -8,11 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
 from rayad.progress import DataflowError
+from tests.thorough import examples
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("i", pa.int64())])
 RECORD = st.fixed_dictionaries({"k": st.none() | st.integers(0, 3), "t": st.integers(0, 60)})
@@ -105,7 +106,7 @@ def without_the_epoch_of_the_end(found: Counter[str]) -> Counter[str]:
     return Counter({text.split(", ", 1)[1] if ", True, " in text else text: count for text, count in found.items()})
 
 
-@settings(max_examples=60, deadline=None)
+@examples(each_run=21, soak=60)
 @given(epochs=EPOCHS.map(numbered), delay=st.integers(0, 9), parallelism=st.integers(1, 3), seed=st.integers(0, 99), to=st.integers(1, 4))
 def test_records_and_timers_come_in_the_order_of_event_time(epochs: list[Any], delay: int, parallelism: int, seed: int, to: int) -> None:
     wanted = without_the_epoch_of_the_end(in_plain_python([epochs], [delay]))
@@ -116,7 +117,7 @@ def test_records_and_timers_come_in_the_order_of_event_time(epochs: list[Any], d
         assert without_the_epoch_of_the_end(found_in(flow, "silence", parallelism, seed, to)) == wanted
 
 
-@settings(max_examples=40, deadline=None)
+@examples(each_run=14, soak=40)
 @given(
     left=EPOCHS.map(numbered),
     right=EPOCHS.map(numbered),
@@ -191,7 +192,7 @@ class Fired(rd.Process):
         context.state = context.time
 
 
-@settings(max_examples=60, deadline=None)
+@examples(each_run=21, soak=60)
 @given(epochs=CLOSE, delay=st.integers(0, 2), seed=st.integers(0, 99))
 def test_no_record_in_time_comes_after_a_timer_of_its_moment(epochs: list[Any], delay: int, seed: int) -> None:
     flow = rd.Dataflow()

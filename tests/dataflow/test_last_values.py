@@ -15,6 +15,7 @@ import rayad as rd
 from rayad.dataflow.last_values import CollectLatest, LastValues, key_of
 from rayad.snapshots.attempts import MERGE_AT
 from rayad.snapshots.store import SnapshotStore
+from tests.thorough import examples
 
 
 def words(epochs: list[str], latest: bool = True) -> rd.Dataflow:
@@ -63,6 +64,7 @@ def test_streams_without_keys_are_refused_when_the_program_is_written_or_at_the_
         flow.from_items([("a", 2)]).collect("y", latest=5)  # type: ignore[arg-type]
 
 
+@examples(each_run=40, soak=100)
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from("abc"), st.integers()), max_size=30), st.lists(st.integers(0, 30), max_size=4))
 def test_however_updates_are_staged_and_condensed_the_last_of_each_key_stays(updates: list[Any], cuts: list[int]) -> None:
     updates = sorted(updates, key=lambda update: update[0])

@@ -38,7 +38,7 @@ def _small_states_count(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @VERTICES
 @pytest.mark.thorough
-@settings(max_examples=2 * _SOME)
+@settings(max_examples=amount(each_run=3, soak=2 * _SOME))
 @given(data=st.data())
 def test_an_operator_resumes_from_any_of_its_snapshots(keyed: Keyed, data: st.DataObject) -> None:
     check(keyed.make, data.draw(keyed.steps()), view=keyed.view)

@@ -164,7 +164,7 @@ def told_moments(draw: st.DrawFn) -> tuple[ZoneInfo, list[list[tuple[int, dt.dat
 
 
 @pytest.mark.parametrize("name", STEPS)
-@examples(each_run=8, soak=25)
+@examples(each_run=3, soak=25)
 @given(told=told_moments(), unit=st.sampled_from(["us", "ns"]), parallelism=st.integers(1, 2), seed=st.integers(0, 99))
 def test_results_in_a_zone_are_those_in_utc(name: str, told: Any, unit: str, parallelism: int, seed: int) -> None:
     zone, moments_told = told

@@ -128,7 +128,7 @@ def python(how: str, values: list[Any]) -> Any:
 
 @pytest.mark.parametrize("values", VALUES)
 @pytest.mark.parametrize("keys", KEYS)
-@examples(each_run=4, soak=8)
+@examples(each_run=3, soak=8)
 @given(data=st.data())
 def test_aggregates_are_those_of_python_in_rows_and_columns(keys: str, values: str, data: st.DataObject) -> None:
     record = st.tuples(KEYS[keys], VALUES[values])

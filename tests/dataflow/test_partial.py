@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
@@ -18,6 +18,7 @@ from rayad.dataflow.operators.aggregates.known_functions import LargestOfPairs, 
 from rayad.dataflow.operators.aggregates.partial import COUNT_ALL, COUNT_VALID, LARGEST, SMALLEST, TOTAL, Partial, Partials, merged_runs
 from rayad.dataflow.operators.aggregates.variance import Dispersion
 from rayad.dataflow.operators.keys.group_functions import MAX, MIN
+from tests.thorough import examples
 
 EACH: dict[str, tuple[Partial, list[pa.DataType]]] = {
     "total": (TOTAL, [pa.int64()]),
@@ -44,7 +45,7 @@ def of_each(name: str, values: Sequence[Any]) -> list[pa.Array]:
 
 
 @pytest.mark.parametrize("name", EACH)
-@settings(max_examples=25, deadline=None)
+@examples(each_run=9, soak=25)
 @given(rows=ROWS)
 def test_merging_by_group_by_run_and_at_slots_gives_the_same(name: str, rows: list[tuple[int, int | None]]) -> None:
     partial, kinds = EACH[name]
@@ -162,7 +163,7 @@ WINDOWS = {"per epoch": rd.windows.per_epoch(), "tumbling": rd.windows.tumbling(
 @pytest.mark.parametrize(
     "aggregator", [Range(), Reach(), {"range": (Range(), "v"), "reach": (Reach(), "v"), "n": "count"}], ids=["arrow", "numpy", "several"]
 )
-@settings(max_examples=15, deadline=None)
+@examples(each_run=5, soak=15)
 @given(epochs=st.lists(st.lists(RECORD, min_size=1, max_size=8), min_size=1, max_size=3), seed=st.integers(0, 99))
 def test_a_users_aggregation_gives_the_same_in_rows_and_columns(aggregator: Any, epochs: list[list[Any]], seed: int) -> None:
     def results(columnar: bool) -> dict[str, Any]:

@@ -152,7 +152,7 @@ def forms(records: list[Any]) -> list[Any]:
     return [form(record) for record in records]
 
 
-@examples(each_run=60, soak=400)
+@examples(each_run=24, soak=400)
 @given(program=programs(), records=st.lists(RECORDS, max_size=5), batch_rows=st.integers(1, 5))
 def test_rows_and_columns_give_what_plain_python_gives(program: Any, records: list[Record], batch_rows: int) -> None:
     told, build, model = program

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
@@ -17,6 +17,7 @@ from rayad.dataflow.operators.joins.intervals import JoinOfRecordsThatEnd
 from rayad.dataflow.operators.values_that_end import DistinctOfRecords
 from rayad.progress import DataflowError, SnapshotError
 from tests.dataflow.test_time_to_live import EPOCHS, forms_of, numbered
+from tests.thorough import examples
 
 LENGTHS = st.integers(0, 20)
 
@@ -80,7 +81,7 @@ def run_with_a_rescale(flow: rd.Dataflow, vertex: str, seed: int, parallelism: i
     return job.wait(timeout_s=100)["out"]
 
 
-@settings(max_examples=30, deadline=None)
+@examples(each_run=10, soak=30)
 @given(
     left=EPOCHS.map(numbered), right=EPOCHS.map(numbered), delay=st.integers(0, 9), lives=st.tuples(LENGTHS, LENGTHS),
     parallelism=st.integers(1, 3), seed=st.integers(0, 99), to=st.integers(1, 4),
@@ -100,7 +101,7 @@ def test_a_join_forgets_records_by_the_rule(
         assert Counter(repr((at.epoch, key, (a["i"], b["i"]))) for at, (key, (a, b)) in found) == wanted
 
 
-@settings(max_examples=30, deadline=None)
+@examples(each_run=10, soak=30)
 @given(
     epochs=EPOCHS.map(numbered), delay=st.integers(0, 9), after=LENGTHS, parallelism=st.integers(1, 3), seed=st.integers(0, 99),
     to=st.integers(1, 4),
@@ -115,7 +116,7 @@ def test_distinct_forgets_values_by_the_rule(epochs: list[Any], delay: int, afte
         assert Counter(repr((at.epoch, key, value)) for at, (key, value) in found) == wanted
 
 
-@settings(max_examples=40, deadline=None)
+@examples(each_run=14, soak=40)
 @given(records=st.lists(st.tuples(st.integers(0, 1), st.integers(0, 2), st.integers(0, 60)), max_size=15), after=LENGTHS, data=st.data())
 def test_pairs_of_records_that_are_not_late_do_not_depend_on_epochs(records: list[Any], after: int, data: st.DataObject) -> None:
     """They are those whose event times are at most the time-to-live apart."""

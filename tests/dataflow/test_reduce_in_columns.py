@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import rayad as rd
 from tests.dataflow.test_aggregates_of_types import TYPES
 from tests.every_type.exact import form
+from tests.thorough import examples
 
 BY_PYTHON: dict[str, Callable[[Any, Any], Any]] = {
     "min": min,
@@ -76,7 +77,7 @@ def epochs_of(values: Any) -> Any:
 
 
 @pytest.mark.parametrize(("kind", "word"), IN_COLUMNS)
-@settings(max_examples=4, deadline=None)
+@examples(each_run=2, soak=4)
 @given(data=st.data(), parallelism=st.integers(1, 2))
 def test_columns_give_what_calls_give(kind: str, word: str, data: st.DataObject, parallelism: int) -> None:
     plain = ALL[kind][1].filter(lambda v: v != 0) if kind.startswith("float") else ALL[kind][1]
@@ -100,7 +101,7 @@ def test_what_kernels_would_give_otherwise_is_called(kind: str, word: str, data:
 
 
 @pytest.mark.parametrize("word", ["min", "max"])
-@settings(max_examples=20, deadline=None)
+@examples(each_run=7, soak=20)
 @given(epochs=epochs_of(st.sampled_from([0.0, -0.0, float("nan"), 1.5, None])))
 def test_null_nan_and_signs_of_zero_are_as_the_function_sees_them(word: str, epochs: list[list[Any]]) -> None:
     assert run("float64", word, epochs)[0] == run("float64", word, epochs, opaque=True)[0]

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
@@ -18,6 +18,7 @@ from rayad.dataflow.operators.in_schema import SchemaMismatch
 from rayad.dataflow.operators.stateless import Map
 from tests.every_type.arrays import COLUMNS
 from tests.every_type.exact import counted
+from tests.thorough import examples
 
 SALE = pa.schema({"shop": pa.string(), "price": pa.int64()})
 HERE = r"test_schema_of_functions\.py:\d+"
@@ -155,7 +156,7 @@ FIELDS = st.fixed_dictionaries({}, optional={"shop": st.sampled_from(["a", None]
 RECORDS = FIELDS | st.tuples(st.just("a"), VALUES)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(each_run=21, soak=60)
 @given(given_records=st.lists(RECORDS, max_size=12), size=st.integers(1, 12))
 def test_what_fits_does_not_depend_on_batches(given_records: list[Any], size: int) -> None:
     def run(batches: list[list[Any]]) -> tuple[list[Any], list[Any]]:

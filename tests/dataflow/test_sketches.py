@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import rayad as rd
 from rayad.dataflow.operators.aggregates.aggregators import Aggregator
 from rayad.dataflow.operators.aggregates.sketches import ApproxCountDistinct, Quantile
+from tests.thorough import examples
 
 NUMBERS = st.one_of(st.integers(-(10**12), 10**12), st.floats(-1e30, 1e30), st.just(0), st.none(), st.just(float("nan")))
 
@@ -35,6 +36,7 @@ def merged(aggregator: Aggregator, values: list[Any], draw: random.Random) -> An
     return cloudpickle.loads(cloudpickle.dumps(parts[0]))
 
 
+@examples(each_run=40, soak=100)
 @given(st.lists(NUMBERS, min_size=1, max_size=60), st.floats(0, 1), st.sampled_from([0.001, 0.01, 0.2]), st.integers(0, 1000))
 def test_a_quantile_is_within_its_error_and_has_no_order(values: list[Any], q: float, error: float, seed: int) -> None:
     aggregator, draw = Quantile(q, error), random.Random(seed)

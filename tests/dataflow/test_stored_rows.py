@@ -53,7 +53,7 @@ def rounds(values: st.SearchStrategy[Any]) -> Any:
 
 
 @pytest.mark.parametrize("values", [VALUES, ANY], ids=["numbers", "any"])
-@examples(each_run=100, soak=300)
+@examples(each_run=40, soak=300)
 @given(data=st.data())
 def test_state_comes_back_in_its_order(values: Any, data: st.DataObject) -> None:
     rows, state, chain = StoredRows(), dict[Any, Any](), list[Any]()

@@ -22,6 +22,7 @@ import rayad as rd
 from rayad.dataflow.operators.aggregates.aggregators import ExactSum
 from rayad.dataflow.operators.aggregates.sums import DIGITS_MAX, exact_total
 from tests.programs.totals import first, second
+from tests.thorough import examples
 
 BIG = Decimal("12345678901234567890123456789.12")
 
@@ -125,6 +126,7 @@ def test_exact_sums_in_windows_and_side_by_side() -> None:
     assert both == {"sum": 1.0, "mean": 1.0 / 3}
 
 
+@examples(each_run=40, soak=100)
 @given(st.lists(st.floats() | st.integers() | st.booleans() | st.fractions(max_denominator=64), min_size=1, max_size=8), st.integers(0, 8))
 def test_exact_totals_are_those_of_fractions_however_they_are_cut(values: list[Any], cut: int) -> None:
     total = pickle.loads(pickle.dumps(exact_total(values[:cut]))).plus(exact_total(values[cut:]))
@@ -151,6 +153,7 @@ def test_an_exact_sum_ignores_null() -> None:
     assert ExactSum().merge(None, None) is None
 
 
+@examples(each_run=40, soak=100)
 @given(st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=20))
 def test_sums_of_floats_are_the_same_up_to_rounding(values: list[float]) -> None:
     bound = len(values) * math.ulp(math.fsum(map(abs, values)))

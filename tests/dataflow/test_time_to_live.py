@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
@@ -113,7 +113,7 @@ def forms_of(epochs: list[Any]) -> list[list[Any]]:
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-@settings(max_examples=12, deadline=None)
+@examples(each_run=4, soak=12)
 @given(
     epochs=EPOCHS.map(numbered),
     delay=st.integers(0, 9),
@@ -140,7 +140,7 @@ def test_each_operator_forgets_by_the_rule(
         assert Counter(repr((at.epoch, key, value)) for at, (key, value) in found) == wanted
 
 
-@settings(max_examples=40, deadline=None)
+@examples(each_run=14, soak=40)
 @given(epochs=EPOCHS.map(numbered), delay=st.integers(0, 9), after=st.integers(0, 20))
 def test_nothing_live_is_lost(epochs: list[Any], delay: int, after: int) -> None:
     """A record that is not late, and no further than ``after`` behind the last one of its key, finds what the key had."""
@@ -178,7 +178,7 @@ def tables(epochs: list[Any], delay: int, after: int) -> tuple[list[dict[Any, in
     return out, changes
 
 
-@examples(each_run=25, soak=60)
+@examples(each_run=10, soak=60)
 @given(
     epochs=EPOCHS.map(numbered),
     delay=st.integers(0, 9),
@@ -212,7 +212,7 @@ def test_changes_and_tables_of_totals_whose_keys_end(
         assert found == Counter((epoch, *pair) for epoch in shown for pair in after_each[epoch].items())
 
 
-@examples(each_run=12, soak=25)
+@examples(each_run=5, soak=25)
 @given(left=EPOCHS.map(numbered), right=EPOCHS.map(numbered), after=st.integers(0, 20), seed=st.integers(0, 99), to=st.integers(1, 4))
 def test_a_join_forgets_a_key_on_both_sides(left: list[Any], right: list[Any], after: int, seed: int, to: int) -> None:
     count = max(len(left), len(right))

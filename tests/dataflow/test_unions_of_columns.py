@@ -8,11 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
 from tests.every_type.arrays import COLUMNS
+from tests.thorough import examples
 
 HERE = r"test_unions_of_columns\.py:\d+"
 ORDERS = pa.table({"user": ["a", "b"], "price": pa.array([3, 5], pa.int32())})
@@ -115,7 +116,7 @@ def test_tuples_of_keyed_operators_have_no_names_and_meet_as_they_are() -> None:
 ROWS = st.lists(st.fixed_dictionaries({}, optional={name: st.integers(0, 9) | st.none() for name in "abc"}), max_size=5)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(each_run=10, soak=30)
 @given(sides=st.lists(st.tuples(st.sets(st.sampled_from("abc"), min_size=1), ROWS), min_size=2, max_size=3), seed=st.integers(0, 9))
 def test_as_arrow_unifies_tables(sides: list[tuple[set[str], list[dict[str, Any]]]], seed: int) -> None:
     tables = [pa.Table.from_pylist(rows, schema=pa.schema({name: pa.int64() for name in sorted(names)})) for names, rows in sides]

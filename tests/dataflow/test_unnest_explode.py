@@ -42,14 +42,14 @@ def unnested(rows: list[Record]) -> list[Record]:
     return [{"k": row["k"], **(row["s"] or {"a": None, "b": None}), "l": row["l"], "z": row["z"]} for row in rows]
 
 
-@examples(each_run=60, soak=600)
+@examples(each_run=24, soak=600)
 @given(rows=records(), outer=st.booleans(), batch_rows=st.integers(1, 6))
 def test_explode_gives_a_record_for_each_item(rows: list[Record], outer: bool, batch_rows: int) -> None:
     for given_rows in (rows, pa.Table.from_pylist(rows, schema=SCHEMA)):
         assert gave(given_rows, lambda stream: stream.explode("l", outer=outer), batch_rows) == exploded(rows, outer=outer)
 
 
-@examples(each_run=60, soak=600)
+@examples(each_run=24, soak=600)
 @given(rows=records(st.none() | STRUCTS), batch_rows=st.integers(1, 6))
 def test_unnest_puts_fields_in_the_place_of_the_struct(rows: list[Record], batch_rows: int) -> None:
     found = gave(pa.Table.from_pylist(rows, schema=SCHEMA), lambda stream: stream.unnest("s"), batch_rows)

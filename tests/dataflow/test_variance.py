@@ -11,10 +11,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
+from tests.thorough import examples
 
 SCHEMA = {kind: pa.schema([("k", pa.int64()), ("t", pa.int64()), ("v", of)]) for kind, of in (("int", pa.int64()), ("float", pa.float64()))}
 VALUES = {"int": st.integers(-1000, 1000), "float": st.floats(-1e6, 1e6).map(lambda x: x + 0.0)}
@@ -39,7 +40,7 @@ def records(kind: str) -> Any:
 
 @pytest.mark.parametrize("columnar", [True, False], ids=["columns", "rows"])
 @pytest.mark.parametrize("kind", ["int", "float"])
-@settings(max_examples=12, deadline=None)
+@examples(each_run=4, soak=12)
 @given(data=st.data(), ddof=st.integers(0, 2), parallelism=st.integers(1, 3))
 def test_variance_equals_its_definition(kind: str, columnar: bool, data: st.DataObject, ddof: int, parallelism: int) -> None:
     epochs = data.draw(records(kind))

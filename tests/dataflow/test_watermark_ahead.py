@@ -52,7 +52,7 @@ def late_by_the_rule(epochs: list[Any], delay: int, ahead: int, in_parts: bool) 
     return late
 
 
-@examples(each_run=25, soak=60)
+@examples(each_run=10, soak=60)
 @given(
     epochs=EPOCHS.map(numbered),
     delay=st.integers(0, 4),
@@ -126,6 +126,7 @@ def test_columns_tell_the_stretches_that_rows_tell(kind: pa.DataType, times: lis
     assert tell.apply(batch.slice(0, 2)) == [(times[0], times[1])]
 
 
+@examples(each_run=40, soak=100)
 @given(times=st.lists(st.integers(0, 40), max_size=12), cuts=st.lists(st.integers(0, 12), max_size=4), ahead=st.integers(0, 6))
 def test_stretches_do_not_depend_on_batches(times: list[int], cuts: list[int], ahead: int) -> None:
     edges = [0, *sorted(cuts), len(times)]

@@ -51,7 +51,7 @@ def late_by_the_rule(epochs: list[Any], delay: int, idle: int | None) -> Counter
     return late
 
 
-@examples(each_run=25, soak=60)
+@examples(each_run=10, soak=60)
 @given(
     epochs=EPOCHS.map(numbered),
     delay=st.integers(0, 4),

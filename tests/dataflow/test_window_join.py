@@ -92,7 +92,7 @@ def records(key: str, *others: str) -> Any:
 
 @pytest.mark.parametrize("how", KINDS)
 @pytest.mark.parametrize("windows", WINDOWS)
-@examples(each_run=8, soak=20)
+@examples(each_run=3, soak=20)
 @given(
     left=records("k"),
     right=records("key"),

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 import rayad as rd
 from rayad.dataflow.records.event_times import plain_length, shifted
 from rayad.progress import DataflowError
+from tests.thorough import examples
 
 UTC = dt.UTC
 OSLO = dt.timezone(dt.timedelta(hours=2))
@@ -173,7 +174,7 @@ TIMES: dict[str, tuple[Any, Any, pa.DataType | None]] = {
 
 
 @pytest.mark.parametrize("name", TIMES)
-@settings(max_examples=5)
+@examples(each_run=3, soak=5)
 @given(data=st.data())
 def test_every_time_is_in_exactly_the_windows_that_hold_it(name: str, data: st.DataObject) -> None:
     """tumbling(0.1) counted 40 of 100 records; sliding(0.3, 0.1) put times into 2 or 3 windows, and negative Decimals into two."""

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import rayad as rd
 from rayad.progress import DataflowError
 from tests.programs.windowed import sessions
+from tests.thorough import examples
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("until", pa.int64()), ("i", pa.int64())])
 WINDOWS = {
@@ -132,7 +133,7 @@ def key_of(record: Any) -> Any:
     return record["k"] if isinstance(record, dict) else record[0]
 
 
-@settings(max_examples=12)
+@examples(each_run=4, soak=12)
 @given(left=EPOCHS, right=EPOCHS, filtered=st.booleans(), parallelism=st.integers(1, 3), seed=st.integers(0, 99))
 def test_a_union_keeps_event_times_with_the_lower_watermark(
     left: list[Any], right: list[Any], filtered: bool, parallelism: int, seed: int

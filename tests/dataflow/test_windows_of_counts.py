@@ -7,11 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
 from rayad.progress import DataflowError
+from tests.thorough import examples
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("i", pa.int64())])
 RECORD = st.fixed_dictionaries({"k": st.none() | st.integers(0, 2), "t": st.integers(0, 20)})
@@ -33,7 +34,7 @@ def expected(epochs: list[Any], size: int, key: Any) -> Counter[str]:
     return Counter(repr((of, rd.Window(at, at + len(some)), some)) for of, at, some in cut)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(each_run=14, soak=40)
 @given(epochs=EPOCHS.map(numbered), size=st.integers(1, 4), parallelism=st.integers(1, 3), seed=st.integers(0, 80), to=st.integers(1, 4))
 def test_each_so_many_records_of_a_key_in_the_order_of_time(epochs: list[Any], size: int, parallelism: int, seed: int, to: int) -> None:
     batches = [pa.RecordBatch.from_pylist(rows, schema=SCHEMA) for rows in epochs]

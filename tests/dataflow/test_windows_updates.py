@@ -22,7 +22,7 @@ EPOCHS = st.lists(st.lists(RECORD, max_size=5), min_size=1, max_size=8)
 KINDS = {"tumbling": rd.windows.tumbling(8), "sliding": rd.windows.sliding(10, 4), "apart": rd.windows.sliding(3, 5)}
 
 
-@examples(each_run=30, soak=80)
+@examples(each_run=12, soak=80)
 @given(
     epochs=EPOCHS,
     kind=st.sampled_from(sorted(KINDS)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from tests.every_type.combinations import ABSENT, EXACT, REFUSED, Tried
@@ -66,6 +67,23 @@ def grouped_ends(tried: Iterable[Tried]) -> str:
         if (one.kind, one.operator) in readable or one.outcome == ABSENT:
             row[one.how].append(one)
     return _table({kind: {end: end_cell(found) for end, found in row.items()} for kind, row in by_kind.items()})
+
+
+def cells(page: str) -> dict[tuple[int, str], tuple[str, ...]]:
+    """The cells of each type in each table of a page, by the table's number: rows that types share are taken apart.
+
+    >>> cells("| type | min |\\n| --- | --- |\\n| int8, int16 | = |\\n")
+    {(1, 'int8'): ('=',), (1, 'int16'): ('=',)}
+    """
+    found: dict[tuple[int, str], tuple[str, ...]] = {}
+    table = 0
+    for line in page.splitlines():
+        first, *rest = line.removeprefix("| ").removesuffix(" |").split(" | ")
+        if first == "type":
+            table += 1
+        elif rest and first != "---":
+            found |= {(table, kind): tuple(rest) for kind in re.split(r", (?![^(]*\)|[^\[]*\])", first)}
+    return found
 
 
 def _table(rows: dict[str, dict[str, str]]) -> str:

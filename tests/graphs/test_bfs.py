@@ -7,11 +7,12 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rayad.graphs import bfs
 from tests.graphs.epochs import KINDS, Epochs, check_changes, growing_graphs, is_columnar, run, statistics_of
+from tests.thorough import examples
 
 
 def reference(edges: list[Any], sources: list[Any], directed: bool = True) -> dict[Any, int]:
@@ -26,7 +27,7 @@ def reference(edges: list[Any], sources: list[Any], directed: bool = True) -> di
 
 
 @given(growing_graphs(), st.sets(st.integers(0, 14), min_size=1, max_size=3), st.booleans(), st.integers(1, 3), st.integers(0, 99))
-@settings(max_examples=100)
+@examples(each_run=35, soak=100)
 def test_each_epoch_emits_the_nodes_that_came_closer(epochs: Epochs, picks: set[int], directed: bool, parallelism: int, seed: int) -> None:
     sources = [make(i) for i in sorted(picks) for make in KINDS.values()]  # of every kind: most are not in the graph
     emitted = run(epochs, lambda e: bfs(e, sources, directed=directed), parallelism=parallelism, seed=seed)
@@ -34,7 +35,7 @@ def test_each_epoch_emits_the_nodes_that_came_closer(epochs: Epochs, picks: set[
 
 
 @given(growing_graphs(), st.integers(1, 3))
-@settings(max_examples=40)
+@examples(each_run=14, soak=40)
 def test_columns_give_what_rows_give(epochs: Epochs, parallelism: int) -> None:
     if is_columnar(epochs):
         source = next(node for epoch in epochs for edge in epoch for node in edge)

@@ -9,7 +9,7 @@ import networkx as nx
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
@@ -17,6 +17,7 @@ from rayad.graphs import connected_components
 from rayad.graphs.disjoint_sets import DisjointSets
 from rayad.graphs.nodes import Nodes
 from tests.graphs.epochs import Epochs, check_changes, growing_graphs, is_columnar, run, smallest, statistics_of
+from tests.thorough import examples
 
 
 def reference(edges: list[Any]) -> dict[Any, Any]:
@@ -26,13 +27,13 @@ def reference(edges: list[Any]) -> dict[Any, Any]:
 
 
 @given(growing_graphs(), st.integers(1, 3), st.integers(0, 99))
-@settings(max_examples=80)
+@examples(each_run=28, soak=80)
 def test_each_epoch_emits_the_nodes_that_changed(epochs: Epochs, parallelism: int, seed: int) -> None:
     check_changes(epochs, run(epochs, connected_components, parallelism=parallelism, seed=seed), reference)
 
 
 @given(growing_graphs(), st.integers(1, 3))
-@settings(max_examples=40)
+@examples(each_run=14, soak=40)
 def test_columns_give_what_rows_give(epochs: Epochs, parallelism: int) -> None:
     if is_columnar(epochs):
         check_changes(epochs, run(epochs, connected_components, parallelism=parallelism, columnar=True), reference)
@@ -84,6 +85,7 @@ def test_large_graph_equals_scipy() -> None:
     assert np.array_equal(table["value"].to_numpy(), first[labels[nodes]])
 
 
+@examples(each_run=40, soak=100)
 @given(st.lists(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=12), max_size=6), st.integers(0, 5))
 def test_disjoint_sets_hold_their_invariants(merges: list[list[tuple[int, int]]], few: int) -> None:
     nodes = Nodes(0, 1, 256)

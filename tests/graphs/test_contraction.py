@@ -23,6 +23,7 @@ from rayad.graphs.numbers import to_array, to_column
 from rayad.graphs.packets import addresses, packet, unpacked
 from rayad.graphs.rounds import packed, received
 from rayad.graphs.sparse_sums import PIECE_EDGES, SparseSums
+from tests.thorough import examples
 
 PAIRS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=60)
 FAR = st.sampled_from([-(2**63), -(2**40), -1, 0, 5, 2**31, 2**40, 2**63 - 1])
@@ -38,6 +39,7 @@ def parts_of(contraction: Contraction) -> set[frozenset[object]]:
     return {frozenset(part) for part in parts.values()}
 
 
+@examples(each_run=40, soak=100)
 @given(st.lists(PAIRS, max_size=6), st.integers(1, 40))
 def test_a_forest_has_the_components_of_the_edges(batches: list[list[tuple[int, int]]], rows_min: int) -> None:
     contraction = Contraction()
@@ -70,6 +72,7 @@ def test_the_state_that_waits_for_a_large_epoch_does_not_grow_with_its_edges() -
     assert max(waiting) < 1 << 16
 
 
+@examples(each_run=40, soak=100)
 @given(st.lists(st.tuples(st.integers(0, 19), st.integers(0, 19))))
 def test_the_smallest_reachable_is_that_of_the_component(pairs: list[tuple[int, int]]) -> None:
     a, b = (np.array([pair[i] for pair in pairs], np.int64) for i in (0, 1))
@@ -80,6 +83,7 @@ def test_the_smallest_reachable_is_that_of_the_component(pairs: list[tuple[int, 
 
 
 # -- nodes by number and by hash ------------------------------------------------------------------
+@examples(each_run=40, soak=100)
 @given(st.lists(st.lists(st.integers(-40, 400) | FAR, max_size=30), max_size=6))
 def test_both_indexes_find_what_a_dict_finds(parts: list[list[int]]) -> None:
     nodes, model = Nodes(0, 1, 256), dict[int, int]()
@@ -131,6 +135,7 @@ def test_a_packet_goes_to_the_replica_of_its_address(parallelism: int, key_group
     assert unpacked(packet(0, 0, values))[1] is None
 
 
+@examples(each_run=40, soak=100)
 @given(st.lists(st.integers(-(2**31), 2**31 - 1)), st.lists(st.integers(-(2**63), 2**63 - 1)))
 def test_integers_travel_in_half_the_bytes_where_they_fit(small: list[int], large: list[int]) -> None:
     assert packed(np.array(small, np.int64)).type == pa.int32()

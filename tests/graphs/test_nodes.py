@@ -16,6 +16,7 @@ from rayad.dataflow.records.key_hashing import Router, mix64_array
 from rayad.graphs.adjacency import Adjacency
 from rayad.graphs.nodes import Nodes
 from rayad.graphs.numbers import decode_names, distinct, encode_names, number_column, number_of, owners, unmix64_array
+from tests.thorough import examples
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 NODES = st.one_of(
@@ -28,11 +29,13 @@ NODES = st.one_of(
 )
 
 
+@examples(each_run=40, soak=100)
 @given(st.lists(INT64))
 def test_unmix_is_the_inverse_of_mix(values: list[int]) -> None:
     assert unmix64_array(mix64_array(np.array(values, np.int64))).tolist() == values
 
 
+@examples(each_run=40, soak=100)
 @given(NODES)
 def test_a_number_is_an_int64_with_the_hash_of_its_node(node: Any) -> None:
     number = number_of(node)
@@ -41,28 +44,33 @@ def test_a_number_is_an_int64_with_the_hash_of_its_node(node: Any) -> None:
     assert number_of(number) == number
 
 
+@examples(each_run=40, soak=100)
 @given(st.lists(NODES, min_size=1))
 def test_names_survive_a_column(nodes: list[Any]) -> None:
     back = decode_names(encode_names(nodes))
     assert [number_of(node) if name is None else name for node, name in zip(nodes, back, strict=True)] == nodes
 
 
+@examples(each_run=40, soak=100)
 @given(st.lists(st.text(max_size=4)))
 def test_columns_and_single_nodes_have_the_same_numbers(texts: list[str]) -> None:
     assert number_column(pa.array(texts, pa.string())).tolist() == [number_of(text) for text in texts]
 
 
+@examples(each_run=40, soak=100)
 @given(st.lists(INT64, min_size=1), st.integers(1, 7))
 def test_owners_are_where_the_exchange_sends(values: list[int], parallelism: int) -> None:
     router = Router(parallelism, 256)
     assert owners(np.array(values), parallelism, 256).tolist() == [router.route(value) for value in values]
 
 
+@examples(each_run=40, soak=100)
 @given(st.lists(INT64 | st.integers(0, 50)))
 def test_distinct_is_sorted_and_once_each(values: list[int]) -> None:
     assert distinct(np.array(values, np.int64)).tolist() == sorted(set(values))
 
 
+@examples(each_run=40, soak=100)
 @given(st.lists(st.lists(INT64 | st.integers(0, 60), max_size=40), max_size=8))
 def test_the_table_is_a_dict_from_number_to_order_of_arrival(parts: list[list[int]]) -> None:
     nodes, model = Nodes(0, 1, 256), dict[int, int]()
@@ -92,6 +100,7 @@ def test_two_nodes_with_one_hash_are_refused() -> None:
         nodes.add(np.array([5]), pa.array(["b"]))
 
 
+@examples(each_run=40, soak=100)
 @given(
     st.lists(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=15), max_size=8), st.lists(st.integers(0, 9), unique=True)
 )

@@ -7,11 +7,12 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rayad.graphs import pagerank
 from tests.graphs.epochs import Epochs, growing_graphs, is_columnar, run
+from tests.thorough import examples
 
 
 def reference(edges: list[Any], rounds: int, damping: float) -> dict[Any, float]:
@@ -47,13 +48,13 @@ def check(epochs: Epochs, emitted: list[list[Any]], rounds: int, damping: float)
 
 
 @given(growing_graphs(), st.integers(1, 6), st.sampled_from([0.0, 0.5, 0.85]), st.integers(1, 3), st.integers(0, 99))
-@settings(max_examples=80)
+@examples(each_run=28, soak=80)
 def test_each_epoch_gives_the_ranks_of_the_graph_so_far(epochs: Epochs, rounds: int, damping: float, parallelism: int, seed: int) -> None:
     check(epochs, run(epochs, lambda e: pagerank(e, rounds, damping), parallelism=parallelism, seed=seed), rounds, damping)
 
 
 @given(growing_graphs())
-@settings(max_examples=30)
+@examples(each_run=10, soak=30)
 def test_columns_give_what_rows_give(epochs: Epochs) -> None:
     if is_columnar(epochs):
         check(epochs, run(epochs, lambda e: pagerank(e, 4), parallelism=2, columnar=True), 4, 0.85)

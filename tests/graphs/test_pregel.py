@@ -8,12 +8,13 @@ import networkx as nx
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
 from rayad.graphs import ProgramVertex, VertexProgram, pregel
 from tests.graphs.epochs import Epochs, check_changes, growing_graphs, run, smallest, statistics_of
+from tests.thorough import examples
 
 FAR = float("inf")
 
@@ -69,7 +70,7 @@ def shortest(edges: list[Any], source: Any) -> dict[Any, float]:
 
 
 @given(st.lists(st.dictionaries(st.tuples(st.integers(0, 9), st.integers(0, 9)), st.integers(1, 9), max_size=12), min_size=1, max_size=4))
-@settings(max_examples=40)
+@examples(each_run=14, soak=40)
 def test_shortest_paths_with_lengths_stay_current(drawn: list[dict[tuple[int, int], int]]) -> None:
     seen: set[tuple[int, int]] = set()
     epochs: Any = []
@@ -82,7 +83,7 @@ def test_shortest_paths_with_lengths_stay_current(drawn: list[dict[tuple[int, in
 
 
 @given(growing_graphs(nodes_max=8), st.integers(1, 3), st.integers(0, 9))
-@settings(max_examples=40)
+@examples(each_run=14, soak=40)
 def test_restart_computes_the_whole_graph_again(epochs: Epochs, parallelism: int, seed: int) -> None:
     held: dict[Any, float] = {}
     edges: list[Any] = []

@@ -8,12 +8,13 @@ import networkx as nx
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
 from rayad.graphs import strongly_connected_components
 from tests.graphs.epochs import Epochs, check_changes, growing_graphs, is_columnar, run, smallest, statistics_of
+from tests.thorough import examples
 
 
 def reference(edges: list[Any]) -> dict[Any, Any]:
@@ -23,13 +24,13 @@ def reference(edges: list[Any]) -> dict[Any, Any]:
 
 
 @given(growing_graphs(edges_max=24), st.integers(1, 3), st.integers(0, 99))
-@settings(max_examples=120)
+@examples(each_run=42, soak=120)
 def test_each_epoch_emits_the_nodes_that_changed(epochs: Epochs, parallelism: int, seed: int) -> None:
     check_changes(epochs, run(epochs, strongly_connected_components, parallelism=parallelism, seed=seed), reference)
 
 
 @given(growing_graphs(edges_max=24), st.integers(1, 3))
-@settings(max_examples=40)
+@examples(each_run=14, soak=40)
 def test_columns_give_what_rows_give(epochs: Epochs, parallelism: int) -> None:
     if is_columnar(epochs):
         check_changes(epochs, run(epochs, strongly_connected_components, parallelism=parallelism, columnar=True), reference)

@@ -10,7 +10,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
@@ -24,6 +24,7 @@ from rayad.graphs.nodes import Nodes
 from rayad.graphs.pregel import Supersteps
 from rayad.graphs.rounds import RoundVertex
 from tests.graphs.epochs import KINDS, Epochs, growing_graphs, run
+from tests.thorough import examples
 
 
 class Smallest(VertexProgram):
@@ -110,7 +111,7 @@ def plain(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-@settings(max_examples=40)
+@examples(each_run=14, soak=40)
 @given(epochs=growing_graphs(), parallelism=st.integers(1, 3), seed=st.integers(0, 99))
 def test_graphs_resume_from_a_snapshot(algorithm: str, epochs: Epochs, parallelism: int, seed: int) -> None:
     check(algorithm, epochs, parallelism, seed, {})

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from rayad.integrations import ArrowSource
 from rayad.progress import ConfigError, DataflowError
 from tests.integrations.driving import check_resume, drain, read, records
+from tests.thorough import examples
 
 epochs_strategy = st.lists(st.integers(0, 5), max_size=40)
 
@@ -24,6 +25,7 @@ def chunked(epochs: list[int], cuts: list[int]) -> pa.Table:
     return pa.concat_tables(pieces) if pieces else table
 
 
+@examples(each_run=40, soak=100)
 @given(epochs_strategy, st.lists(st.integers(0, 40), max_size=5), st.integers(1, 7), st.integers(1, 4), st.booleans())
 def test_rows_are_given_once_in_epoch_order_and_the_rest_after_a_resume(
     epochs: list[int], cuts: list[int], batch_rows: int, parts: int, with_epoch: bool

@@ -11,11 +11,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
 from rayad.integrations import async_calls
+from tests.thorough import examples
 
 
 async def turn() -> None:
@@ -53,7 +54,7 @@ def run(stream: rd.Stream, **options: Any) -> list[Any]:
     return [record for _, record in stream.flow.run(runtime="local", **options)["out"]]
 
 
-@settings(max_examples=30)
+@examples(each_run=10, soak=30)
 @given(st.lists(st.integers(0, 50), max_size=40), st.integers(1, 8))
 def test_results_are_in_order_and_no_more_calls_than_allowed_run_at_once(values: list[int], concurrency: int) -> None:
     calls = Calls()
@@ -135,7 +136,7 @@ def answered(record: Any, answer: Any) -> Any:
     return answer
 
 
-@settings(max_examples=30)
+@examples(each_run=10, soak=30)
 @given(st.lists(st.lists(st.integers(0, 9), max_size=8), max_size=8), st.integers(1, 4))
 def test_a_cache_asks_once_for_what_is_used_often(epochs: list[list[int]], room: int) -> None:
     """Against a cache in plain Python that forgets what was not used for the longest time; n and n + 5 have the same answer."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
@@ -25,6 +25,7 @@ from rayad.testing import check_sink
 from tests.integrations.crashing_files import Crash
 from tests.integrations.outputs import manifest
 from tests.integrations.test_parquet_commits import STEPS, Coordinator, committed, names
+from tests.thorough import examples
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ def test_files_of_many_commits_become_few(tmp_path: Path) -> None:
         assert meta.num_row_groups == 1
 
 
-@settings(deadline=None, max_examples=150)
+@examples(each_run=52, soak=150)
 @given(steps=STEPS, more=STEPS, replicas=st.integers(1, 3), by_epoch=st.booleans(), mode=st.sampled_from(["error", "append", "overwrite"]))
 def test_after_any_crash_the_committed_output_is_the_models(
     steps: list[Any], more: list[Any], replicas: int, by_epoch: bool, mode: str

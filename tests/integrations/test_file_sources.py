@@ -19,6 +19,7 @@ from rayad.integrations import CsvSource, JsonLinesSource, JsonRowsSource, Parqu
 from rayad.integrations.json_text import wrong_bytes
 from rayad.progress import ConfigError, DataflowError
 from tests.integrations.driving import check_resume, drain, read, records
+from tests.thorough import examples
 
 
 def test_csv_types_come_from_the_first_file(tmp_path: Path) -> None:
@@ -29,6 +30,7 @@ def test_csv_types_come_from_the_first_file(tmp_path: Path) -> None:
     assert records(source) == [{"n": 1, "s": "x"}, {"n": None, "s": "y"}, {"n": 3, "s": "line\nbreak"}]
 
 
+@examples(each_run=40, soak=100)
 @given(st.lists(st.integers(0, 999), max_size=60), st.integers(1, 9), st.integers(30, 90), st.booleans())
 def test_csv_resumes_exactly_at_any_block_size(values: list[int], batch_rows: int, block_bytes: int, with_epoch: bool) -> None:
     with tempfile.TemporaryDirectory() as home:
@@ -96,6 +98,7 @@ def test_json_fields_that_are_missing_are_null_and_unknown_ones_an_error(tmp_pat
         read(JsonLinesSource(tmp_path))
 
 
+@examples(each_run=40, soak=100)
 @given(st.integers(0, 50), st.integers(1, 9), st.integers(20, 100))
 def test_json_resumes_exactly_at_any_block_size(rows: int, batch_rows: int, block_bytes: int) -> None:
     with tempfile.TemporaryDirectory() as home:
@@ -106,6 +109,7 @@ def test_json_resumes_exactly_at_any_block_size(rows: int, batch_rows: int, bloc
         check_resume(source)
 
 
+@examples(each_run=40, soak=100)
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=40), st.integers(1, 9), st.integers(1, 6), st.booleans(), st.booleans())
 def test_parquet_row_groups_resume_exactly(epochs: list[int], group: int, batch_rows: int, with_epoch: bool, with_filter: bool) -> None:
     with tempfile.TemporaryDirectory() as home:

@@ -9,11 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
 from rayad.progress import ConfigError, DataflowError
+from tests.thorough import examples
 
 SCHEMA = pa.schema([("n", pa.int32()), ("word", pa.string()), ("at", pa.timestamp("s")), ("x", pa.float64())])
 GOOD = {
@@ -48,7 +49,7 @@ def strict(kind: str, path: Path) -> list[Any]:
 
 
 @pytest.mark.parametrize("kind", ["csv", "json"])
-@settings(max_examples=40)
+@examples(each_run=14, soak=40)
 @given(data=st.data(), split=st.integers(20, 400), rows=st.integers(1, 9))
 def test_bad_lines_are_set_aside_and_good_ones_are_as_strictly_read(
     kind: str, data: Any, split: int, rows: int, tmp_path_factory: pytest.TempPathFactory

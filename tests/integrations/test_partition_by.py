@@ -10,13 +10,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as pads
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
 from rayad.integrations.file_output import writer
 from rayad.progress import ConfigError, DataflowError
 from tests.integrations.outputs import is_output
+from tests.thorough import examples
 
 SCHEMA = pa.schema(
     [("n", pa.int64()), ("town", pa.string()), ("code", pa.int16()), ("day", pa.date32()), ("open", pa.bool_()), ("big", pa.large_string())]
@@ -42,7 +43,7 @@ def write(path: Path, epochs: list[Any], partition_by: Any, **options: Any) -> A
     return flow.run(runtime="local", parallelism=2)["out"]
 
 
-@settings(max_examples=60)
+@examples(each_run=21, soak=60)
 @given(epochs=st.lists(st.lists(ROW, max_size=8), min_size=1, max_size=3), columns=COLUMNS, by_epoch=st.booleans())
 def test_values_come_back_in_their_types(
     epochs: list[Any], columns: list[str], by_epoch: bool, tmp_path_factory: pytest.TempPathFactory
@@ -98,7 +99,7 @@ def test_our_own_reader_gives_the_types_back(kind: str, tmp_path: Path) -> None:
     ]
 
 
-@settings(max_examples=20)
+@examples(each_run=7, soak=20)
 @given(epochs=st.lists(st.lists(ROW, min_size=1, max_size=8), min_size=1, max_size=3), columns=COLUMNS, kind=st.sampled_from(FORMATS))
 def test_each_reader_gives_what_its_sink_was_given(
     epochs: list[Any], columns: list[str], kind: str, tmp_path_factory: pytest.TempPathFactory

@@ -26,6 +26,7 @@ from rayad.integrations.staged_blocks import BlockFolder, StagedBlock
 from rayad.progress import ConfigError, DataflowError
 from rayad.snapshots.resume_point import input_changes
 from tests.integrations.driving import check_resume, records
+from tests.thorough import examples
 
 ROWS = st.lists(st.tuples(st.integers(0, 4), st.sampled_from(["", "x", "yy", "a,b", "é"])), min_size=1, max_size=25)
 BATCH = st.integers(1, 7)
@@ -42,17 +43,20 @@ def folder() -> Iterator[Path]:
         yield Path(home)
 
 
+@examples(each_run=40, soak=100)
 @given(st.lists(ROWS, min_size=1, max_size=4), BATCH, EPOCH, st.integers(1, 5))
 def test_arrow(chunks: list[list[tuple[int, str]]], batch_rows: int, epoch: str | None, parts: int) -> None:
     check_resume(ArrowSource([table(rows) for rows in chunks], batch_rows=batch_rows, epoch=epoch, parts=parts))
 
 
+@examples(each_run=40, soak=100)
 @given(st.lists(st.lists(st.integers(0, 99), max_size=9), max_size=4), BATCH, st.integers(1, 4), st.booleans())
 def test_items_and_epochs(epochs: list[list[int]], batch_rows: int, parts: int, columns: bool) -> None:
     held = [pa.record_batch({"n": pa.array(items, pa.int64())}) for items in epochs] if columns else epochs
     check_resume(ItemsSource(held, batch_rows, parts))
 
 
+@examples(each_run=40, soak=100)
 @given(st.lists(ROWS, min_size=1, max_size=3), BATCH, EPOCH, st.sampled_from([16, 60, 1 << 20]), st.booleans())
 def test_csv(folder: Path, files: list[list[tuple[int, str]]], batch_rows: int, epoch: str | None, block_bytes: int, packed: bool) -> None:
     paths = []
@@ -64,6 +68,7 @@ def test_csv(folder: Path, files: list[list[tuple[int, str]]], batch_rows: int, 
     check_resume(CsvSource(paths, schema=schema, batch_rows=batch_rows, epoch=epoch, block_bytes=block_bytes))
 
 
+@examples(each_run=40, soak=100)
 @given(st.lists(ROWS, min_size=1, max_size=3), BATCH, EPOCH, st.sampled_from([64, 1 << 20]))
 def test_json_lines(folder: Path, files: list[list[tuple[int, str]]], batch_rows: int, epoch: str | None, block_bytes: int) -> None:
     paths = []
@@ -74,6 +79,7 @@ def test_json_lines(folder: Path, files: list[list[tuple[int, str]]], batch_rows
     check_resume(JsonLinesSource(paths, schema=schema, batch_rows=batch_rows, epoch=epoch, block_bytes=block_bytes))
 
 
+@examples(each_run=40, soak=100)
 @given(st.lists(ROWS, min_size=1, max_size=3), BATCH, EPOCH, st.integers(1, 9), st.booleans())
 def test_parquet(folder: Path, files: list[list[tuple[int, str]]], batch_rows: int, epoch: str | None, group: int, filtered: bool) -> None:
     paths = []
@@ -86,6 +92,7 @@ def test_parquet(folder: Path, files: list[list[tuple[int, str]]], batch_rows: i
 LINES = st.lists(st.sampled_from(["", "1", "22", '"ccc"\r', '"é"', f'"{"x" * 30}"']), max_size=12).map("\n".join).map(str.encode)
 
 
+@examples(each_run=40, soak=100)
 @given(st.lists(LINES, min_size=1, max_size=2), BATCH, st.integers(1, 40), st.integers(1, 9), st.sampled_from(["text", "columns", "json"]))
 def test_text(folder: Path, files: list[bytes], batch_rows: int, split: int, read_bytes: int, kind: str) -> None:
     paths = [folder / f"{number}.txt" for number in range(len(files))]
@@ -104,6 +111,7 @@ class HeldBlocks(RefSource):
         return part.ref if not isinstance(part, StagedBlock) else super()._fetch(part)
 
 
+@examples(each_run=40, soak=100)
 @given(st.lists(ROWS, min_size=1, max_size=4), BATCH, EPOCH, st.booleans())
 def test_blocks_by_reference_and_staged(
     folder: Path, blocks: list[list[tuple[int, str]]], batch_rows: int, epoch: str | None, staged: bool

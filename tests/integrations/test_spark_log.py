@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from pyarrow import fs
 
 import rayad as rd
@@ -27,6 +27,7 @@ from rayad.testing import check_sink
 from tests.integrations.crashing_files import Crash
 from tests.integrations.sparks_reader import has_log, interval_of, listed, names_listed, rows_listed
 from tests.integrations.test_parquet_commits import STEPS, Coordinator, committed
+from tests.thorough import examples
 
 LOCAL = fs.LocalFileSystem()
 
@@ -50,7 +51,7 @@ def commits(job: Coordinator, count: int) -> None:
         job.snapshot()
 
 
-@settings(deadline=None, max_examples=30)
+@examples(each_run=10, soak=30)
 @given(STEPS)
 def test_after_any_crash_spark_sees_the_files_of_one_manifest(steps: list[Any]) -> None:
     folder = Path(tempfile.mkdtemp())

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
@@ -29,6 +29,7 @@ from rayad.integrations.file_output.committed import read_manifest
 from rayad.progress import ConfigError, DataflowError, RayadError
 from rayad.testing import check_sink
 from tests.every_type.arrays import COLUMNS
+from tests.thorough import examples
 
 FORMATS = ["csv", "json"]
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=6) | st.sampled_from(
@@ -82,7 +83,7 @@ def tables(draw: st.DrawFn) -> pa.Table:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-@settings(max_examples=60, deadline=None)
+@examples(each_run=21, soak=60)
 @given(table=tables(), compression=st.sampled_from([None, "gzip", "bz2"]), in_rows=st.booleans())
 def test_values_come_back_as_they_were(
     kind: str, table: pa.Table, compression: str | None, in_rows: bool, tmp_path_factory: pytest.TempPathFactory

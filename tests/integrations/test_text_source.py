@@ -14,6 +14,7 @@ import rayad.integrations.text as text_module
 from rayad.integrations import JsonRowsSource, TextSource
 from rayad.progress import ConfigError, DataflowError
 from tests.integrations.driving import check_resume, read, records
+from tests.thorough import examples
 
 contents = st.lists(st.sampled_from(["", "a", "bb", "ccc\r", "é", "x" * 30]), max_size=12).map("\n".join).map(str.encode)
 
@@ -25,6 +26,7 @@ def expected_lines(data: bytes) -> list[str]:
     return [(line[:-1] if line.endswith(b"\r") else line).decode() for line in lines]
 
 
+@examples(each_run=40, soak=100)
 @given(contents, st.integers(1, 20), st.integers(1, 5), st.integers(1, 9))
 @example(b"a\nb\n", 2, 1, 1)
 @example(b"\n\n\n", 1, 1, 1)
@@ -38,6 +40,7 @@ def test_each_line_is_read_once_however_the_file_is_cut(data: bytes, split: int,
         check_resume(source)
 
 
+@examples(each_run=40, soak=100)
 @given(contents, st.integers(1, 5))
 def test_compressed_files_are_one_part_and_resume(data: bytes, batch_rows: int) -> None:
     with tempfile.TemporaryDirectory() as home:

@@ -24,6 +24,7 @@ def site_of(machines: Machines) -> Site:
     return Site(machines, random.Random(1), machines.folder, 20.0)
 
 
+@pytest.mark.soak
 def test_after_a_reset_of_the_drivers_call_its_coordinator_goes_on_and_has_no_second_one(machines: Machines) -> None:
     """Ray's ActorUnavailableError says that nothing is known of the actor. It was taken for its death: a second coordinator began beside
     the first, which never ended."""
@@ -43,6 +44,7 @@ def test_after_a_reset_of_the_drivers_call_its_coordinator_goes_on_and_has_no_se
     assert failures == 0
 
 
+@pytest.mark.soak
 def test_what_a_machine_sends_is_lost_for_five_seconds_and_that_is_no_failure(machines: Machines) -> None:
     there = {"counts": jobs.rd.Resources(resources={f"node:{machines.network.address(2)}": 0.01})}
     submit(machines, "one-way", 500, resources=there, **surviving(str(machines.folder / "jobs")))
@@ -55,6 +57,7 @@ def test_what_a_machine_sends_is_lost_for_five_seconds_and_that_is_no_failure(ma
     assert machines.call(jobs.finish, "one-way", PATIENCE_S) == (jobs.counted(500), 0)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("way", ["renamed, an empty one in its place", "mounted over"])
 def test_a_store_that_went_away_and_came_back_is_resumed_from(machines: Machines, way: str) -> None:
     """Increments were published in the folder in its place, on a base that was not there: the job could not recover any more."""

@@ -42,6 +42,7 @@ def test_each_actor_listens_on_its_own_nodes_address_and_replicas_are_spread(mac
     assert machines.call(jobs.finish, "spread", PATIENCE_S) == (jobs.counted(100), 0)
 
 
+@pytest.mark.soak
 def test_a_loop_over_two_machines(machines: Machines) -> None:
     ring, path = [(i, 0) for i in range(40)], [(100 + i, 100) for i in range(31)]
     assert machines.call(jobs.components, 2) == ring + path
@@ -105,6 +106,7 @@ def test_a_machine_joins_and_is_used_and_dies_and_the_job_resumes_from_its_snaps
         assert counts == jobs.committed(out) == jobs.counted(400)
 
 
+@pytest.mark.soak
 def test_a_coordinator_behind_a_cut_ends_by_itself_when_its_successor_has_claimed_the_store(machines: Machines) -> None:
     """Its owner and Ray cannot reach it; its store can. It ends by its lease, long before its raylet gives up, and before its successor has
     written anything."""
