@@ -156,10 +156,10 @@ class Bus:
                 other.lost.append(name)
         return lost
 
-    def dial(self, name: str, peer: str) -> None:
-        """One begins to connect to another."""
-        pair = (name, peer) if name < peer else (peer, name)
-        if pair not in self._met and peer in self.links:
+    def dial(self, name: str, peer: str, address: Any) -> None:
+        """One begins to connect to another; its address has its name and incarnation, where others may have listened under that name."""
+        pair, there = (name, peer) if name < peer else (peer, name), self.links.get(peer)
+        if pair not in self._met and there is not None and (type(address) is not tuple or address[1] == there.incarnation):
             self.ready.add(("connect", pair))
 
     def connect(self, pair: Pair) -> None:
@@ -241,7 +241,7 @@ class BusLink:
 
     def start_connect(self, peer: str, address: Any, timeout_s: float = 10.0) -> None:
         """Begin to connect."""
-        self._bus.dial(self.name, peer)
+        self._bus.dial(self.name, peer, address)
 
     def connected(self, peer: str) -> bool:
         """Whether what is sent will arrive."""

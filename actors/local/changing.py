@@ -342,7 +342,7 @@ class LocalRescale:
                 self._tell_recovery({name: incarnation})
                 for at in processes.places.replicas_at(name, plan):
                     processes.hold(name, at, is_newcomer=True)
-                return name
+                return name, incarnation
             case calls.Run(addresses):
                 processes.begin(name, {**addresses, COORDINATOR: COORDINATOR})
                 return None

@@ -293,6 +293,15 @@ def test_after_a_failure_numbering_continues_and_the_pending_savepoint_is_refuse
     assert (begin.barrier.number, begin.barrier.slot) == (2, 4)
 
 
+def test_the_last_snapshot_is_of_all_replicas_or_of_none() -> None:
+    led = Led()
+    assert led.leader.may_live_on
+    (begin,) = led.tell(Finished())
+    assert isinstance(begin, Begin)
+    assert begin.barrier.final
+    assert not led.leader.may_live_on
+
+
 def test_a_failure_of_some_replicas_costs_the_attempt_under_way() -> None:
     led = Led()
     led.tell(Tick(), 1.0)
