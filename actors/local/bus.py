@@ -119,6 +119,8 @@ class Bus:
         self.socket_bytes = socket_bytes
         self.links: dict[str, BusLink] = {}
         self.ways: dict[Way, deque[Frame]] = {}
+        self.senders: dict[str, dict[str, None]] = {}
+        """By receiver: those from whom something is on its way."""
         self._met: set[Pair] = set()
 
     def link(self, name: str, incarnation: int) -> BusLink:
@@ -133,6 +135,7 @@ class Bus:
         for way in self.ways:
             self.ready.discard(("deliver", way))
         self.ways.clear()
+        self.senders.clear()
         for event in [event for event in self.ready.items if event[0] == "connect"]:
             self.ready.discard(event)
 
@@ -183,6 +186,7 @@ class Bus:
         waiting = self.ways.get(way)
         if waiting is None:
             waiting = self.ways[way] = deque()
+            self.senders.setdefault(peer, {})[frame.peer] = None
             self.ready.add(("deliver", way))
         waiting.append(frame)
 
@@ -205,6 +209,7 @@ class Bus:
 
     def _empty(self, way: Way) -> None:
         del self.ways[way]
+        del self.senders[way[1]][way[0]]
         self.ready.discard(("deliver", way))
 
 

@@ -37,6 +37,8 @@ from rayad.snapshots.store import SnapshotStore
 
 IDLE_S = 1.0
 """A worker that may wait so long has nothing to do by itself."""
+POLLS = 0.75
+"""How often a process that gets something gets what all others have sent it, too, as a poll of sockets does."""
 SHORT_S = 1e-4
 """The least that passes when nothing happens."""
 TURNS = ("first", "senders", "last")
@@ -67,6 +69,7 @@ class Processes:
         check_records: whether batches that several functions see are watched for changes.
         moment: what the vertices' clock says.
         hear: takes what arrives at the coordinator.
+        polls: see :data:`POLLS`.
     """
 
     def __init__(
@@ -80,6 +83,7 @@ class Processes:
         check_records: bool = True,
         moment: Callable[[], dt.datetime],
         hear: Callable[[list[Frame]], None],
+        polls: float = POLLS,
     ) -> None:
         self.places = places
         self.config = config
@@ -97,6 +101,8 @@ class Processes:
         self._chance = chance
         self._moment = moment
         self._hear = hear
+        self._polls = polls
+        self._looked_s: dict[str, float] = {}  # when each worker had its last turn, by its clock
         self._shared = shared_steps(plan) if check_records else {}
         self._survives = config.failures.recovery == "upstream"
         self.begin_anew(plan, 0)
@@ -137,7 +143,7 @@ class Processes:
         """See :meth:`Worker.admit`."""
         self.workers[name].admit(*at, *arguments)
         self._watch(at)
-        self.look(name)
+        self._wake(name)
 
     def _watch(self, at: ReplicaId) -> None:
         host = self.host(at)
@@ -154,7 +160,7 @@ class Processes:
                 log = self.logs.setdefault(stage, InputLog(taken))
                 log.rewind(taken)
                 self._drivers[stage] = DriverEnd(BusLink(self.bus, driver_name(stage), worker.link.incarnation), name, log)
-        self.look(name)
+        self._wake(name)
 
     def close(self, name: str, *, aborts: bool = False) -> None:
         """A process ends; what it holds is released."""
@@ -187,13 +193,13 @@ class Processes:
     def perform(self, kind: str, what: Any) -> bool:
         """One event; False if it is none of these."""
         if kind == "deliver":
-            self._arrive(what, self.bus.deliver(what))
+            self._arrive(*what)
         elif kind == "turn":
             self.turn(what, [])
         elif kind == "connect":
             self.bus.connect(what)
             for name in what:
-                self.look(name)
+                self._wake(name)
         elif kind == "feed":
             self._feed(what)
         elif kind == "write":
@@ -206,8 +212,16 @@ class Processes:
             return False
         return True
 
-    def _arrive(self, way: tuple[str, str], frames: list[Frame]) -> None:
-        name = way[1]
+    def _arrive(self, sender: str, name: str) -> None:
+        """Some of what is on its way to one arrives: from this sender alone, or from all."""
+        bus = self.bus
+        frames = bus.deliver((sender, name))
+        others = [other for other in bus.senders[name] if other != sender]
+        if others and self._chance.random() < self._polls:
+            for other in others:
+                frames += bus.deliver((other, name))
+        else:
+            others.clear()
         if name == PROGRESS:
             self.progress.turn(frames)
             self.progress.look_whether_over()
@@ -215,7 +229,7 @@ class Processes:
             self._hear(frames)
         else:
             self.turn(name, frames)
-        if way[0] == PROGRESS:
+        if sender == PROGRESS or PROGRESS in others:
             self._look_for_room()
 
     def _look_for_room(self) -> None:
@@ -231,12 +245,18 @@ class Processes:
             worker.turn(frames)
             self.look(name)
 
+    def _wake(self, name: str) -> None:
+        """Something has happened at a worker that it does not know yet: it takes a turn."""
+        if name in self.workers:
+            self.ready.add(("turn", name))
+
     def look(self, name: str) -> None:
         """Something has been done at a worker: look whether there is more to do."""
         worker = self.workers.get(name)
         if worker is None:
             return
         self.ready.keep(("turn", name), not worker.is_over and worker.timeout_s() == 0.0)
+        self._looked_s[name] = self.clock.now_s
         if self._drivers:
             for stage, end in self._drivers.items():
                 if end.process == name:
@@ -268,7 +288,12 @@ class Processes:
 
     def pass_time(self) -> bool:
         """Nothing is ready: let time pass until a worker has something to do by itself; False: none ever will."""
-        waits = {name: self._waits_s(worker) for name, worker in self.workers.items() if not worker.is_over}
+        now_s = self.clock.now_s
+        waits = {
+            name: waits_s if (waits_s := self._waits_s(worker)) >= IDLE_S else max(0.0, waits_s - (now_s - self._looked_s.get(name, now_s)))
+            for name, worker in self.workers.items()
+            if not worker.is_over
+        }
         least_s = min(waits.values(), default=IDLE_S)
         if least_s >= IDLE_S:
             return False

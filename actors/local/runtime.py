@@ -23,7 +23,7 @@ from rayad.actors.local import changing, coordinator
 from rayad.actors.local.bus import LOOKS, VirtualClock
 from rayad.actors.local.changing import LocalRescale
 from rayad.actors.local.coordinator import LocalSnapshots
-from rayad.actors.local.processes import Processes
+from rayad.actors.local.processes import POLLS, Processes
 from rayad.actors.local.recovering import Build, LocalRecovery
 from rayad.actors.plane.frames import Frame
 from rayad.actors.plane.replica_id import ReplicaId, replicas_of
@@ -43,7 +43,7 @@ LOOKS_EVERY_STEPS = 4
 
 
 class LocalRuntime:
-    """Of one job. ``looks``: see :class:`VirtualClock`.
+    """Of one job. ``looks``: see :class:`VirtualClock`; ``polls``: see :data:`POLLS`.
 
     Args:
         name: of the job.
@@ -58,6 +58,7 @@ class LocalRuntime:
     """
 
     looks = LOOKS
+    polls = POLLS
 
     def __init__(
         self,
@@ -89,6 +90,7 @@ class LocalRuntime:
             check_records=check_records,
             moment=moment,
             hear=lambda frames: self._hear(frames),
+            polls=self.polls,
         )
         self.snapshots: LocalSnapshots | None = None
         self.rescaling: LocalRescale | None = None

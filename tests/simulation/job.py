@@ -11,6 +11,7 @@ from unittest.mock import patch
 from rayad.actors.lead.placing import placed
 from rayad.actors.lead.recovery_leader import Listen
 from rayad.actors.local.local_job import LocalJob
+from rayad.actors.local.processes import POLLS
 from rayad.actors.local.runtime import LocalRuntime
 from rayad.actors.plane.protocol import COORDINATOR, Kind
 from rayad.actors.replica.core import ReplicaCore
@@ -87,6 +88,7 @@ class SimulatedRuntime(LocalRuntime):
     def __init__(self, world: World, *args: Any, **kwargs: Any) -> None:
         self.world = world
         self.looks = world.looks
+        self.polls = 0.0 if world._is_uneven else POLLS  # else what comes slowly would come with the rest
         self.wants_end = False
         super().__init__(*args, **kwargs)
 
