@@ -97,7 +97,7 @@ def an_aligned_barrier_overtakes_batches_that_wait_for_credit(stack: ExitStack) 
 @defect
 def a_replica_produces_without_credit(stack: ExitStack) -> None:
     """Nothing bounds the batches that wait."""
-    stack.enter_context(patch.object(SendWindows, "_note_held_up", lambda self: None))
+    stack.enter_context(patch.object(SendWindows, "is_held_up", False))
 
 
 # -- on demand -----------------------------------------------------------------------------------------------------------------

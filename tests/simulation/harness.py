@@ -41,7 +41,7 @@ from tests.simulation.moving import MOVING
 from tests.simulation.replaced import end_replaced
 from tests.simulation.shelf import Shelf, ShelfSink
 from tests.simulation.topologies import TOPOLOGIES
-from tests.simulation.watched import WatchedEnds
+from tests.simulation.watched import WatchedEnds, watched_activations
 from tests.simulation.world import TIMEOUT_S, World
 
 FAULTS = 5
@@ -145,7 +145,7 @@ def run(
     strikes = faults_of(seed, count, rescales=rescales) if faults is None else faults
     run_of = _Run(seed, chosen, parallelism, strikes, folder, mode=mode, rescales=rescales, groups=groups, input_share=input_share)
     try:
-        with patch.object(workplace, "ChannelEnds", WatchedEnds), slow_sources(run_of.world):
+        with patch.object(workplace, "ChannelEnds", WatchedEnds), slow_sources(run_of.world), watched_activations():
             run_of.drive()
     except Exception as error:
         outcome.violation = f"{type(error).__name__}: {error}"[:1500]

@@ -38,7 +38,7 @@ QUICK_OF_CHANGES = (
     "new replicas count before they have started",
 )
 OF_RECOVERIES = {
-    "a listening answer of an older incarnation is believed": 71,
+    "a listening answer of an older incarnation is believed": 42,
     "replicas run before all listen": 0,
     "a failure during a recovery is lost": 0,
     "results are published before the last snapshot": 0,
@@ -53,19 +53,19 @@ OF_ASKING = {
     "newcomers register in the jobs incarnation": 1,
     "newcomers join before the coordinator expects them": 1,
     "an incarnation is used by two changes": 1,
-    "a newcomer that cannot be built counts as one that listens": 206,
+    "a newcomer that cannot be built counts as one that listens": 25,
     "a question that was given up is not asked again": 1,
     "a question that was given up counts as answered": 1,
     "a replica that has heard of a step has settled it": 1,
-    "a second question of a phase has the turn of the first": 62,
-    "the job is not released": 2,
-    "the job is not held": 8,
-    "a replica has left when it has heard that it shall": 5,
-    "what a replica has left is lost": 3,
-    "a replica leaves what snapshots have already": 26,
-    "a replica leaves what no snapshot has": 294,
+    "a second question of a phase has the turn of the first": 73,
+    "the job is not released": 1,
+    "the job is not held": 1,
+    "a replica has left when it has heard that it shall": 3,
+    "what a replica has left is lost": 2,
+    "a replica leaves what snapshots have already": 140,
+    "a replica leaves what no snapshot has": 163,
     "costs of those who leave are lost": 1,
-    "an undoing comes with the turn of an earlier change": 8,
+    "an undoing comes with the turn of an earlier change": 3,
     "a preparation does not tell its turn": 1,
 }
 """Each with a seed that catches it."""
@@ -86,7 +86,9 @@ QUICK_OF_CHANNELS = (
 )
 RARE = {"copies of broadcast batches are not forwarded": "datetimes-columns-naive"}
 """A defect that few programs would notice, and one that does: watermarks are broadcast to windows that move."""
-RUNS = 60
+LATE = {"batches that wait at the sender are forgotten": 75}
+"""The first seed that is tried, where those before it catch nothing: few have batches there when an unaligned snapshot comes."""
+RUNS = 80
 RUNS_OF_ALL = 300
 CAUGHT_SHARE = 0.95
 
@@ -107,7 +109,7 @@ def test_there_are_enough_defects() -> None:
 
 @pytest.mark.parametrize("name", QUICK)
 def test_a_defect_is_caught(name: str) -> None:
-    caught = first_violation(DEFECTS[name], range(RUNS))
+    caught = first_violation(DEFECTS[name], range(LATE.get(name, 0), RUNS))
     assert caught is not None
     assert not run(caught.seed).violation, "it is not there when the defect is not"
 

@@ -1,9 +1,12 @@
-"""The ends of a replica's channels, with checks that feedback keeps its order, through memory and disk at both ends."""
+"""The ends of a replica's channels, with checks: feedback keeps its order, through memory and disk at both ends, and credits bind."""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 from rayad.actors.plane.batch_codec import batch_time
 from rayad.actors.plane.carrier import Carrier
@@ -12,6 +15,7 @@ from rayad.actors.plane.protocol import Kind
 from rayad.actors.plane.send_windows import SendWindows
 from rayad.actors.replica.channel_ends import ChannelEnds
 from rayad.actors.worker.payloads import Handed
+from rayad.actors.worker.replica_host import ReplicaHost
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan
 from rayad.progress import Timestamp
@@ -93,6 +97,21 @@ class WatchedEnds(ChannelEnds):
             send(edge, replica, kind, payload)
 
         carrier.send = watched
+
+
+@contextmanager
+def watched_activations() -> Iterator[None]:
+    """No activation starts while something waits for credit, on any channel but feedback."""
+    activate = ReplicaHost._activate
+
+    def watched(self: ReplicaHost) -> bool:
+        sender = self.place.sender
+        if any(waiting for channel, waiting in sender._waiting.items() if channel in sender.windows):
+            raise AssertionError(f"{self.name} goes on while batches wait for credit")
+        return activate(self)
+
+    with patch.object(ReplicaHost, "_activate", watched):
+        yield
 
 
 __all__ = ["WatchedEnds"]
