@@ -250,7 +250,7 @@ def replicas(size: int) -> Run:
 
 
 LADDERS: dict[Callable[[int], Run], int] = {
-    epochs_in_a_loop_at_once: 20, epochs_in_a_loop_far_apart: 20, epochs_in_a_loop_fed_live: 40, epochs_of_totals: 20,
+    epochs_in_a_loop_at_once: 20, epochs_in_a_loop_far_apart: 20, epochs_in_a_loop_fed_live: 40, epochs_of_totals: 40,
     epochs_of_totals_in_a_loop: 16, epochs_in_their_order: 20, epochs_behind_gates: 40, rounds_of_a_loop: 20, notifications_pending: 20,
     notifications_in_a_loop: 14, keys_notified: 20, loops_in_a_row: 10, loops_side_by_side: 10, loops_in_one_loop: 10,
     exchanges_in_a_chain: 15, stateful_vertices_in_a_chain: 15, vertices_in_a_snapshot: 10, fused_operators: 20,

@@ -96,7 +96,7 @@ def test_all_parts_show_the_table_at_one_moment(db: Database, tmp_path: Path) ->
     job = flow.submit(rd.RunConfig(storage_path=str(tmp_path)), runtime="local", parallelism=2, seed=3)
     db.do(f"UPDATE {table} SET word = 'late'", f"INSERT INTO {table} VALUES (3, 'new'), (99, 'new')", f"DELETE FROM {table} WHERE n = 7")
     for _ in range(20):
-        all(job.step() for _ in range(10))
+        job.step()
     job.crash()
     assert sorted(row["n"] for _, row in job.wait()["out"]) == list(range(1, ROWS + 1))
     assert {row["word"] for _, row in job.wait()["out"]} == {f"w{n}" for n in range(1, ROWS + 1)}
@@ -220,8 +220,8 @@ def test_a_job_that_crashes_again_and_again_writes_each_row_once(db: Database, t
     config = rd.RunConfig(storage_path=str(tmp_path), snapshots=rd.SnapshotConfig(interval_s=None))
     job = flow.submit(config, runtime="local", parallelism=2, seed=11)
     counts = []
-    for _ in range(8):
-        all(job.step() for _ in range(10))
+    for turn in range(9):
+        all(job.step() for _ in range(9 + turn))
         job.savepoint()
         counts.append(len(numbers_in(db, target)))
         job.crash()

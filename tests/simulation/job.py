@@ -121,6 +121,8 @@ class SimulatedRuntime(LocalRuntime):
             return
         world.trace(event)
         if holding.holds(world, self, event):
+            if event[0] == "feed":
+                self.processes.pass_time()  # the others wait no longer for what they wait for than if nothing were to be fed
             return
         world.look(self, event)
         broken = holding.hooks_to_break(world, self, event)
