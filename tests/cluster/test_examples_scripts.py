@@ -33,12 +33,10 @@ def test_wordcount_on_ray_prints_what_it_prints_alone(address: str, tmp_path: Pa
     assert re.search(r"words/s by \d+ Ray actors, up in [\d.]+ s", on_ray.replace("\n", " "))
 
 
-@pytest.mark.soak
 def test_live_input_and_probe_on_ray(address: str, tmp_path: Path) -> None:
     assert run_example("live_probe.py", "--ray", cwd=tmp_path, RAY_ADDRESS=address).splitlines() == LIVE
 
 
-@pytest.mark.soak
 def test_a_session_answers_what_is_answered_in_one_process(address: str, tmp_path: Path) -> None:
     alone = run_example("session.py", "--local", cwd=tmp_path)
     on_ray = run_example("session.py", cwd=tmp_path, RAY_ADDRESS=address)

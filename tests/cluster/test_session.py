@@ -204,7 +204,7 @@ def test_a_job_with_resources_of_its_own_or_of_another_kind_gets_processes_for_w
     assert there <= pids("WorkerActor") or not pids("WorkerActor"), "those of another kind than any that was asked for have ended"
     assert len(pids("VertexActor")) == 1
     words("alike").run()
-    assert not pids("VertexActor"), "what holds processors that nobody asks for ends"
+    until(lambda: not pids("VertexActor"), "what holds processors that nobody asks for ends")
 
 
 def test_what_stays_of_the_job_before_is_what_modules_keep(two: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
