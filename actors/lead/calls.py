@@ -96,7 +96,7 @@ class Run(Call):
 class Admit(Call):
     """A newcomer that comes to a process which is there: build it, connect, and register.
 
-    ``incarnations``: of the processes that are new; ``addresses``: of all.
+    ``incarnations`` and ``addresses``: of all processes.
     """
 
     method: ClassVar[str] = "admit"

@@ -63,7 +63,8 @@ class Newcomers:
 
     def admit(self) -> calls.Admit:
         """What those are asked for that come to processes which are there."""
-        return calls.Admit(self._plan.layout, self.incarnations, self.addresses)
+        known = {**self._members.incarnations, **self.incarnations}  # a worker that held nothing was not told of those that came meanwhile
+        return calls.Admit(self._plan.layout, known, self.addresses)
 
 
 __all__ = ["Newcomers"]

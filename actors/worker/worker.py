@@ -176,7 +176,7 @@ class Worker:
 
     def admit_process(self, process: str, incarnation: int) -> None:
         """A process is new, perhaps under the name of one that has ended."""
-        if self._incarnations.get(process) != incarnation:
+        if self._incarnations.get(process, self.link.incarnation) != incarnation:
             self._incarnations[process] = incarnation
             self.link.expect(process, incarnation)
             self.lost.pop(process, None)

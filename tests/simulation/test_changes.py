@@ -169,3 +169,8 @@ def test_a_call_that_comes_after_its_undoing(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_seed_gives_the_same_trace_again() -> None:
     assert [run(seed, rescales=True).digest for seed in range(8)] == [run(seed, rescales=True).digest for seed in range(8)]
+
+
+def test_a_worker_that_held_nothing_is_told_of_processes_that_came_meanwhile() -> None:
+    """Regression: a replica came to it in a later change, and a frame of such a process was of an incarnation that it did not expect."""
+    assert not run(785, rescales=True).violation
