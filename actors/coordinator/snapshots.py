@@ -7,7 +7,6 @@ published and committed in the :class:`StoreThread`, whose answers are events.
 from __future__ import annotations
 
 import logging
-import pickle
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -21,8 +20,9 @@ from rayad.actors.coordinator.surroundings import CoordinatorLink, CoordinatorSu
 from rayad.actors.lead import layouts
 from rayad.actors.lead import snapshot_leader as lead
 from rayad.actors.lead.saved_inputs import SavedEpochs
+from rayad.actors.lead.told_by_workers import event_of
 from rayad.actors.plane.plane import Address, Frame
-from rayad.actors.plane.protocol import COORDINATOR, Kind, replica_name, stage_of, unpack_save
+from rayad.actors.plane.protocol import COORDINATOR, Kind, replica_name, stage_of
 from rayad.actors.process.mailbox import Mailbox
 from rayad.actors.replica.part_files import write_staged
 from rayad.actors.replica.places import Places
@@ -355,17 +355,13 @@ class CoordinatorSnapshots:
             plane.wakeup()
 
     def _on_frame(self, frame: Frame) -> None:
-        if frame.kind == Kind.PART:
-            self._tell(lead.PartWritten(pickle.loads(frame.payload)))
-        elif frame.kind == Kind.PART_FAILED:
-            number, _, why = bytes(frame.payload).decode().partition(" ")
-            self._tell(lead.PartFailed(int(number), why))
+        event = event_of(frame)
+        if event is not None:
+            self._tell(event)
         elif frame.kind == Kind.FINISHED:
             self._is_finished = True
         elif frame.kind == Kind.WORKING:
             self._working[frame.peer] = bytes(frame.payload).decode()
-        elif frame.kind == Kind.SAVE_WANTED:
-            self._tell(lead.SnapshotWanted(*unpack_save(frame.payload)))
         else:
             raise ProtocolError(f"the coordinator got a frame of kind {frame.kind} from {frame.peer!r}")
 

@@ -6,16 +6,16 @@ come before each. :class:`SnapshotLeader` decides; on Ray ``coordinator/snapshot
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import count
 from typing import Any, assert_never
 
 from rayad.actors.lead import snapshot_leader as lead
 from rayad.actors.lead.layouts import layout_notes, names_of, starts_of
+from rayad.actors.lead.told_by_workers import event_of
 from rayad.actors.local.processes import Processes
 from rayad.actors.plane.frames import Frame
-from rayad.actors.plane.protocol import COORDINATOR, Kind, unpack_save
+from rayad.actors.plane.protocol import COORDINATOR, Kind
 from rayad.actors.plane.replica_id import ReplicaId
 from rayad.actors.replica.part_files import write_staged
 from rayad.actors.replica.report import Left
@@ -171,16 +171,12 @@ class LocalSnapshots:
     def hear(self, frames: list[Frame]) -> None:
         """What workers tell the coordinator."""
         for frame in frames:
-            if frame.kind == Kind.PART:
-                self.tell(lead.PartWritten(pickle.loads(frame.payload)))
-            elif frame.kind == Kind.PART_FAILED:
-                number, _, why = bytes(frame.payload).decode().partition(" ")
-                self.tell(lead.PartFailed(int(number), why))
+            event = event_of(frame)
+            if event is not None:
+                self.tell(event)
             elif frame.kind == Kind.FINISHED:
                 self._is_finished = True
                 self._look_whether_finished()
-            elif frame.kind == Kind.SAVE_WANTED:
-                self.tell(lead.SnapshotWanted(*unpack_save(frame.payload)))
             else:
                 raise ProtocolError(f"the coordinator got a frame of kind {frame.kind} from {frame.peer!r}")
 
