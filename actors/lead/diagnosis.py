@@ -298,12 +298,17 @@ def _job(facts: Facts) -> Iterable[Finding]:
     if facts.snapshots_given_up:
         times = _number(facts.snapshots_given_up, "snapshot")
         yield Finding(Cause.STORE_AWAY, f"waits for its store: {times} in a row failed, the last because {facts.why_given_up}.")
-    is_known = facts.coordinator is not None or any(report.waits.aligning is not None for report in facts.replicas.values())
+    is_known = facts.coordinator is not None or any(map(_holds_snapshots, facts.replicas.values()))
     if facts.snapshots_wait and not is_known:
         yield Finding(Cause.STORE_AWAY, f"waits for its store: {facts.snapshots_wait}.")
     if facts.coordinator is not None:
         told = f"waits for the coordinator, which is in {facts.coordinator}."
         yield Finding(Cause.SINK, told, time=facts.coordinator.time, since_s=facts.coordinator.for_s)
+
+
+def _holds_snapshots(report: ReplicaReport) -> bool:
+    """Whether a snapshot waits for this replica and not for its store: it aligns, or does not come to say that its part is written."""
+    return report.waits.aligning is not None or (report.activity is not None and report.activity.for_s >= LONG_S)
 
 
 def _finding(

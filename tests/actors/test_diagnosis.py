@@ -183,6 +183,7 @@ def test_a_snapshot_that_aligns_and_a_commit_that_hangs_are_told_once() -> None:
     aligning = facts(at("join", aligning=7, aligning_s=3.0, missing=(("maps", 1),)), **wait)
     assert [one.cause for one in diagnose(aligning)] == [Cause.ALIGNING, Cause.IDLE_INPUT]
     assert [one.cause for one in diagnose(facts(coordinator=ON, **wait))] == [Cause.SINK, Cause.IDLE_INPUT]
+    assert [one.cause for one in diagnose(facts(at("join", activity=ON), **wait))] == [Cause.BLOCKED, Cause.IDLE_INPUT]
 
 
 def test_evenly_spread_work_is_no_skew() -> None:

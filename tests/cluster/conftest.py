@@ -11,6 +11,7 @@ import psutil
 import pytest
 import ray
 
+import rayad as rd
 from rayad.dataflow.config import ScalingConfig
 from tests.patience import PATIENCE_S
 from tests.warm_workers import ray_of_tests
@@ -69,6 +70,19 @@ def socket_names() -> set[str]:
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
     return names
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[Any]:
+    """End the jobs of a test that failed: the next test, or its second try, would find their names taken."""
+    report = yield
+    if call.when == "call" and report.failed and ray.is_initialized():
+        for name in rd.jobs():
+            try:
+                rd.attach(name).cancel()
+            except (rd.NoSuchJob, TimeoutError) as error:
+                report.sections.append(("jobs of the failed test", f"{name!r} was not ended: {error}"))
+    return report
 
 
 @pytest.fixture

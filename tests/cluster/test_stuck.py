@@ -47,13 +47,21 @@ def test_a_snapshot_that_aligns_and_a_store_that_is_away_are_named(nothing_left:
 
     idle = r"The job waits for input '(held|free)'\[0\] on node [\d.]+, which is open in epoch 0 and has got nothing.*"
     until(lambda: first_is(idle), "the inputs are idle")
-    gate.touch()
-    job.input("held").send([1])
     blocked = r"The job waits for 'held'\[0\] on node [\d.]+, which is in .* for \d+\.\d s, in hold \(\S+test_stuck.py:\d+\)\."
     also = r"also: it waits for snapshot \d+ at 'counts'\[0\] on node [\d.]+: the barrier of 'held'\[0\] has not come for \d+\.\d s\."
-    until(lambda: first_is(blocked) and any(re.fullmatch(also, line) for line in told), "the function and the snapshot that waits for it")
-    gate.unlink()
-    until(lambda: first_is(idle), "the inputs are idle again")
+
+    def aligns() -> bool:
+        """Hold a record: the snapshot then waits for the barrier behind it, unless that passed just before the record came."""
+        gate.touch()
+        job.input("held").send([1])
+        until(lambda: first_is(blocked) and job.status().snapshots_late is not None, "the function and the snapshot that waits for it")
+        assert not any("waits for its store" in line for line in told), told
+        found = any(re.fullmatch(also, line) for line in told)
+        gate.unlink()
+        until(lambda: first_is(idle), "the inputs are idle again")
+        return found
+
+    until(aligns, "a snapshot waits for the barrier behind a held record")
     store.rename(tmp_path / "away")
     store.touch()
     away = r"The job waits for its store: \d+ snapshots? in a row failed, the last because .*"
