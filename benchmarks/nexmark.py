@@ -25,7 +25,7 @@ NEEDS_RAY = True
 BATCH = (("polars", "Polars"), ("duckdb", "DuckDB"), ("spark", "Spark batch, local[2]"))
 BY_RECORD = (("bytewax", "Bytewax, 2 workers", 1), ("bytewax", "Bytewax, 2 processes", 2))
 BY_RECORD_QUERIES = tuple(nexmark_queries.ROW_QUERIES)
-COLUMNS, ROWS = "Rayad", "Rayad, Python rows"
+COLUMNS, ROWS, ALONE = "Rayad", "Rayad, Python rows", "Rayad, one process"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +73,10 @@ def batch(sizes: Sizes, query: int, folder: Path) -> list[System]:
     """The systems that work in columns, at the large size."""
     work = {"folder": str(folder), "workers": sizes.replicas, "query": query}
     mine = {"query": query, "folder": str(folder), "replicas": sizes.replicas}
-    first = ours(named(COLUMNS, query, sizes.events), "nexmark", mine, timeout_s=sizes.timeout_s)
-    return [first] + [peer(named(name, query, sizes.events), kind, "nexmark", work, timeout_s=sizes.timeout_s) for kind, name in BATCH]
+    alone = {**mine, "replicas": 1, "runtime": "local"}
+    both = ((COLUMNS, mine), (ALONE, alone))
+    first = [ours(named(name, query, sizes.events), "nexmark", arguments, timeout_s=sizes.timeout_s) for name, arguments in both]
+    return first + [peer(named(name, query, sizes.events), kind, "nexmark", work, timeout_s=sizes.timeout_s) for kind, name in BATCH]
 
 
 def by_record(sizes: Sizes, query: int, folder: Path) -> list[System]:
@@ -95,6 +97,7 @@ def aims(sizes: Sizes) -> list[tuple[str, str, str]]:
     out = []
     for query in sizes.queries:
         mine = named(COLUMNS, query, sizes.events)
+        out.append((named(ALONE, query, sizes.events), mine, "at least 1.6 where one process takes half a second"))
         out += [(mine, named(name, query, sizes.events), "at most 3") for name in ("Polars", "DuckDB")]
         out.append((named("Spark batch, local[2]", query, sizes.events), mine, "at least 10"))
     for query in sizes.queries:
