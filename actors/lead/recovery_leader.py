@@ -8,7 +8,7 @@ Both runtimes drive it, through :class:`rayad.actors.lead.job_leader.JobLeader`.
     Failed ──> others may report for GRACE_S ──> StopChange, Survived, and
         the whole graph: Release, Start ──> the delay ──> ReadStore ──> StoreRead ──> Listen ──> Listens ... ──> Run, Running
         what is upstream of it: the delay ──> ReadStore ──> StoreRead ──> Release, Start, Switch, Listen ──> Listens ...
-            ──> RollBack, Run ──> RolledBack ... ──> Running; a second failure meanwhile restarts the whole graph
+            ──> RollBack ──> RolledBack ... ──> Run, Running; a second failure meanwhile restarts the whole graph
     Failed too often ──> GaveUp
 """
 
@@ -36,7 +36,7 @@ GRACE_S = 0.5
 STORE_AWAY_S = 0.5
 """Between two questions to a store that does not answer, when the job has to resume from it."""
 ROLL_BACK_S = 30.0
-"""Added to the time to start: replicas that live on have to connect to the new ones."""
+"""Added to the time to start: replicas that live on roll back when the function that they are in returns."""
 
 
 class Phase(enum.Enum):
@@ -433,7 +433,7 @@ class RecoveryLeader:
                 if self.phase is Phase.ROLLING_BACK and self._is_awaited(name, incarnation):
                     self.waiting.discard(name)
                     if not self.waiting:
-                        self._on_running(self._names(), now_s, effects)
+                        self._on_all_there(now_s, effects)
             case Failed():
                 self._on_failed(event, now_s, effects)
             case Lost(names):
@@ -632,16 +632,17 @@ class RecoveryLeader:
     def _on_all_listen(self, now_s: float, effects: list[Effect]) -> None:
         names, region = self._names(), self._region
         if region is None:
-            effects.append(Run(names, self.incarnation, dict(self._addresses)))
-            self._on_running(names, now_s, effects)
+            self._on_all_there(now_s, effects)
             return
         living = tuple(name for name in self._processes() if name not in names)
         self.phase = Phase.ROLLING_BACK
         self._await(living, self.config.start_timeout_s + ROLL_BACK_S, now_s)
         effects.append(RollBack(living, region, self.incarnation, self._void, dict(self._addresses)))
-        effects.append(Run(names, self.incarnation, dict(self._addresses)))
 
-    def _on_running(self, names: tuple[str, ...], now_s: float, effects: list[Effect]) -> None:
+    def _on_all_there(self, now_s: float, effects: list[Effect]) -> None:
+        """All that are new listen, and those that live on know them: else a credit for what an earlier one sent would go to a new one."""
+        names = self._names()
+        effects.append(Run(names, self.incarnation, dict(self._addresses)))
         restart_s = None if self._failed_s is None else max(0.0, now_s - self._failed_s - self._delay_s)
         self.phase = Phase.RUNNING
         self._restarts.on_running(now_s)

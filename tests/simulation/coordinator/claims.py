@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rayad.actors.coordinator.rescaling import Wish
+from rayad.actors.job import JobState
 from rayad.actors.lead.layouts import asked_of
 from rayad.actors.plane.protocol import PROGRESS
 from rayad.actors.replica.places import is_worker
@@ -59,7 +60,7 @@ class Claims:
             self._wanted.update(wish.wanted)
             layout = asked_of(job.plan)
             assert {name: layout[name] for name in wish.wanted} == wish.wanted, f"{wish.wanted} is reported, and the layout is {layout}"
-        if job.running.is_set():
+        if job.running.is_set() and job.state is JobState.RUNNING:  # when it is over, all end
             extra = {name for name in job.crew.actors if not is_worker(name)} - {PROGRESS, *job.places.processes(job.plan)}
             assert not extra, f"{sorted(extra)} hold nothing after {wish.wanted}, and are there"
 

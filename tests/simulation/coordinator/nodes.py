@@ -121,8 +121,8 @@ class Nodes:
         """A process is killed."""
         now_s, node = self.world.clock.now_s, process.node
         self.waiting = [one for one in self.waiting if one.process is not process]
-        if not by_coordinator or node is None or process.abandoned_s is None:
-            return
+        if not by_coordinator or node is None or process.abandoned_s is None or not process.has_begun:
+            return  # where one is that has never answered is not known
         if node.is_silent(now_s) and node.silent_since_s < process.abandoned_s:
             node.given_up_s = now_s
 

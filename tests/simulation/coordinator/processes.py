@@ -110,6 +110,8 @@ class Process:
             self.abandoned_s = self.world.clock.now_s
         if self.is_dead:
             self.doomed.append(ref)
+            if self not in self.world.processes:  # it had told all others; Ray tells whoever asks
+                self.world.processes.append(self)
         elif ref.method in MAIN:
             self.main.append(ref)
         elif ref.method in ("ping", "abandon", "stop", "has_stopped", "acquit"):

@@ -11,7 +11,8 @@ import pytest
 
 from rayad.actors.coordinator.surroundings import Gave, NotFetched
 from rayad.actors.job import JobState
-from rayad.actors.plane.protocol import PROGRESS
+from rayad.actors.plane.protocol import PROGRESS, Kind
+from rayad.snapshots.attempts import SnapshotAttempts
 from rayad.snapshots.manifest import Manifest
 from rayad.snapshots.store import SnapshotStore, StoreAwayError
 from tests.simulation.changes import movable
@@ -305,17 +306,46 @@ def test_newcomers_of_a_change_that_is_refused_are_sent_away(is_planted: bool) -
     assert run.outcome.statistics.failures == 0
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_replica_that_lives_on_and_stands_still_gives_no_credit_to_a_new_sender(seed: int) -> None:
+    """Regression: the new replica ran before all had rolled back, connected to one that stood still, and got its credits for what the
+    former one had sent."""
+    run = job("upstream", seed=seed, program="sim broadcast")
+    run.job.config = run.job.crew.config = replace(run.config, window_batches=1)
+
+    def strike() -> None:
+        others = [
+            one for one in run.world.alive() if one.running is not None and one.name.split(".")[0] not in ("progress", source(run)[:-2])
+        ]
+        if not run.claims.killed and any(frame.kind == Kind.DATA for one in others for frame in one.link.inbox):
+            run.claims.killed += 1
+            next(process for process in run.world.alive() if process.name == source(run)).kill()
+            for one in others:
+                one.frozen_until_s = run.world.clock.now_s + 60.0
+
+    def wakes(ref: Ref) -> None:
+        ref.process.frozen_until_s = run.world.clock.now_s + 0.3
+
+    on_call(run, "roll_back", wakes)
+    run.world.before_step.append(strike)
+    run.program.verify(run.drive())
+    assert run.outcome.statistics.failures == run.claims.killed == 1
+
+
 @pytest.mark.parametrize("is_planted", [False, True])
 def test_an_attempt_at_a_snapshot_is_given_up_when_a_region_fails(is_planted: bool) -> None:
-    """Else the coordinator takes a part of it for one of the next: a second failure."""
-    run = job("upstream", program="live-unfed")
+    """Else there is never another one: the coordinator waits for a part that nobody will give."""
+    run = job("upstream", seed=4, program="live-unfed")
     run.job.config = replace(run.config, snapshots=replace(run.config.snapshots, interval_s=1.0))
     fed_for(run, 60.0)
     struck: list[float] = []
 
+    def is_in_part(attempts: SnapshotAttempts) -> bool:
+        return attempts.pending is not None and 0 < len(attempts.missing) < len(run.job.crew.replicas())
+
     def strike() -> None:
         snapshots = run.job.snapshots
-        if not struck and run.job.running.is_set() and snapshots is not None and snapshots.leader.snapshots.pending is not None:
+        if not struck and run.job.running.is_set() and snapshots is not None and is_in_part(snapshots.leader.snapshots):
             victim = next(process for process in run.world.alive() if process.name == source(run))
             struck.append(run.world.clock.now_s)
             run.claims.killed += 1
@@ -326,4 +356,5 @@ def test_an_attempt_at_a_snapshot_is_given_up_when_a_region_fails(is_planted: bo
         if is_planted:
             DEFECTS_OF_COORDINATORS["the attempt of a region that failed goes on"](stack)
         run.program.verify(run.drive())
-    assert (run.outcome.statistics.failures == 1) is not is_planted
+    assert run.outcome.statistics.failures == 1
+    assert (len(run.outcome.statistics.snapshots) > 1) is not is_planted
