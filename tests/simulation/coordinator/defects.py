@@ -21,7 +21,7 @@ from rayad.actors.coordinator.stored_job import StoredJob
 from rayad.actors.coordinator.supervisor import Supervisor
 from rayad.actors.coordinator.surroundings import Ended
 from rayad.actors.lead.nodes.known import KnownNodes
-from rayad.actors.lead.recovery_leader import Failed
+from rayad.actors.lead.recovery_leader import Failed, RollBack, Run
 from rayad.actors.plane.protocol import COORDINATOR, PROGRESS
 from rayad.actors.worker.progress_worker import ProgressWorker, Switch
 from rayad.actors.worker.worker import Worker
@@ -69,6 +69,18 @@ def a_death_is_taken_for_the_end_of_the_work(stack: ExitStack) -> None:
 @defect
 def the_incarnation_of_a_survivor_is_taken_for_the_newest(stack: ExitStack) -> None:
     around(stack, Supervisor, "_incarnation_of", lambda real, self, name: self._job.incarnation)
+
+
+@defect
+def new_replicas_run_before_all_have_rolled_back(stack: ExitStack) -> None:
+    def carry_out(real: Any, self: Any, effect: Any) -> Any:
+        given = real(self, effect)
+        leader = self.leader.recovery
+        if isinstance(effect, RollBack):
+            real(self, Run(leader._names(), leader.incarnation, dict(leader._addresses)))
+        return given
+
+    around(stack, Supervisor, "_carry_out", carry_out)
 
 
 @defect
