@@ -19,7 +19,7 @@ NAMES = (
     "barrier", "loop", "rows", "columns", "slow_sink", "spill", "startup", "progress", "latency", "wordcount", "keyed_sum",
     "ten_operators", "nexmark", "kernels", "budget", "ladders", "graphs", "graph_growth", "interval", "snapshot_cost", "interval_live",
     "on_demand", "asof", "broadcast_join", "mpr", "rescale", "ds2", "kafka", "spark_stream", "seeing", "progress_line", "schemas", "frames",
-    "commits", "sealing", "silence", "imports",
+    "commits", "sealing", "silence", "imports", "local",
 )  # fmt: skip
 RESULTS = machine.ROOT / "benchmarks" / "results"
 PAGE = machine.ROOT / "docs" / "benchmarks.md"

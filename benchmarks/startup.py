@@ -1,5 +1,5 @@
 """The time from ``flow.run`` to the first record, by number of vertex replicas; that of a short word count, cold and in a session, from
-call to result; and the number of processes and their memory.
+call to result; the first epoch of a wide dataflow; and the number of processes and their memory.
 
 With Ray running already, and without: then a process of its own starts Ray and runs the flow, and ``ray.init`` is part of the time.
 """
@@ -31,10 +31,15 @@ class Sizes:
     replicas: tuple[int, ...] = (1, 2, 4, 8)
     cold_repetitions: int = 3
     cold_replicas: tuple[int, ...] = (1, 2, 4, 8)
+    stages: int = 5
+    wide: int = 16
+    """Replicas of each of these stages."""
+    wide_repetitions: int = 3
+    epochs: int = 60
 
 
 FULL = Sizes()
-QUICK = Sizes(repetitions=1, replicas=(1, 2), cold_repetitions=0, cold_replicas=())
+QUICK = Sizes(repetitions=1, replicas=(1, 2), cold_repetitions=0, cold_replicas=(), wide=2, wide_repetitions=1, epochs=3)
 
 
 class NoteFirst(rd.Vertex):
@@ -117,6 +122,7 @@ def run(sizes: Sizes) -> Measurement:
             cold[n].add(told["first_s"])
             cold[n].nice = str(told["nice"])
     _add_word_counts(out, sizes)
+    _add_wide(out, sizes)
     _add_processes(out, sizes)
     return out
 
@@ -147,6 +153,39 @@ def _add_word_counts(out: Measurement, sizes: Sizes) -> None:
         count()
         for _ in range(sizes.repetitions):
             warm.add(count())
+
+
+def _add_wide(out: Measurement, sizes: Sizes) -> None:
+    """From ``submit`` to the first complete epoch of a wide dataflow, and from then on an epoch after the other, each with 100 records."""
+    what = f"{sizes.stages} stages of {sizes.wide} replicas"
+    first, each = out.new_series(f"to the first epoch, {what}", "s", "?"), out.new_series(f"an epoch, {what}", "ms", "?")
+    for _ in range(sizes.wide_repetitions):
+        settle()
+        flow = rd.Dataflow("wide")
+        stream: Any = flow.input("numbers")
+        for stage in range(sizes.stages):
+            stream = stream.rebalance(name=f"stage-{stage}").map(lambda number: number + 1)
+        stream.probe("seen").collect("out")
+        began_s = time.perf_counter()
+        job = flow.submit(parallelism=sizes.wide)
+        try:
+            handle, probe = job.input("numbers"), job.probe("seen")
+            took_s = []
+            for epoch in range(sizes.epochs):
+                epoch_s = time.perf_counter()
+                handle.send(list(range(100)))
+                handle.advance_to(epoch + 1)
+                probe.wait(epoch, timeout_s=120)
+                took_s.append(time.perf_counter() - epoch_s)
+                if epoch == 0:
+                    first.add(time.perf_counter() - began_s)
+            handle.close()
+            records = len(list(job.wait(timeout_s=120)["out"]))
+        except BaseException:
+            job.cancel()
+            raise
+        out.check("records that came through", records, 100 * sizes.epochs)
+        each.add(1e3 * sorted(took_s)[len(took_s) // 2])
 
 
 def _add_processes(out: Measurement, sizes: Sizes) -> None:

@@ -113,8 +113,8 @@ class StoredJob:
         void: int | None = 0
         if effect.region is None:
             snapshots.close()
-        else:
-            void = snapshots.fail_region()
+        else:  # where nothing was left to do, those that live on have been told so
+            void = snapshots.fail_region() if PROGRESS in self._job.calls.names() else None
         if void is None:
             self._answered.append(StoreRead(effect.incarnation, 0, ALL_OR_NONE))
         else:

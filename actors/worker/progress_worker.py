@@ -280,7 +280,10 @@ class ProgressWorker:
         """The replicas of a region have been replaced; the new ones will register, the others report what they dropped.
 
         When all have, the old counts of the region are removed and the new ones added in one step: no frontier is published in between.
+        Raises ProtocolError when nothing is left to do, and all have been told.
         """
+        if self.is_over:
+            raise ProtocolError(f"{', '.join(names)} are to be replaced, and the job is complete: all begin anew from the last snapshot")
         replicas = {ReplicaId.from_plane_name(name) for name in names}
         processes = self.places.processes_of(replicas)
         for process in processes:
