@@ -145,10 +145,10 @@ class Crew:
         ready = set(self._port.wait(list(pings), 0.0, len(pings)))
         return [name for ping, name in pings.items() if ping not in ready]
 
-    def drop_reliefs(self) -> None:
-        """They are not needed."""
+    def drop_reliefs(self, names: Collection[str] | None = None) -> None:
+        """Those of these (None: all) are not needed."""
         with self._lock:
-            for name in list(self._reliefs):
+            for name in list(self._reliefs if names is None else names):
                 self._drop_relief(name)
 
     def _drop_relief(self, name: str) -> None:

@@ -73,8 +73,8 @@ class Mover:
                     job.journal.note("node", told, node=node, names=list(names))
                 case leaving.StartSpares(names):
                     job.crew.start_reliefs(names)
-                case leaving.DropSpares():
-                    job.crew.drop_reliefs()
+                case leaving.DropSpares(names):
+                    job.crew.drop_reliefs(names)
                 case leaving.LetShare():
                     self._note_sharing(job.crew.share_reliefs())
                 case leaving.TakeSnapshot():

@@ -74,7 +74,9 @@ class StartSpares:
 
 @dataclass(frozen=True, slots=True)
 class DropSpares:
-    """They are not needed."""
+    """Those of these are not needed."""
+
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +152,9 @@ class LeavingLeader:
         if not self._keeps_snapshots:
             return
         wanted = frozenset(name for names in by_node.values() for name in names) | (look.asked & look.on.keys())
+        if stays := tuple(sorted(self.names - wanted)):
+            effects.append(DropSpares(stays))
         if not wanted:
-            if self.names:
-                effects.append(DropSpares())
             self._rest()
             return
         if wanted - self.names:
