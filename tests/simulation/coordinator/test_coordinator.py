@@ -112,7 +112,7 @@ def test_seeds_give_what_the_model_says() -> None:
         pytest.param(422, True, id="a process that had died counted as an answer of its node, which was taken for one that answers"),
         pytest.param(1063, False, id="a process that Ray had put elsewhere answered for the node that was asked for"),
         pytest.param(1297, False, id="a job left a node while its last snapshot was published, and waited for another one for ever"),
-        pytest.param(22528, False, id="a process waited to take the place of one that no longer had to leave its node, and held a processor"),
+        pytest.param(22528, False, id="a spare for a process that no longer had to leave its node held a processor"),
         pytest.param(20443, False, id="what was upstream of a failure began anew though the progress actor had ended, again and again"),
     ],
 )
