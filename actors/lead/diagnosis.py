@@ -298,7 +298,7 @@ def _job(facts: Facts) -> Iterable[Finding]:
     if facts.snapshots_given_up:
         times = _number(facts.snapshots_given_up, "snapshot")
         yield Finding(Cause.STORE_AWAY, f"waits for its store: {times} in a row failed, the last because {facts.why_given_up}.")
-    is_known = facts.coordinator is not None or any(map(_holds_snapshots, facts.replicas.values()))
+    is_known = facts.coordinator is not None or any(_holds_snapshots(facts, *one) for one in facts.replicas.items())
     if facts.snapshots_wait and not is_known:
         yield Finding(Cause.STORE_AWAY, f"waits for its store: {facts.snapshots_wait}.")
     if facts.coordinator is not None:
@@ -306,9 +306,10 @@ def _job(facts: Facts) -> Iterable[Finding]:
         yield Finding(Cause.SINK, told, time=facts.coordinator.time, since_s=facts.coordinator.for_s)
 
 
-def _holds_snapshots(report: ReplicaReport) -> bool:
+def _holds_snapshots(facts: Facts, name: ReplicaName, report: ReplicaReport) -> bool:
     """Whether a snapshot waits for this replica and not for its store: it aligns, or does not come to say that its part is written."""
-    return report.waits.aligning is not None or (report.activity is not None and report.activity.for_s >= LONG_S)
+    is_busy = report.activity is not None and report.activity.for_s >= LONG_S
+    return report.waits.aligning is not None or (is_busy and f"{name[0]!r}[{name[1]}]" in facts.snapshots_wait)
 
 
 def _finding(

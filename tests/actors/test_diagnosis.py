@@ -184,6 +184,8 @@ def test_a_snapshot_that_aligns_and_a_commit_that_hangs_are_told_once() -> None:
     assert [one.cause for one in diagnose(aligning)] == [Cause.ALIGNING, Cause.IDLE_INPUT]
     assert [one.cause for one in diagnose(facts(coordinator=ON, **wait))] == [Cause.SINK, Cause.IDLE_INPUT]
     assert [one.cause for one in diagnose(facts(at("join", activity=ON), **wait))] == [Cause.BLOCKED, Cause.IDLE_INPUT]
+    hangs = {"snapshots_wait": "publishing snapshot 8 has taken 45.0 s so far"}
+    assert Cause.STORE_AWAY in [one.cause for one in diagnose(facts(at("join", activity=ON), **hangs))], "a busy replica hides no store"
 
 
 def test_evenly_spread_work_is_no_skew() -> None:
