@@ -16,7 +16,7 @@ from rayad.actors.lead import layouts
 from rayad.actors.lead.diagnosis import Cause, Facts, Missing, Stamp, diagnose, sentences
 from rayad.actors.lead.layouts import RescaleReport
 from rayad.actors.lead.saved_inputs import SavedEpochs
-from rayad.actors.plane.plane import Address
+from rayad.actors.plane.address import Address
 from rayad.actors.plane.protocol import PROGRESS, stage_of
 from rayad.actors.plane.replica_id import ReplicaId, replicas_of
 from rayad.actors.replica.recent import News

@@ -1,77 +1,40 @@
-"""What the coordinator itself does in a change: processes, the layout of the job, and what its thread does with the snapshots.
+"""What the coordinator itself does in a change on Ray: processes, the layout of the job, and its snapshots.
 
-Used by the thread that drives the change, which has the job to itself (``rescaling.py``); what concerns snapshots is done in the
-coordinator's thread, which keeps them, in the order in which it was asked for.
+Used by the thread that drives the change, which has the job to itself (``rescaling.py``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from functools import partial
 from typing import Any, cast
 
 from rayad.actors.coordinator.running_job import RunningJob
+from rayad.actors.coordinator.snapshots_part import SnapshotsPart
 from rayad.actors.lead import calls
 from rayad.actors.lead.placing import needs_of
 from rayad.actors.plane.address import Address
 from rayad.dataflow.plan import Layout
-from rayad.progress import ConfigError, InternalError
+from rayad.progress import ConfigError
 
 
-class CoordinatorsPart:
-    """In one change of a job."""
+class CoordinatorsPart(SnapshotsPart):
+    """In one change of a job on Ray."""
 
     def __init__(self, job: RunningJob) -> None:
+        super().__init__(job)
         self._job = job
 
     # -- what it is asked for --------------------------------------------------------------------------
     def do(
         self, call: calls.OwnCall, answer: Callable[[Any], None], broke: Callable[[Exception], None], is_void: Callable[[], bool]
     ) -> None:
-        """One call; ``answer`` or ``broke`` is called when it is done, perhaps in the coordinator's thread, unless it is void by then."""
-        job, snapshots = self._job, self._job.snapshots
+        """See :class:`SnapshotsPart`."""
         if isinstance(call, calls.StartProcesses):
             answer(self._start(call))
             return
         if isinstance(call, calls.Expect):
-            job.incarnations.update(dict.fromkeys(call.processes, call.incarnation))
-        if isinstance(call, calls.Part):
-            job.left.extend(call.left.items())
-        if snapshots is None:
-            answer(0 if isinstance(call, calls.LastPublished) else None)
-            return
-        match call:
-            case calls.HoldSnapshots():
-                snapshots.hold_back(partial(answer, None))
-            case calls.ReleaseSnapshots():
-                snapshots.end_change()
-            case calls.Expect(_, processes, layout, incarnation):
-                self._post(partial(snapshots.admit, processes, incarnation, job.plan.laid_out(layout)), answer, broke, is_void)
-            case calls.LastPublished():
-                self._post(snapshots.base, answer, broke, is_void)
-            case calls.Part(layout, left):
-                staged = {name: given.staged for name, given in left.items()}
-                self._post(partial(snapshots.part, tuple(left), job.plan.laid_out(layout), staged), answer, broke, is_void)
-            case _:
-                raise InternalError(f"the coordinator cannot do {call}")
-
-    def _post(
-        self, action: Callable[[], Any], answer: Callable[[Any], None], broke: Callable[[Exception], None], is_void: Callable[[], bool]
-    ) -> None:
-        """Do something in the coordinator's thread."""
-
-        def act() -> None:
-            if is_void():
-                return
-            try:
-                value = action()
-            except Exception as error:
-                broke(error)
-            else:
-                answer(value)
-
-        assert self._job.snapshots is not None
-        self._job.snapshots.post(act)
+            self._job.incarnations.update(dict.fromkeys(call.processes, call.incarnation))
+        super().do(call, answer, broke, is_void)
 
     def _start(self, call: calls.StartProcesses) -> str:
         job, crew = self._job, self._job.crew
@@ -106,8 +69,7 @@ class CoordinatorsPart:
         job, crew = self._job, self._job.crew
         crew.plan = job.plan.laid_out(layout)
         self._end(processes)
-        if job.snapshots is not None:
-            job.snapshots.post(partial(job.snapshots.part, tuple(names), crew.plan, {}))
+        self.take_back(names, crew.plan)
 
     # -- the layout ------------------------------------------------------------------------------------
     def _end(self, processes: Collection[str]) -> None:
@@ -122,5 +84,4 @@ class CoordinatorsPart:
         job = self._job
         self._end(processes)
         job.plan = job.crew.plan = job.plan.laid_out(layout)
-        if job.snapshots is not None:
-            job.snapshots.post(partial(job.snapshots.lay_out, job.plan))
+        self.lay_out_snapshots()

@@ -13,6 +13,7 @@ from rayad.actors.coordinator.processes.kinds import Kind
 from rayad.actors.coordinator.starting import new_process
 from rayad.actors.coordinator.surroundings import Answer, CoordinatorSurroundings, Ended, Gave, NotFetched, Raised
 from rayad.actors.lead.nodes.node import Node, Site
+from rayad.actors.plane.plane import Plane
 from rayad.dataflow.resources import Need, told_resources
 
 
@@ -76,7 +77,7 @@ class RayActors:
 
 def on_ray() -> CoordinatorSurroundings:
     """What a coordinator on Ray is given."""
-    return CoordinatorSurroundings(RayActors())
+    return CoordinatorSurroundings(actors=RayActors(), plane=Plane)
 
 
 __all__ = ["RayActors", "on_ray"]

@@ -9,30 +9,25 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any
 
+from rayad.actors.coordinator.kept_job import KeptJob
 from rayad.actors.coordinator.long_calls import LongCalls
 from rayad.actors.coordinator.outcome import Starting
 from rayad.actors.coordinator.processes.crew import Crew
 from rayad.actors.coordinator.processes.sites import DrainWatch, Sites
 from rayad.actors.coordinator.processes.spares import Spares
-from rayad.actors.coordinator.snapshots import CoordinatorSnapshots
-from rayad.actors.coordinator.store_thread import StoreThread
 from rayad.actors.coordinator.surroundings import CoordinatorSurroundings
 from rayad.actors.job import JobState
-from rayad.actors.lead import layouts
 from rayad.actors.lead.taking_over import taking_over_s
-from rayad.actors.plane.plane import Address
+from rayad.actors.plane.address import Address
 from rayad.actors.plane.protocol import COORDINATOR, PROGRESS
 from rayad.actors.plane.replica_id import replicas_of
 from rayad.actors.replica.places import Places
-from rayad.actors.replica.report import Left
-from rayad.actors.status.journal import Journal
-from rayad.actors.store.sink_calls import SinkCalls
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.logical_graph import NodeKind
 from rayad.dataflow.plan import Plan
 
 
-class RunningJob:
+class RunningJob(KeptJob):
     """One job.
 
     Args:
@@ -59,40 +54,24 @@ class RunningJob:
         *,
         stays: bool = False,
     ) -> None:
+        super().__init__(plan, config, job, secret, name, places, around)
         self.around = around
-        self.plan = plan
-        self.places = places
-        self.config = config
-        self.job = job
-        self.secret = secret
-        self.name = name
-        self.asked = layouts.asked_of(plan)
-        self.journal = Journal(around.clock.time)
         self.drains = DrainWatch(around)
         """Which nodes drain."""
         sites = Sites(around, self.journal.note)
         spares = spares if spares is not None else Spares(around)
         self.crew = Crew(plan, places, config, (job, secret), around, sites, spares, stays=stays)
-        self.snapshots: CoordinatorSnapshots | None = None
-        """Of its snapshots, if it keeps any."""
-        self.left: list[tuple[str, Left]] = []
-        """What replicas that have retired left behind, by name."""
-        self.sink_calls = SinkCalls(name)
         self.state = JobState.STARTING
         self.incarnation = 1
-        self.failures = 0
-        """That the job has survived, the deaths of coordinators before this one among them."""
         self.addresses: dict[str, Address] = {}
         self.incarnations: dict[str, int] = {}
         self.ended: Mapping[int, int] = {}
         """How often processes of a stage have ended in a row, by stage."""
         self.calls = LongCalls()
-        self.store_thread = StoreThread(self._wake, around.clock.monotonic, around.event, around.beside)
         self.found: dict[str, tuple[Address, int, dict[str, Any]]] = {}
         """Where each actor listens, its incarnation, and the notes of the snapshot that this one resumed from."""
         self.awaited: tuple[Starting, float] | None = None
         """Actors that are to start, and since when they are waited for."""
-        self.cancelled = around.event()
         self.running = around.event()
         """All actors run, and no failure is being dealt with."""
         self.is_stopping = False
@@ -108,17 +87,19 @@ class RunningJob:
         """What this coordinator waits for before it begins, in words."""
         self.begun = around.event()
         """It waits for coordinators before it no more."""
-        self.lease_s = 0.0
-        """After it has claimed the store it waits so long before anything is written: a coordinator before it may still live."""
         self.superseded = ""
         """Which other run has claimed the store, once that is seen; then this job is over."""
         self.is_deposed = False
         """It is over for that reason, and the long call does not end: its outcome is told to who asks for it."""
 
-    def _wake(self) -> None:
-        """From any thread: the supervising thread looks again."""
-        if self.snapshots is not None:
-            self.snapshots.wakeup()
+    def lay_out(self, plan: Plan) -> None:
+        super().lay_out(plan)
+        self.crew.plan = plan
+        names = set(self.crew.processes())
+        self.crew.stop([name for name in self.crew.actors if name != PROGRESS and name not in names])
+
+    def has_work(self) -> bool:
+        return PROGRESS in self.calls.names()
 
     def who(self, name: str) -> str:
         """An actor as people know it."""

@@ -16,12 +16,13 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from rayad.actors.coordinator.store_thread import StoreThread
-from rayad.actors.coordinator.surroundings import CoordinatorLink, CoordinatorSurroundings
+from rayad.actors.coordinator.surroundings import CoordinatorLink, StoreSurroundings
 from rayad.actors.lead import layouts
 from rayad.actors.lead import snapshot_leader as lead
 from rayad.actors.lead.saved_inputs import SavedEpochs
 from rayad.actors.lead.told_by_workers import event_of
-from rayad.actors.plane.plane import Address, Frame
+from rayad.actors.plane.address import Address
+from rayad.actors.plane.frames import Frame
 from rayad.actors.plane.protocol import COORDINATOR, Kind, replica_name, stage_of
 from rayad.actors.process.mailbox import Mailbox
 from rayad.actors.replica.part_files import write_staged
@@ -70,7 +71,7 @@ class CoordinatorSnapshots:
         secret: bytes,
         journal: Journal,
         calls: StoreThread,
-        around: CoordinatorSurroundings,
+        around: StoreSurroundings,
         places: Places | None = None,
     ) -> None:
         self.plan = plan
@@ -193,14 +194,14 @@ class CoordinatorSnapshots:
     def recover(self, found: Found) -> None:
         """Everything of the last incarnation is void; the next one resumes from what has been found."""
         self.manifest = found.manifest
-        self._act(self.leader.begin_anew(found.manifest, found.after, self._clock.monotonic()))
+        self.carry_out(self.leader.begin_anew(found.manifest, found.after, self._clock.monotonic()))
 
     def fail_region(self) -> int | None:
         """Some replicas have failed, and the others may live on: gives the attempt that is void; None: ALL_OR_NONE."""
         self._is_live = self._is_connected = False
         if not self.leader.may_live_on:
             return None
-        self._tell(lead.RegionFailed())
+        self.tell(lead.RegionFailed())
         return self.leader.snapshots.attempts
 
     def recover_upstream(self, found: Found) -> str:
@@ -248,7 +249,7 @@ class CoordinatorSnapshots:
         """The job is over: whoever still waits gets an answer."""
         self._over = why
         self._mailbox.serve()
-        self._act(self.leader.handle(lead.Ended(why), self._clock.monotonic()))
+        self.carry_out(self.leader.handle(lead.Ended(why), self._clock.monotonic()))
 
     # -- what other threads ask -------------------------------------------------------
     def hold_back(self, told: Callable[[], None]) -> None:
@@ -256,7 +257,7 @@ class CoordinatorSnapshots:
 
         def hold_back() -> None:
             self._free_for_change = told
-            self._tell(lead.ChangeWanted())
+            self.tell(lead.ChangeWanted())
 
         self.post(hold_back)
 
@@ -265,7 +266,7 @@ class CoordinatorSnapshots:
 
         def end_change() -> None:
             self._free_for_change = None
-            self._tell(lead.ChangeOver())
+            self.tell(lead.ChangeOver())
 
         self.post(end_change)
 
@@ -274,7 +275,7 @@ class CoordinatorSnapshots:
         self._post(lead.Hastened())
 
     def _post(self, event: lead.Event) -> None:
-        self.post(lambda: self._tell(event))
+        self.post(lambda: self.tell(event))
 
     def post(self, action: Callable[[], None]) -> None:
         """From any thread: do this in the coordinator's thread at its next turn, in the order of the posts."""
@@ -316,7 +317,7 @@ class CoordinatorSnapshots:
     def poll(self, timeout_s: float) -> bool:
         """Wait for frames, act on them, and on the clock; true when the job is complete and its last snapshot is published."""
         assert self._plane is not None
-        due_in_s = self.leader.due_in_s(self._clock.monotonic()) if self._may_tick() else None
+        due_in_s = self.leader.due_in_s(self._clock.monotonic()) if self.is_ready else None
         for frame in self._plane.poll(timeout_s if due_in_s is None else min(timeout_s, due_in_s)):
             self._on_frame(frame)
         self._plane.take_lost()
@@ -324,12 +325,13 @@ class CoordinatorSnapshots:
         self._look_for_change()
         if self._is_finished and self._all_connected():  # a job may be complete before all of its replicas have come here
             self._is_finished = False
-            self._tell(lead.Finished())
-        if self._may_tick():
-            self._tell(lead.Tick())
+            self.tell(lead.Finished())
+        if self.is_ready:
+            self.tell(lead.Tick())
         return self.final is not None
 
-    def _may_tick(self) -> bool:
+    @property
+    def is_ready(self) -> bool:
         """Whether time has a meaning for the leader: before all are connected nothing is due, and this thread waits for frames."""
         return self._is_live and self.final is None and self._all_connected()
 
@@ -357,7 +359,7 @@ class CoordinatorSnapshots:
     def _on_frame(self, frame: Frame) -> None:
         event = event_of(frame)
         if event is not None:
-            self._tell(event)
+            self.tell(event)
         elif frame.kind == Kind.FINISHED:
             self._is_finished = True
         elif frame.kind == Kind.WORKING:
@@ -365,11 +367,12 @@ class CoordinatorSnapshots:
         else:
             raise ProtocolError(f"the coordinator got a frame of kind {frame.kind} from {frame.peer!r}")
 
-    def _tell(self, event: lead.Event) -> None:
+    def tell(self, event: lead.Event) -> None:
         """Something has happened: do what follows. Raises SnapshotError when the job cannot go on."""
-        self._act(self.leader.handle(event, self._clock.monotonic()))
+        self.carry_out(self.leader.handle(event, self._clock.monotonic()))
 
-    def _act(self, effects: list[lead.Effect]) -> None:
+    def carry_out(self, effects: list[lead.Effect]) -> None:
+        """What its leader has decided. Raises SnapshotError when the job cannot go on."""
         failure = ""
         for effect in effects:
             self._journal.on_effect(effect)
@@ -413,11 +416,11 @@ class CoordinatorSnapshots:
         except Superseded:
             raise
         except SnapshotError as error:
-            self._tell(lead.NotPublished(number, str(error)))
+            self.tell(lead.NotPublished(number, str(error)))
             self.wakeup()
             return
         before = self.newest
-        self._tell(lead.Published(number, manifest))
+        self.tell(lead.Published(number, manifest))
         newest = self.newest
         if newest is None or newest is before:
             return  # the attempt was given up meanwhile
@@ -439,7 +442,7 @@ class CoordinatorSnapshots:
 
     def _after_commit(self, manifest: Manifest, answer: Future[bool]) -> None:
         """The sinks have published. Raises what a sink has raised."""
-        self._tell(lead.Committed(manifest, answer.result(timeout=0)))
+        self.tell(lead.Committed(manifest, answer.result(timeout=0)))
         self.wakeup()  # what waited for it begins at once
 
     @property

@@ -96,6 +96,14 @@ class StoreThread:
         self._is_closed = True
         return self._thread is None or self._thread.close(timeout_s)
 
+    def forget(self) -> None:
+        """Who posted is gone: calls that have not begun are void, and nothing follows on those that have ended."""
+        while not self._calls.empty():
+            self._calls.get_nowait()
+            self._unserved -= 1
+        self._unserved -= len(self._ended)
+        self._ended.clear()
+
     @property
     def has_work(self) -> bool:
         """Whether a call waits to be made."""

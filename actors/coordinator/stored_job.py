@@ -13,15 +13,12 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
-from rayad.actors.coordinator.rescaling import Rescaler
-from rayad.actors.coordinator.running_job import RunningJob
+from rayad.actors.coordinator.kept_job import KeptJob
 from rayad.actors.coordinator.snapshots import CoordinatorSnapshots, Found
 from rayad.actors.lead import job_leader as lead
 from rayad.actors.lead import layouts
-from rayad.actors.lead.failure import failure_of
 from rayad.actors.lead.recovery_leader import ReadStore, RecoveryLeader, StoreAway, StoreRead
 from rayad.actors.lead.snapshot_leader import ALL_OR_NONE
-from rayad.actors.plane.protocol import PROGRESS
 from rayad.actors.store.job_store import JobStore
 from rayad.progress import RayadError
 from rayad.snapshots.manifest import KeeperId, Manifest
@@ -40,23 +37,28 @@ class StoredJob:
     """Of one job; used by its supervising thread, which owns the thread of the store by it.
 
     Args:
-        job, rescaler: see there.
+        job: see there.
         recovery: the leader that waits for the answers.
         published: told of each snapshot.
         failed: the event that stands for an error.
+        wanted: told with how many replicas vertices are to go on that the snapshot, from which the run resumes, has with others.
+        store: of the job; None: as its configuration says.
     """
 
     def __init__(
         self,
-        job: RunningJob,
-        rescaler: Rescaler,
+        job: KeptJob,
         recovery: RecoveryLeader,
         *,
         published: Callable[[Manifest], None],
         failed: Callable[[Exception], lead.Event],
+        wanted: Callable[[dict[str, int]], None],
+        store: JobStore | None = None,
     ) -> None:
         self._job = job
-        self._rescaler = rescaler
+        self._wanted = wanted
+        self._store = store
+        self._failure_of = job.stands_on.failure_of
         self._recovery = recovery
         self._published = published
         self._failed = failed
@@ -114,7 +116,7 @@ class StoredJob:
         if effect.region is None:
             snapshots.close()
         else:  # where nothing was left to do, those that live on have been told so
-            void = snapshots.fail_region() if PROGRESS in self._job.calls.names() else None
+            void = snapshots.fail_region() if self._job.has_work() else None
         if void is None:
             self._answered.append(StoreRead(effect.incarnation, 0, ALL_OR_NONE))
         else:
@@ -131,7 +133,7 @@ class StoredJob:
     def _open(self) -> CoordinatorSnapshots:
         """In the thread of the store."""
         job = self._job
-        store = JobStore(
+        store = self._store or JobStore(
             job.name,
             job.plan,
             job.config,
@@ -142,7 +144,7 @@ class StoredJob:
             calls=job.sink_calls,
             claimed=self._await_lease,
         )
-        shared: dict[str, Any] = {"job": job.job, "secret": job.secret, "journal": job.journal, "around": job.around}
+        shared: dict[str, Any] = {"job": job.job, "secret": job.secret, "journal": job.journal, "around": job.stands_on}
         snapshots = CoordinatorSnapshots(job.plan, store, **shared, calls=self._calls, places=job.places)
         snapshots.notes = self._notes
         return snapshots
@@ -178,7 +180,7 @@ class StoredJob:
             self._answered.append(lead.FoundComplete())
             return
         self._lay_out(snapshots)
-        self._rescaler.want(layouts.asked_anew(job.plan, snapshots.manifest.notes, job.asked))
+        self._wanted(layouts.asked_anew(job.plan, snapshots.manifest.notes, job.asked))
         self._answered.append(StoreRead(effect.incarnation))
 
     def _after_reading(self, effect: ReadStore, snapshots: CoordinatorSnapshots, void: int, answer: Future[Found]) -> None:
@@ -202,14 +204,12 @@ class StoredJob:
         if not isinstance(error, StoreAwayError):
             return self._failed(error)
         _log.warning("job %r: the store does not answer: %s", self._job.name, error)
-        return StoreAway(effect.incarnation, failure_of("coordinator", error))
+        return StoreAway(effect.incarnation, self._failure_of("coordinator", error))
 
     def _lay_out(self, snapshots: CoordinatorSnapshots) -> None:
         """The layout is that of the snapshot that is resumed."""
         job = self._job
-        job.plan = job.crew.plan = layouts.restored(job.plan, snapshots.manifest.notes, job.asked)
-        names = set(job.crew.processes())
-        job.crew.stop([name for name in job.crew.actors if name != PROGRESS and name not in names])
+        job.lay_out(layouts.restored(job.plan, snapshots.manifest.notes, job.asked))
         snapshots.lay_out(job.plan)
         self._recovery.lay_out(job.plan)
 
@@ -228,7 +228,7 @@ class StoredJob:
             self.receipts = snapshots.store.publish_finally(snapshots.final)
             snapshots.store.retain()
         except RayadError as error:
-            return lead.NotPublished(failure_of("the coordinator while publishing", error))
+            return lead.NotPublished(self._failure_of("the coordinator while publishing", error))
         return lead.ResultsPublished()
 
     def _publish_staged(self, staged: Collection[dict[int, Any]]) -> lead.Event:
@@ -238,7 +238,7 @@ class StoredJob:
             try:
                 self.receipts[sink.id] = self._job.sink_calls.call(sink, "publish", mine)
             except Exception as error:
-                return lead.NotPublished(failure_of(f"sink {sink.key!r} ({sink.where}) while publishing", error))
+                return lead.NotPublished(self._failure_of(f"sink {sink.key!r} ({sink.where}) failed in publish", error))
         return lead.ResultsPublished()
 
     def _after_publishing(self, answer: Future[lead.Event]) -> None:

@@ -28,7 +28,7 @@ from rayad.actors.lead.failure import Failure, failure_of
 from rayad.actors.lead.job_leader import JobLeader, drive
 from rayad.actors.lead.placing import WORKERS, needs_of
 from rayad.actors.lead.recovery_leader import Failed, Listens, RolledBack
-from rayad.actors.plane.plane import Address
+from rayad.actors.plane.address import Address
 from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, stage_of
 from rayad.actors.plane.replica_id import ReplicaId
 from rayad.actors.replica.places import is_worker
@@ -78,7 +78,7 @@ class Supervisor:
         self._asked_s = 0.0
         self._published: deque[Manifest] = deque()  # since the last look
         self._mover = Mover(job)
-        self._stored = StoredJob(job, rescaler, self.leader.recovery, published=self._published.append, failed=self._failed)
+        self._stored = StoredJob(job, self.leader.recovery, published=self._published.append, failed=self._failed, wanted=rescaler.want)
         self._ended = _Ended()
         self._outcome: JobOutcome | None = None
         self._began_s = self._clock.time()

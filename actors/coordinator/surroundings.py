@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from rayad.actors.coordinator.processes.kinds import Kind
+from rayad.actors.lead.failure import Failure, failure_of
 from rayad.actors.lead.nodes.node import Node, Site
 from rayad.actors.plane.address import Address
-from rayad.actors.plane.plane import Plane
 from rayad.actors.process.threads import OwnedThread
 from rayad.actors.store.line_file import LineFile
 from rayad.actors.worker.surroundings import Clock, Link
@@ -166,25 +166,32 @@ def in_thread(name: str, step: Callable[[], bool], stop: Callable[[], object]) -
     return OwnedThread(name, work, stop=stop).start()
 
 
-@dataclass(frozen=True, slots=True)
-class CoordinatorSurroundings:
-    """All that is not the coordinator's own.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSurroundings:
+    """What a coordinator is given besides its processes.
 
     Args:
-        actors: its processes.
-        clock: seconds.
         plane: makes its end of the data plane.
+        clock: seconds.
         event: makes what its threads wait for.
         beside: runs steps beside its thread.
         lines: makes the file of the journal.
+        failure_of: an error of somebody as a value.
     """
 
-    actors: Actors
+    plane: Callable[..., CoordinatorLink]
     clock: Clock = clock
-    plane: Callable[..., CoordinatorLink] = Plane
     event: Callable[[], Event] = threading.Event
     beside: Callable[[str, Callable[[], bool], Callable[[], object]], Steps] = in_thread
     lines: Callable[[Any, str], Lines] = LineFile
+    failure_of: Callable[[str, BaseException], Failure] = failure_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorSurroundings(StoreSurroundings):
+    """All that is not the coordinator's own. ``actors``: its processes."""
+
+    actors: Actors
 
 
 __all__ = [
@@ -200,6 +207,7 @@ __all__ = [
     "NotFetched",
     "Raised",
     "Steps",
+    "StoreSurroundings",
     "given",
     "in_thread",
 ]

@@ -14,20 +14,19 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, assert_never
 
+from rayad.actors.coordinator.snapshots_part import SnapshotsPart
 from rayad.actors.lead import calls
 from rayad.actors.lead import change_protocol as change
-from rayad.actors.lead import snapshot_leader as lead
 from rayad.actors.lead.asking import Answered, Ask, Asked, Broke, Event, JobFailed, Late, Tick
 from rayad.actors.lead.change_leader import ChangeLeader
 from rayad.actors.lead.change_protocol import Members, Phase
 from rayad.actors.lead.failure import failure_of
 from rayad.actors.lead.layouts import RescaleReport, plane_names
 from rayad.actors.lead.recovery_leader import RecoveryLeader
-from rayad.actors.local.coordinator import LocalSnapshots
+from rayad.actors.local.coordinator import LocalKeptJob
 from rayad.actors.local.processes import Processes
 from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, Kind
 from rayad.actors.plane.replica_id import ReplicaId
-from rayad.actors.replica.report import Left
 from rayad.dataflow.plan import Plan
 from rayad.progress import InternalError, ProtocolError, say
 
@@ -46,11 +45,9 @@ Turn = int
 class Changed(Protocol):
     """The job that changes."""
 
+    job: LocalKeptJob
     plan: Plan
     processes: Processes
-    snapshots: LocalSnapshots | None
-    retired: list[tuple[str, Left]]
-    """What replicas that have retired left."""
 
     @property
     def recovery(self) -> RecoveryLeader: ...
@@ -116,6 +113,7 @@ class LocalRescale:
         self._orders: dict[str, deque[Order]] = {}
         self._answers: dict[tuple[Turn, str], Answered | Late] = dict(before.answers) if before is not None else {}
         self._awaited: dict[tuple[Turn, str], Callable[[], Any]] = {}
+        self._part = SnapshotsPart(job.job)
         self._was_whole = not self._off_layout()  # else the job has failed within a change, and is about to begin anew
         self._tell(Asked())
 
@@ -226,8 +224,7 @@ class LocalRescale:
         job = self._job
         job.plan = plan
         self._tell_recovery({})
-        if job.snapshots is not None:
-            job.snapshots.lay_out(plan)
+        self._part.lay_out_snapshots()
 
     def _tell_recovery(self, fresh: Mapping[str, int]) -> None:
         """Processes have come or gone."""
@@ -248,10 +245,7 @@ class LocalRescale:
     def _deliver(self, turn: Turn, name: str, call: calls.Call, within_s: float) -> None:
         """A call is on its way to an actor, or watched there until it is so."""
         if isinstance(call, calls.HoldSnapshots):
-            snapshots = self._job.snapshots
-            if snapshots is not None:
-                snapshots.tell(lead.ChangeWanted())
-            self._awaited[turn, name] = lambda: snapshots is None or snapshots.leader.may_change
+            self._do_own(turn, call)
         elif isinstance(call, calls.Condition):
             self._awaited[turn, name] = lambda: self._method(name, call.method)(*call.arguments)
             if self._chance.random() < GIVE_UP_SHARE:
@@ -259,7 +253,10 @@ class LocalRescale:
         elif isinstance(call, AT_ONCE):
             if isinstance(call, calls.Release):
                 self._do_waiting(name)
-            self._tell(Answered(turn, name, self._do(name, call)))
+            if isinstance(call, calls.OwnCall):
+                self._do_own(turn, call)
+            else:
+                self._tell(Answered(turn, name, self._do(name, call)))
         else:
             self._orders.setdefault(name, deque()).append(Order(turn, call, self._now_s() + within_s))
             self._ready.add(("call", name))
@@ -294,6 +291,9 @@ class LocalRescale:
         if self._now_s() > due_s and self._chance.random() < WITHDRAWN_SHARE:
             self._bring(Late(turn, name))
             return
+        if isinstance(call, calls.OwnCall):
+            self._do_own(turn, call)
+            return
         try:
             value = self._do(name, call)
         except Exception as error:
@@ -325,8 +325,6 @@ class LocalRescale:
     def _do(self, name: str, call: calls.Call) -> Any:
         """An actor does what it is asked for."""
         processes = self._processes
-        if isinstance(call, calls.OwnCall):
-            return self._do_own(call)
         if name == PROGRESS:
             value = self._method(name, call.method)(*call.arguments)
             if isinstance(call, calls.Hold):
@@ -358,26 +356,23 @@ class LocalRescale:
             return value
         return None
 
-    def _do_own(self, call: calls.OwnCall) -> Any:
-        """The coordinator does what it is asked for."""
-        job, snapshots = self._job, self._job.snapshots
-        match call:
-            case calls.StartProcesses(processes, _, incarnation):
-                if incarnation <= job.recovery.incarnation:
-                    raise InternalError(f"newcomers {processes} in incarnation {incarnation}, and {job.recovery.incarnation} has been used")
-                return ""
-            case calls.Part(layout, left):
-                job.retired.extend(left.items())
-                if snapshots is not None:
-                    snapshots.part(job.plan.laid_out(layout), left)
-            case calls.LastPublished():
-                return snapshots.snapshots.base if snapshots is not None else 0
-            case calls.Expect(_, processes, layout, incarnation) if snapshots is not None:
-                snapshots.lay_out(job.plan.laid_out(layout))
-                snapshots.expect(processes, incarnation)
-            case calls.ReleaseSnapshots() if snapshots is not None:
-                snapshots.tell(lead.ChangeOver())
-        return None
+    def _do_own(self, turn: Turn, call: calls.OwnCall) -> None:
+        """The coordinator does what it is asked for, perhaps later; the answer is on its way then."""
+
+        def answer(value: Any) -> None:
+            self._bring(Answered(turn, COORDINATOR, value))
+
+        def broke(error: Exception) -> None:
+            if not self._tell(Broke(turn, COORDINATOR, say(error), error)):
+                raise error
+
+        if isinstance(call, calls.StartProcesses):
+            used = self._job.recovery.incarnation
+            if call.incarnation <= used:
+                raise InternalError(f"newcomers {call.processes} in incarnation {call.incarnation}, and {used} has been used")
+            answer("")
+        else:
+            self._part.do(call, answer, broke, is_void=lambda: self.is_done)
 
     # -- the end -------------------------------------------------------------------------------------
     def _end(self, outcome: change.Outcome) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any, Protocol
 
+from rayad.actors.coordinator.snapshots import CoordinatorSnapshots
 from rayad.actors.inputs.job_input import JobInput, no_snapshots, not_saved, took_nothing
 from rayad.actors.job import Probe, SavedEpochs
-from rayad.actors.local.coordinator import LocalSnapshots
 from rayad.actors.local.results import explain, open_inputs
 from rayad.actors.local.runtime import LocalRuntime
 from rayad.progress import DataflowError, InternalError, Timestamp
@@ -55,11 +55,14 @@ class LocalInput(JobInput):
         self._processes = job.runtime.processes
         self._stage = stage
         host = self._processes.host((stage, 0))
-        assert host is not None
-        taken = host.core.input
-        self.closed = taken.epoch is None
-        self.epoch, self.sent = taken.epoch or 0, taken.sends
-        self.note = taken.note
+        if host is not None:
+            taken = host.core.input
+            epoch, self.sent, self.note = taken.epoch, taken.sends, taken.note
+        else:  # the run that is resumed was complete
+            assert job.runtime.snapshots is not None
+            self.sent, epoch, self.note = job.runtime.snapshots.manifest.notes["input_states"][name][:3]
+        self.closed = epoch is None
+        self.epoch = epoch or 0
 
     def _job_name(self) -> str:
         return self._job.name
@@ -107,7 +110,7 @@ class LocalInput(JobInput):
     def _saved(self) -> SavedEpochs:
         return self._taken().leader.saved(self.name)
 
-    def _taken(self) -> LocalSnapshots:
+    def _taken(self) -> CoordinatorSnapshots:
         self._job.raise_if_over()
         if self._job.runtime.snapshots is None:
             raise no_snapshots(self.name, self._job.name)
@@ -120,11 +123,11 @@ class LocalInput(JobInput):
         while taken.leader.saved(self.name).newest <= epoch:
             if deadline_s is not None and timeout_s is not None and self._job.now_s() > deadline_s:
                 raise not_saved(self.name, self._job.name, epoch, timeout_s)
-            taken.look_at_clock()
+            taken.poll(0.0)
             if self._job.step():
                 continue
             due_in_s = taken.leader.due_in_s(self._job.now_s())
-            if due_in_s is None or taken.snapshots.pending is not None:
+            if due_in_s is None or taken.leader.snapshots.pending is not None:
                 raise cannot_move(self._job)
             self._job.pause(due_in_s)
 

@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from rayad.actors.coordinator.snapshots import CoordinatorSnapshots
 from rayad.actors.inputs.epoch_ticks import EpochTicks, lengths_of
 from rayad.actors.inputs.job_input import JobInput
 from rayad.actors.job import Job, JobEvent, JobProgress, JobState, JobStatistics, JobStatus, Probe, Result, SourcesOfJob, not_yet
@@ -24,7 +25,6 @@ from rayad.actors.lead import layouts, recovery_leader
 from rayad.actors.lead.layouts import RescaleReport, replicas_wanted
 from rayad.actors.lead.placing import placed
 from rayad.actors.local.changing import LocalRescale
-from rayad.actors.local.coordinator import LocalSnapshots
 from rayad.actors.local.handles import LocalInput, LocalProbe, StillOpen, cannot_move
 from rayad.actors.local.results import explain, news_of, progress_of, result_of, seen_of, statistics_of, status_of
 from rayad.actors.local.runtime import LocalRuntime
@@ -149,7 +149,7 @@ class LocalJob(Job):
         return self.runtime.plan
 
     @property
-    def snapshots(self) -> LocalSnapshots | None:
+    def snapshots(self) -> CoordinatorSnapshots | None:
         """Of the job, if it keeps any."""
         return self.runtime.snapshots
 
@@ -280,7 +280,7 @@ class LocalJob(Job):
             if any(not self.input(name).closed for name in lengths_of(self.plan)):
                 raise cannot_move(self)  # epochs would go on and on
             if runtime.leader.is_publishing:
-                runtime.tell(runtime.publish())  # somebody has interrupted it
+                runtime.publish()  # somebody has interrupted it
             runtime.let_end()
             while not runtime.leader.is_over:
                 if not self.step() and not runtime.leader.is_over:
@@ -380,11 +380,11 @@ class LocalJob(Job):
         self.raise_if_over()
         if self.state is JobState.COMPLETE:
             raise SnapshotError(f"job {self.name!r} is {self.state.value}: no savepoint can be taken")
-        ticket = self.snapshots.ask_savepoint()
-        while (path := self.snapshots.answered(ticket)) is None:
-            if not self.step():
+        taken = self.snapshots.ask_savepoint()
+        while not taken.done():
+            if not self.step() and not taken.done():
                 raise ProtocolError("the savepoint cannot complete: nothing can move")
-        return path
+        return taken.result()
 
     def rescale(self, vertex: str | Mapping[str, int], replicas: int | None = None, *, timeout_s: float = 120.0) -> RescaleReport:
         wanted = replicas_wanted(vertex, replicas)

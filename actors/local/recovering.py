@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from rayad.actors.lead.recovery_leader import Event, Listen, Listens, RollBack, RolledBack, Run, Switch
-from rayad.actors.local.coordinator import LocalSnapshots
+from rayad.actors.local.coordinator import LocalKeptJob
 from rayad.actors.local.processes import Processes
 from rayad.actors.plane.protocol import COORDINATOR, PROGRESS
 from rayad.actors.plane.replica_id import ReplicaId
@@ -34,12 +34,13 @@ class LocalRecovery:
     """What is built, and the answers that are on their way.
 
     Args:
+        job: see there.
         processes: of the job.
         chance: draws what happens next.
     """
 
-    def __init__(self, processes: Processes, chance: random.Random) -> None:
-        self.snapshots: LocalSnapshots | None = None
+    def __init__(self, job: LocalKeptJob, processes: Processes, chance: random.Random) -> None:
+        self._job = job
         self.under_way: list[Build | Event] = []
         self._processes = processes
         self._chance = chance
@@ -49,9 +50,15 @@ class LocalRecovery:
         """These are on their way to the leader."""
         self.under_way.extend(events)
 
-    def draw(self) -> Build | Event:
-        """What happens next."""
-        return self.under_way.pop(int(self._chance.random() * len(self.under_way)))
+    @property
+    def has_more(self) -> bool:
+        """Whether anything is under way."""
+        return bool(self.under_way) or self._job.store_thread.has_work
+
+    def draw(self) -> Build | Event | None:
+        """What happens next; None: the store is called."""
+        at = int(self._chance.random() * (len(self.under_way) + self._job.store_thread.has_work))
+        return self.under_way.pop(at) if at < len(self.under_way) else None
 
     def build(self, build: Build, plan: Plan) -> None:
         """A process, and what it holds, become what they are to resume from; they do not run yet."""
@@ -64,10 +71,10 @@ class LocalRecovery:
 
     def _parts(self, plan: Plan) -> dict[ReplicaId, Resumable]:
         """What replicas resume from."""
-        if self.snapshots is None:
+        if self._job.snapshots is None:
             return {}
         stages = {stage.name: stage.id for stage in plan.stages}
-        parts = parts_of(self.snapshots.manifest, plan).items()
+        parts = parts_of(self._job.snapshots.manifest, plan).items()
         return {ReplicaId(stages[name], replica): part for (name, replica), part in parts if name in stages}
 
     # -- what is to be done --------------------------------------------------------------------------
@@ -88,13 +95,15 @@ class LocalRecovery:
 
     def listen(self, effect: Listen, plan: Plan) -> None:
         """These are to be built. The progress worker is there as soon as it is asked."""
+        snapshots = self._job.snapshots
         if effect.is_of_all:
             self._processes.begin_anew(plan, effect.incarnation)
-            if self.snapshots is not None:
-                self.snapshots.open(effect.incarnation)
+            if snapshots is not None:
+                self._processes.store = snapshots.store.store
+                snapshots.listen("", effect.incarnation, "off")
             self.answer([Listens(PROGRESS, effect.incarnation, PROGRESS)])
-        elif self.snapshots is not None:
-            self.snapshots.expect(effect.names, effect.incarnation)
+        elif snapshots is not None:
+            snapshots.expect(effect.names, effect.incarnation)
         names = [name for name in effect.names if name != PROGRESS]
         links = self._processes.bus.links
         known = {name: links[name].incarnation for name in (COORDINATOR,) if name in links} | dict(effect.incarnations)

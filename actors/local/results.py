@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from rayad.actors.coordinator.snapshots import CoordinatorSnapshots
 from rayad.actors.job import JobProgress, JobState, JobStatistics, JobStatus, Result, StageProgress, describe_blockers
 from rayad.actors.lead.diagnosis import Facts, diagnose, sentences, stamps_of
-from rayad.actors.local.coordinator import LocalSnapshots
 from rayad.actors.local.runtime import LocalRuntime
 from rayad.actors.plane.replica_id import ReplicaId
 from rayad.actors.replica.recent import News
@@ -38,11 +38,11 @@ def progress_of(runtime: LocalRuntime) -> JobProgress:
     active = len(tracker.active())
     if kept is None:
         return JobProgress(runtime.state, tuple(stages), active)
-    newest, interval_s = kept.leader.newest, kept.snapshots.interval_s
-    return JobProgress(runtime.state, tuple(stages), active, newest, interval_s, kept.failures, snapshots_late=_late(kept))
+    newest, interval_s = kept.newest, kept.interval_s
+    return JobProgress(runtime.state, tuple(stages), active, newest, interval_s, runtime.job.failures, snapshots_late=_late(kept))
 
 
-def _late(kept: LocalSnapshots) -> SnapshotsLate | None:
+def _late(kept: CoordinatorSnapshots) -> SnapshotsLate | None:
     """Of snapshots that fail; nothing takes long in a runtime whose clock is virtual."""
     failing, newest = kept.leader.failing, kept.leader.newest
     return SnapshotsLate(failing.attempts, why=failing.why, newest=newest.number if newest else None) if failing is not None else None
@@ -56,7 +56,7 @@ def seen_of(runtime: LocalRuntime) -> Seen:
     tracker = runtime.processes.progress.tracker
     views = {stage.id: tracker.view(stage.id)[:2] for stage in runtime.plan.stages}
     reports = list(runtime.processes.reports().values())
-    interval_s, failures, newest = (kept.snapshots.interval_s, kept.failures, kept.leader.newest) if kept is not None else (None, 0, None)
+    interval_s, failures, newest = (kept.interval_s, runtime.job.failures, kept.newest) if kept is not None else (None, 0, None)
     found = (reports, readings_of(runtime), views, len(tracker.active()), failures, newest, None, interval_s)
     return Seen(state, now_s, *found, events=events, snapshots_late=_late(kept) if kept is not None else None)
 
@@ -110,7 +110,7 @@ def statistics_of(runtime: LocalRuntime, run_s: float) -> JobStatistics:
     """What a job did that ends now."""
     kept, reports = runtime.snapshots, runtime.processes.reports()
     retired: dict[str, list[ReplicaReport]] = {}
-    for _, left in runtime.retired:
+    for _, left in runtime.job.left:
         retired.setdefault(left.report.name, []).append(left.report)
     stages = {}
     for stage in runtime.plan.stages:
@@ -121,14 +121,13 @@ def statistics_of(runtime: LocalRuntime, run_s: float) -> JobStatistics:
             "records_in": sum(report.records_in for report in mine),
         }
     scopes = {str(scope): count for scope, count in runtime.processes.progress.tracker.scope_updates().items()}
-    taken, failures = (tuple(kept.taken), kept.failures) if kept is not None else ((), 0)
-    return JobStatistics(0.0, run_s, 0, stages, scopes, taken, failures)
+    taken = tuple(kept.taken) if kept is not None else ()
+    return JobStatistics(0.0, run_s, 0, stages, scopes, taken, runtime.job.failures)
 
 
 def result_of(runtime: LocalRuntime, statistics: JobStatistics) -> Result:
     """What a complete job gives."""
-    assert runtime.receipts is not None
-    return Result(results_of(runtime.plan, runtime.receipts), statistics)
+    return Result(results_of(runtime.plan, runtime.stored.receipts), statistics)
 
 
 def news_of(runtime: LocalRuntime, key: str, seen: ReadSoFar) -> dict[str, News]:

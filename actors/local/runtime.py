@@ -10,22 +10,25 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
+from rayad.actors.coordinator.snapshots import CoordinatorSnapshots
+from rayad.actors.coordinator.stored_job import StoredJob
 from rayad.actors.job import JobState
 from rayad.actors.lead import job_leader as lead
-from rayad.actors.lead import layouts, recovery_leader
+from rayad.actors.lead import recovery_leader
 from rayad.actors.lead.failure import Failure
 from rayad.actors.lead.job_leader import JobLeader, drive
-from rayad.actors.lead.snapshot_leader import ALL_OR_NONE
-from rayad.actors.local import changing, coordinator
+from rayad.actors.local import changing
 from rayad.actors.local.bus import LOOKS, VirtualClock
 from rayad.actors.local.changing import LocalRescale
-from rayad.actors.local.coordinator import LocalSnapshots
+from rayad.actors.local.coordinator import POLL, STORE, CoordinatorEnd, LocalKeptJob
 from rayad.actors.local.processes import POLLS, Processes
 from rayad.actors.local.recovering import Build, LocalRecovery
 from rayad.actors.plane.frames import Frame
+from rayad.actors.plane.protocol import COORDINATOR
 from rayad.actors.plane.replica_id import ReplicaId, replicas_of
 from rayad.actors.replica.places import Places
 from rayad.actors.replica.report import Left
@@ -35,9 +38,12 @@ from rayad.actors.store.job_store import JobStore, NothingWhole
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.logical_graph import NodeKind
 from rayad.dataflow.plan import Plan
-from rayad.progress import DataflowError, InternalError, RescaleRefused, say
-from rayad.snapshots.store import StoreAwayError, Superseded
+from rayad.progress import DataflowError, InternalError, RayadError, RescaleRefused, say
+from rayad.snapshots.manifest import Manifest
+from rayad.snapshots.store import Superseded
 
+ERRORS_MOST = 16
+"""So many errors are kept before those that nobody may raise any more are forgotten."""
 LOOKS_EVERY_STEPS = 4
 """How often the clock is looked at for snapshots."""
 
@@ -76,8 +82,6 @@ class LocalRuntime:
     ) -> None:
         self.name = name
         self.seed = seed
-        self.plan = plan
-        self.asked = layouts.asked_of(plan)
         self.now_s = now_s
         self.steps = 0
         self.chance = random.Random(seed)
@@ -92,13 +96,11 @@ class LocalRuntime:
             hear=lambda frames: self._hear(frames),
             polls=self.polls,
         )
-        self.snapshots: LocalSnapshots | None = None
+        kept: dict[str, Any] = {"now_s": lambda: self.now_s(), "failure_of": self._located}
+        self.job = LocalKeptJob(plan, config, name, places, self.processes, **kept)
+        """As its store sees it."""
         self.rescaling: LocalRescale | None = None
-        self.journal = Journal(now_s)
-        self.retired: list[tuple[str, Left]] = []
-        """What replicas that have retired left."""
-        self.receipts: dict[int, Any] | None = None
-        """Of all sinks by id, once the results are published."""
+        self.recoveries = 0
         self.error: BaseException | None = None
         self.on_effect: Callable[[lead.Effect], None] = lambda effect: None
         """Called before each effect of the leader is carried out."""
@@ -106,14 +108,37 @@ class LocalRuntime:
         """Whether the job may be over as soon as nothing is left to do; until then it is held."""
         keeps = store is not None or config.keeps_snapshots
         self.leader = JobLeader(plan, config, restarts_of(config.failures, random.Random(seed)), keeps_snapshots=keeps, places=places)
-        self._recovering = LocalRecovery(self.processes, random.Random(f"recoveries {seed}"))
-        self._store = store
+        self._published: deque[Manifest] = deque()  # since the leader of the job was told
+        self._wanted: dict[str, int] = {}
+        told: dict[str, Any] = {"published": self._published.append, "failed": self.failed, "wanted": self._wanted.update}
+        self.stored = StoredJob(self.job, self.leader.recovery, store=store, **told)
+        self._recovering = LocalRecovery(self.job, self.processes, random.Random(f"recoveries {seed}"))
         self._pause = pause
         self._errors: dict[Failure, BaseException] = {}  # those that may still be raised
         self._has_told_end = False
+        self._publishes_from = False
         self._turn = 0  # the last that a change of layout has used
 
     # -- what others look at -------------------------------------------------------------------------
+    @property
+    def plan(self) -> Plan:
+        """The dataflow, in the layout that it has."""
+        return self.job.plan
+
+    @plan.setter
+    def plan(self, plan: Plan) -> None:
+        self.job.plan = plan
+
+    @property
+    def snapshots(self) -> CoordinatorSnapshots | None:
+        """Of the job, if it keeps any."""
+        return self.job.snapshots
+
+    @property
+    def journal(self) -> Journal:
+        """Of the job."""
+        return self.job.journal
+
     @property
     def recovery(self) -> recovery_leader.RecoveryLeader:
         """The leader of starts and recoveries."""
@@ -156,8 +181,10 @@ class LocalRuntime:
         """Something has happened: do what follows."""
         drive(self.leader, event, self.now_s, self._carry_out, self.failed)
         self.leader.check_invariants()
-        told = self.recovery.remembered
-        self._errors = {failure: error for failure, error in self._errors.items() if failure in told}
+        if len(self._errors) > ERRORS_MOST:
+            told = self.recovery.remembered
+            self._errors = {failure: error for failure, error in self._errors.items() if failure in told}
+        self.job.look()
 
     def happen(self, event: lead.Event) -> None:
         """Tell the leader of an event, and run a start or recovery that follows to its end."""
@@ -170,10 +197,10 @@ class LocalRuntime:
 
     def step_recovery(self) -> None:
         """Something is built, an answer arrives, or time passes."""
-        leader, under_way = self.recovery, self._recovering.under_way
-        if leader.has_failed:
+        leader = self.recovery
+        if leader.has_failed or self._take_answers():
             return
-        if not under_way:
+        if not self._recovering.has_more:
             due_in_s = leader.due_in_s(self.now_s())
             if due_in_s is None or leader.waiting:
                 error = InternalError(f"a recovery cannot go on: {leader.phase.value}: {sorted(leader.waiting)}")
@@ -182,6 +209,9 @@ class LocalRuntime:
                 self._pause(due_in_s)
             return
         item = self._recovering.draw()
+        if item is None:
+            self.step_store()
+            return
         if not isinstance(item, Build):
             self.tell(item)
             return
@@ -191,6 +221,21 @@ class LocalRuntime:
             self.tell(self.failed(error, item.name, item.incarnation))
         else:
             self._recovering.answer([recovery_leader.Listens(item.name, item.incarnation, item.name)])
+
+    def step_store(self) -> None:
+        """The next call of the store, or of a sink, and what follows on it."""
+        self.job.step_store()
+        self._take_answers()
+        if self.snapshots is not None:
+            self.job.trim_logs()
+        self.job.look()
+
+    def _take_answers(self) -> bool:
+        """Tell the leader what the store has answered; gives whether it has."""
+        answers = list(self.stored.take())
+        for event in answers:
+            self.tell(event)
+        return bool(answers)
 
     def failed(
         self, error: BaseException, name: str | None = None, incarnation: int | None = None, *, final: bool = False
@@ -210,6 +255,14 @@ class LocalRuntime:
         self._errors[failure] = error
         return failure
 
+    def _located(self, who: str, error: BaseException) -> Failure:
+        """An error of the store or of a sink as a value, and as it is raised."""
+        try:
+            raise_located(who, error) if isinstance(error, Exception) and not isinstance(error, RayadError) else None
+        except RayadError as located:
+            error = located
+        return self._remember(error, who)
+
     def is_final(self, error: BaseException) -> bool:
         """Whether to try again does not help."""
         return isinstance(error, (Superseded, NothingWhole)) or not isinstance(error, Exception)
@@ -220,6 +273,8 @@ class LocalRuntime:
 
     def lose(self, stages: Collection[int] | None) -> None:
         """For tests: the processes that hold replicas of these vertices are lost (None: all), with everything in flight."""
+        if stages is None:
+            self.job.store_thread.forget()
         gone = [stage for stage in self.plan.stages if stages is not None and stage.id in stages]
         self.happen(recovery_leader.Lost(frozenset(self.processes.places.processes_of(replicas_of(gone))) if stages is not None else None))
 
@@ -229,15 +284,18 @@ class LocalRuntime:
         self.on_effect(effect)
         match effect:
             case recovery_leader.StopChange():
-                self._turn = self.rescaling.leader.turn if self.rescaling is not None else self._turn
+                if self.rescaling is not None:
+                    self._turn = self.rescaling.leader.turn
+                    self.rescaling.job_is_over()
                 self.rescaling = None
+                if self.snapshots is not None:
+                    self.snapshots.serve()  # what the change has posted is done, or void, before anything begins anew
             case recovery_leader.Survived():
-                assert self.snapshots is not None
-                self.snapshots.failures = self.recovery.failures
+                self.job.failures = self.recovery.failures
             case recovery_leader.Release(names):
                 self._recovering.release(names, self.plan)
             case recovery_leader.ReadStore():
-                return self._read_store(effect)
+                return self.stored.read(effect)
             case recovery_leader.Switch():
                 self._recovering.switch(effect)
             case recovery_leader.Listen():
@@ -251,19 +309,23 @@ class LocalRuntime:
             case recovery_leader.Run():
                 self._recovering.run(effect, self.plan)
             case recovery_leader.Running(_, restart_s):
-                if restart_s is not None and self.snapshots is not None:
-                    self.snapshots.leader.on_restarted(restart_s)
+                if self.snapshots is not None:
+                    if restart_s is not None:
+                        self.recoveries += 1
+                        self.snapshots.recovered(restart_s)
+                    self.snapshots.go()
             case lead.StopReading():
                 self.processes.stop([stage.id for stage in self.plan.stages if stage.kind is NodeKind.SOURCE])
-            case lead.TakeLastSnapshot():
-                assert self.snapshots is not None  # each worker has said that it is finished
-                return [recovery_leader.SnapshotPublished(is_last=True)] if self.snapshots.was_complete else self._published()
-            case lead.Publish():
-                return [self.publish()]
+            case lead.Publish(from_snapshot):
+                self._publishes_from = from_snapshot
+                self.publish()
             case lead.StopAll(state):
                 if self.rescaling is not None:
                     self.rescaling.job_is_over()
                 self.processes.end(aborts=state is not JobState.COMPLETE)
+                if self.snapshots is not None:
+                    self.snapshots.end(f"job {self.name!r} is {state.value}")
+                    self.snapshots.close()
             case lead.AbortSinks():
                 for sink in self.plan.sinks:
                     try:
@@ -276,40 +338,16 @@ class LocalRuntime:
                     self.error.add_note(f"job {self.name!r}: {why}")
         return None  # what is left has nothing to do here: nobody is started in a process, or told in a log
 
-    def _read_store(self, effect: recovery_leader.ReadStore) -> list[lead.Event]:
-        """What to resume from, and its layout."""
-        snapshots = self.snapshots
-        void, all_because = 0, ""
-        try:
-            if snapshots is None and self.recovery.keeps_snapshots:
-                store = self._store or JobStore(self.name, self.plan, self.config)
-                snapshots = LocalSnapshots(
-                    self.name, self.plan, self.processes, store, self.asked, now_s=lambda: self.now_s(), journal=self.journal
-                )
-                self.snapshots = self._recovering.snapshots = snapshots
-                self.processes.store = store.store
-            elif effect.region is not None and self.processes.progress.is_over:
-                all_because = ALL_OR_NONE  # those that live on have been told that the job is complete
-            elif snapshots is not None and effect.region is not None:
-                void, all_because = snapshots.recover_upstream(effect.region)
-            elif snapshots is not None:
-                snapshots.recover()
-        except StoreAwayError as error:
-            return [recovery_leader.StoreAway(effect.incarnation, self._remember(error, "coordinator"))]
-        if effect.region is None:
-            self.plan = layouts.restored(self.plan, snapshots.manifest.notes if snapshots is not None else {}, self.asked)
-            if snapshots is not None:
-                snapshots.lay_out(self.plan)
-            self.recovery.lay_out(self.plan)
-        self._recovering.answer([recovery_leader.StoreRead(effect.incarnation, void, all_because)])
-        return []
+    def _poll(self) -> None:
+        """The coordinator looks at what it was told, and at the clock."""
+        if self.snapshots is not None and self.recovery.is_running:
+            self.snapshots.poll(0.0)
+            self.job.look()
 
-    def _published(self) -> list[lead.Event]:
-        """The snapshots that have been published since this was asked."""
-        if self.snapshots is None or not self.snapshots.published:
-            return []
-        published, self.snapshots.published = self.snapshots.published, []
-        return [recovery_leader.SnapshotPublished(is_last=manifest.kind == "final") for manifest in published]
+    def _tell_published(self) -> None:
+        """The leader learns of snapshots that have been published."""
+        while self._published:
+            self.tell(recovery_leader.SnapshotPublished(is_last=self._published.popleft().kind == "final"))
 
     # -- one step ------------------------------------------------------------------------------------
     def step(self) -> bool:
@@ -320,7 +358,7 @@ class LocalRuntime:
         try:
             snapshots, change, processes = self.snapshots, self.rescaling, self.processes
             if snapshots is not None and self.steps % LOOKS_EVERY_STEPS == 0:
-                snapshots.look_at_clock()
+                self._poll()
             has_moved = change is not None and change.advance()
             if processes.ready.items:
                 event = processes.ready.draw(self.chance)
@@ -328,9 +366,8 @@ class LocalRuntime:
                 has_moved = True
             elif not has_moved:
                 has_moved = processes.pass_time()
-            if snapshots is not None and snapshots.published:
-                for published in self._published():
-                    self.tell(published)
+            if self._published:
+                self._tell_published()
                 self.raise_if_over()
             if processes.progress.is_over:
                 self._look_at_end()
@@ -346,9 +383,11 @@ class LocalRuntime:
         kind, what = event
         if self.processes.perform(kind, what):
             return
-        if kind in coordinator.EVENTS:
-            assert self.snapshots is not None
-            self.snapshots.perform(kind, what)
+        if event == STORE:
+            self.step_store()
+        elif event == POLL:
+            self.processes.ready.discard(POLL)
+            self._poll()
         elif kind in changing.EVENTS:
             assert self.rescaling is not None
             self.rescaling.perform(kind, what)
@@ -364,8 +403,10 @@ class LocalRuntime:
         return name if name in self.processes.workers else None
 
     def _hear(self, frames: list[Frame]) -> None:
-        assert self.snapshots is not None
-        self.snapshots.hear(frames)
+        end = self.processes.bus.links[COORDINATOR]
+        assert isinstance(end, CoordinatorEnd)
+        end.take(frames)
+        self._poll()
 
     # -- the end -------------------------------------------------------------------------------------
     def let_end(self) -> None:
@@ -385,33 +426,16 @@ class LocalRuntime:
         if self._has_told_end or not self.recovery.is_running:
             return
         joining = self.rescaling.joining if self.rescaling is not None else ()
-        was_complete = self.snapshots is not None and self.snapshots.was_complete
-        if was_complete or all(worker.is_over for name, worker in self.processes.workers.items() if name not in joining):
+        if all(worker.is_over for name, worker in self.processes.workers.items() if name not in joining):
             self._has_told_end = True
             self.happen(lead.AllEnded())
             self.raise_if_over()
 
-    def publish(self) -> lead.ResultsPublished | lead.NotPublished:
-        """Let all sinks publish."""
-        try:
-            self.receipts = self._publish_staged() if self.snapshots is None else self.snapshots.publish_finally()
-        except Exception as error:
-            return lead.NotPublished(self._remember(error, "coordinator"))
-        return lead.ResultsPublished()
-
-    def _publish_staged(self) -> dict[int, Any]:
-        """Without snapshots everything is published once, at the end."""
-        staged: dict[int, list[Any]] = {sink.id: [] for sink in self.plan.sinks}
-        for left in (*(left for _, left in self.retired), *self._results().values()):
-            for sink_id, part in left.staged.items():
-                staged[sink_id].append(part)
-        receipts = {}
-        for sink in self.plan.sinks:
-            try:
-                receipts[sink.id] = sink.sink.publish(staged[sink.id])
-            except Exception as error:
-                raise_located(f"sink {sink.key!r} ({sink.where}) failed in publish", error)
-        return receipts
+    def publish(self) -> None:
+        """Let all sinks publish, unless they are about to."""
+        if not self.job.store_thread.is_busy:
+            left = (*(left for _, left in self.job.left), *self._results().values())
+            self.stored.publish(self._publishes_from, [given.staged for given in left])
 
     def _results(self) -> dict[ReplicaId, Left]:
         """What the replicas have done and staged, in the order of the plan."""
@@ -436,12 +460,9 @@ class LocalRuntime:
 
     def lay_out_as_asked(self) -> None:
         """A job that resumes from a snapshot with other replicas than it was taken with changes to them at once."""
-        manifest = self.snapshots.manifest if self.snapshots is not None else None
-        if manifest is not None and manifest.kind != "final":
-            wanted = layouts.asked_anew(self.plan, manifest.notes, self.asked)
-            change = self.start_rescale(wanted) if wanted else None
-            if change is not None:
-                change.is_unattended = True
+        change = self.start_rescale(self._wanted) if self._wanted and self.recovery.is_running else None
+        if change is not None:
+            change.is_unattended = True
 
 
 __all__ = ["LocalRuntime"]

@@ -17,6 +17,7 @@ from rayad.actors.coordinator.store_thread import StoreThread
 from rayad.actors.coordinator.supervisor import Supervisor
 from rayad.actors.coordinator.surroundings import Answer, CoordinatorSurroundings, Ended, Gave
 from rayad.actors.job import JobState
+from rayad.actors.plane.plane import Plane
 from rayad.actors.plane.protocol import PROGRESS
 from rayad.actors.replica.places import Places
 from rayad.actors.replica.report import ReplicaReport
@@ -188,7 +189,7 @@ def made(
     monkeypatch.setattr(stored_job, "JobStore", lambda *_, **__: None)
     monkeypatch.setattr(Snapshots, "call", None if call is None else staticmethod(call))
     config = rd.RunConfig(storage_path=str(folder), failures=rd.FailureConfig(**{"max_failures": 3, "delay_s": 0.0, **failures}))
-    job = RunningJob(plan_of(), config, "job", b"secret", "job", Places(), CoordinatorSurroundings(actors))
+    job = RunningJob(plan_of(), config, "job", b"secret", "job", Places(), CoordinatorSurroundings(actors=actors, plane=Plane))
     stage: Any = Stage(job, dies)
     job.crew = stage
     Snapshots.log = stage.log

@@ -208,7 +208,7 @@ def test_after_crashes_output_is_still_in_order(recovery: Any, alignment_timeout
                 job.crash(None if chance.random() < 0.5 else [chance.choice(stages)])
         assert job.wait()["out"] == timed(EPOCHS, names), seed
         assert job.snapshots is not None
-        snapshots += job.snapshots.snapshots.last is not None
+        snapshots += job.snapshots.leader.snapshots.last is not None
     assert snapshots == seeds
 
 

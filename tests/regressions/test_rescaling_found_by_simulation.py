@@ -22,6 +22,7 @@ from tests.programs.totals import first, second
 from tests.simulation.changes import movable
 from tests.simulation.harness import all_programs
 from tests.simulation.moving import PAIRS, Later, closed
+from tests.snapshots import attempts
 
 GROUPS = 8
 
@@ -98,9 +99,9 @@ def test_an_unaligned_barrier_waits_behind_a_marker(tmp_path: Path) -> None:
             job.step()
         job.rescale("counts", 3)
         assert job.snapshots is not None
-        job.snapshots.begin(unaligned=True)
+        attempts.begin(job, unaligned=True)
         assert m.same(job.wait()["out"], m.collected(m.epochs(PAIRS), first, first, len))
-        assert job.snapshots.failures == 0
+        assert job.runtime.job.failures == 0
 
 
 def test_a_void_snapshot_does_not_count_as_saved_input(tmp_path: Path) -> None:
@@ -119,7 +120,7 @@ def test_a_void_snapshot_does_not_count_as_saved_input(tmp_path: Path) -> None:
         while job.step():
             pass
         assert job.snapshots is not None
-        job.snapshots.begin()
+        attempts.begin(job)
         while job.step():
             pass
         taken.append(job.snapshots.store.manifest)
@@ -127,10 +128,10 @@ def test_a_void_snapshot_does_not_count_as_saved_input(tmp_path: Path) -> None:
     assert newest is not None
     os.remove(f"{job.snapshots.store.store.folder}/{newest.parts[0].rest.path}")  # type: ignore[union-attr]
     job.crash()
-    while not job.snapshots.may_begin:
+    while not attempts.may_begin(job):
         job.step()
-    barrier = job.snapshots.begin()
-    while job.snapshots.snapshots.published < barrier.slot or job.snapshots.committing is not None:
+    barrier = attempts.begin(job)
+    while job.snapshots.leader.snapshots.published < barrier.slot or job.snapshots.leader.committing is not None:
         job.step()
     log = next(iter(job.runtime.processes.logs.values()))
     assert log.first <= 4, "the last two frames are in the void snapshot alone"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rayad.actors.lead.change_protocol import GiveWay
 from rayad.actors.lead.layouts import asked_of, lost_of
 from rayad.actors.local.changing import LocalRescale
+from rayad.actors.local.coordinator import POLL
 from rayad.actors.replica.migration import may_move
 from rayad.dataflow.logical_graph import NodeKind
 from rayad.dataflow.plan import Plan
@@ -63,7 +64,8 @@ class Changes:
     def tick(self, job: SimulatedJob) -> None:
         """Before each step."""
         change = job.rescaling
-        if change is not None and change.is_done and change is not self._seen:
+        is_heard = POLL not in job.runtime.processes.ready.place  # the coordinator has done what it was asked for
+        if change is not None and change.is_done and change is not self._seen and is_heard:
             self._seen = change
             self._require_whole(job, change)
             self._count(change)
@@ -79,7 +81,7 @@ class Changes:
                 self._ask(job, lost)
         elif armed is not None and armed.phase in CHANGING and not self.world._is_set:
             assert job.snapshots is not None
-            taken = job.snapshots.snapshots.pending is not None or job.snapshots.committing is not None
+            taken = job.snapshots.leader.snapshots.pending is not None or job.snapshots.leader.committing is not None
             can_strike = armed.kind not in DAMAGES or can_damage(self.world)
             if self.rng.random() < 0.3 and can_strike and (taken or armed.phase != "waiting"):
                 self.start(job, "rescale down" if armed.phase == "leaving" else self._last or self.rng.choice(CHANGES))

@@ -301,7 +301,7 @@ class _Run:
         end_replaced(world)
         if before != {name: dict(shelf.seen) for name, shelf in world.shelves.items()}:
             raise AssertionError("a replaced job has changed what readers see")
-        world.figures["recoveries"] += job.snapshots.recoveries if job.snapshots is not None else 0
+        world.figures["recoveries"] += job.runtime.recoveries if job.snapshots is not None else 0
         world.figures["drivers"] += self.drivers
 
 

@@ -219,12 +219,12 @@ def phases_of_snapshot(job: LocalJob) -> set[str]:
     """Those of the snapshot alone."""
     snapshots, processes = job.snapshots, job.runtime.processes
     assert snapshots is not None
-    if snapshots.committing is not None:
+    if snapshots.leader.committing is not None:
         return {"committing"}
-    pending = snapshots.snapshots.pending
+    pending = snapshots.leader.snapshots.pending
     if pending is None:
         return {"steady"}
-    if snapshots.snapshots.is_complete:
+    if snapshots.leader.snapshots.is_complete:
         return {"publishing"}
     out = set()
     for host in processes.hosts():

@@ -8,6 +8,7 @@ from rayad.actors.job import JobState
 from rayad.actors.store.job_store import Superseded
 from rayad.progress import DataflowError, SnapshotError
 from tests.simulation.job import SimulatedJob
+from tests.snapshots import attempts
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -22,8 +23,8 @@ def step_replaced(world: World, zombie: SimulatedJob) -> None:
     try:
         if world.rng.random() < 0.01:
             zombie.crash()
-        if snapshots.may_begin and world.rng.random() < 0.2:
-            snapshots.begin(unaligned=world.rng.random() < 0.5)
+        if attempts.may_begin(zombie) and world.rng.random() < 0.2:
+            attempts.begin(zombie, unaligned=world.rng.random() < 0.5)
         if not zombie.step() and zombie.tracker.is_complete():
             zombie.runtime.end_now()
         if zombie.state is JobState.COMPLETE:

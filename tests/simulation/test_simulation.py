@@ -85,7 +85,7 @@ def test_failures_are_bounded(tmp_path: Path) -> None:
     assert len(raised.value.__notes__) == 1
     assert raised.value.__notes__[0].startswith(f"job 'bounded': {why}")
     assert job.snapshots is not None
-    assert job.snapshots.failures == job.snapshots.recoveries == 3
+    assert job.runtime.job.failures == job.runtime.recoveries == 3
 
 
 def test_the_command_runs_seeds_in_several_processes() -> None:

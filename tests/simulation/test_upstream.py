@@ -18,6 +18,7 @@ from tests.simulation.defects import planted
 from tests.simulation.defects_of_recoveries import DEFECTS_OF_RECOVERIES
 from tests.simulation.in_flight import check_in_flight
 from tests.simulation.job import phases_of_snapshot
+from tests.snapshots import attempts
 from tests.thorough import amount
 
 FAILURES = 5
@@ -37,8 +38,8 @@ def run_with_failures(program: Program, seed: int, folder: Path) -> tuple[int, i
         nonlocal partial, whole
         snapshots = job.snapshots
         assert snapshots is not None
-        if job.steps and snapshots.may_begin and draw.random() < 0.05:
-            snapshots.begin(unaligned=draw.random() < 0.3)
+        if job.steps and attempts.may_begin(job) and draw.random() < 0.05:
+            attempts.begin(job, unaligned=draw.random() < 0.3)
         if partial + whole < FAILURES and job.steps > 3 and draw.random() < (0.01 if phases_of_snapshot(job) == {"steady"} else 0.06):
             failed = draw.choice(job.plan.stages).id
             if isinstance(region_of(job.plan, [failed]), Region):

@@ -22,6 +22,7 @@ from tests.simulation.in_flight import check_in_flight
 from tests.simulation.job import DriverDied, Replaced, SimulatedCrash, SimulatedJob, SimulatedRuntime, phases_now
 from tests.simulation.replaced import step_replaced
 from tests.simulation.shelf import Shelf
+from tests.snapshots import attempts
 
 TICK_S = 0.01
 TIMEOUT_S = 12.0
@@ -141,10 +142,10 @@ class World:
         self.changes.tick(job)
         self._maybe_begin(job)
         self._maybe_give_up(job)
-        pending = job.snapshots.snapshots.pending if job.snapshots is not None else None
+        pending = job.snapshots.leader.snapshots.pending if job.snapshots is not None else None
         if self._give_ups and job.snapshots is not None and pending is not None and not pending.final:
             self._give_ups -= 1
-            job.snapshots.give_up("simulated, once more")
+            attempts.give_up(job, "simulated, once more")
         if self.armed is not None and not self._is_set:
             self._advance(job, self.armed)
         elif self.armed is not None and self._dead is None:
@@ -170,7 +171,7 @@ class World:
     def _maybe_begin(self, job: SimulatedJob) -> None:
         snapshots = job.snapshots
         assert snapshots is not None
-        if not snapshots.may_begin:
+        if not attempts.may_begin(job):
             return
         if self._is_quiet and self.armed is None and (self.left or self._has_ended):
             return
@@ -181,21 +182,21 @@ class World:
                 unaligned = True
             kind = "savepoint" if self._is_savepoint_due else "snapshot"
             self._is_savepoint_due = False
-            snapshots.begin(kind, unaligned=unaligned)
+            attempts.begin(job, kind, unaligned=unaligned)
             self.figures["begun"] += 1
 
     def _maybe_give_up(self, job: SimulatedJob) -> None:
         assert job.snapshots is not None
-        pending = job.snapshots.snapshots.pending
+        pending = job.snapshots.leader.snapshots.pending
         if pending is None or pending.final:
             return
         if self._is_quiet and self.armed is None and not self.left and not self._has_ended and self.rng.random() < 0.2:
             self._has_ended = True
-            job.snapshots.give_up("simulated, and no other follows")
+            attempts.give_up(job, "simulated, and no other follows")
         elif self.rng.random() < self._impatience:
             self.figures["given up besides"] += 1
             self._impatience = 0.9 * self._impatience  # barriers of attempts given up accumulate on slow channels
-            job.snapshots.give_up("simulated, besides")
+            attempts.give_up(job, "simulated, besides")
 
     def on_idle(self, job: SimulatedJob) -> bool:
         """Nothing can move. While faults are left, keep the job from its end."""
@@ -213,8 +214,8 @@ class World:
             return True  # the next tick arms the fault
         snapshots = job.snapshots
         assert snapshots is not None
-        if snapshots.may_begin:
-            snapshots.begin(unaligned=self.mode == "unaligned")
+        if attempts.may_begin(job):
+            attempts.begin(job, unaligned=self.mode == "unaligned")
             self.figures["begun"] += 1
         return True
 
@@ -346,7 +347,7 @@ class World:
         elif kind == "given up":
             self._give_ups = rng.randint(0, 3)
             self.struck(kind)
-            snapshots.give_up("simulated")
+            attempts.give_up(job, "simulated")
         elif kind in CHANGES:
             if self.changes.start(job, kind):
                 self.struck(kind)

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 import rayad as rd
-from rayad.actors.local.coordinator import LocalSnapshots
+from rayad.actors.coordinator.snapshots import CoordinatorSnapshots
 from rayad.actors.local.local_job import LocalJob
 from rayad.actors.replica import part_files
+from tests.snapshots import attempts
 
 BESIDE = frozenset(
     {"job", "plan", "config", "_core", "core", "begun", "graph", "receipts", "taken", "_journal", "_output", "_processes", "_link"}
@@ -38,17 +39,19 @@ def entries(value: Any, seen: set[int]) -> int:
 
 def snapshot(job: LocalJob, *, is_given_up: bool) -> None:
     snapshots = job.snapshots
-    assert isinstance(snapshots, LocalSnapshots)
-    before = snapshots.snapshots.published
-    snapshots.begin()
+    assert isinstance(snapshots, CoordinatorSnapshots)
+    before = snapshots.leader.snapshots.published
+    while not attempts.may_begin(job):
+        job.step()
+    attempts.begin(job)
     if is_given_up:
         for _ in range(3):
             job.step()
-        if snapshots.snapshots.pending is not None and not snapshots.snapshots.is_complete:
-            snapshots.give_up("for a test")
+        if snapshots.leader.snapshots.pending is not None and not snapshots.leader.snapshots.is_complete:
+            attempts.give_up(job, "for a test")
     while job.step():
         pass
-    assert is_given_up or snapshots.snapshots.published == before + 1
+    assert is_given_up or snapshots.leader.snapshots.published == before + 1
 
 
 @pytest.mark.parametrize("is_given_up", [False, True])

@@ -10,6 +10,7 @@ from rayad.actors.replica.core import ReplicaCore
 from rayad.actors.replica.graph_shape import channels_in, channels_out
 from rayad.actors.replica.participant import Captured, Completed, Participant, SendBarrier, SendOut
 from rayad.snapshots.barrier import Barrier
+from tests.snapshots import attempts
 
 
 def participant() -> tuple[Participant, list[tuple[int, int]]]:
@@ -70,7 +71,7 @@ def test_attempts_in_a_row_are_written_when_their_logs_are_complete(tmp_path: Pa
             job.step()
             written = [written for writer in job.runtime.processes.writers.values() for written in writer.waiting]
             assert all(one.capture.is_complete for one in written)
-            if job.snapshots.may_begin:
-                job.snapshots.begin()
+            if attempts.may_begin(job):
+                attempts.begin(job)
             elif job.steps % 40 == 0:
-                job.snapshots.give_up("to have the next one behind it")
+                attempts.give_up(job, "to have the next one behind it")

@@ -210,14 +210,14 @@ def failing(error: Exception, folder: Path, **failures: Any) -> tuple[LocalJob, 
 def test_one_bad_record_ends_a_job_after_three_tries(tmp_path: Path) -> None:
     job, paused = failing(ValueError("bad"), tmp_path, max_failures=20)
     assert job.snapshots is not None
-    assert job.snapshots.failures == 2
+    assert job.runtime.job.failures == 2
     assert [delay_s > 0 for delay_s in paused] == [True], "the first restart is at once"
 
 
 def test_a_service_that_is_away_is_tried_as_often_as_allowed_after_growing_delays(tmp_path: Path) -> None:
     job, paused = failing(ConnectionRefusedError("away"), tmp_path, max_failures=6)
     assert job.snapshots is not None
-    assert job.snapshots.failures == 6
+    assert job.runtime.job.failures == 6
     assert paused == sorted(paused)
     assert sum(paused) > 25
 

@@ -14,6 +14,7 @@ from rayad.dataflow.items import CollectSink
 from rayad.progress import SnapshotError
 from rayad.snapshots.port import Entry, Port
 from rayad.snapshots.store import MANIFEST, SnapshotStore, Superseded
+from tests.snapshots import attempts
 
 
 class Recorded(CollectSink):
@@ -223,10 +224,10 @@ def test_an_attempt_given_up_before_a_source_has_begun_blocks_no_channel(tmp_pat
         job = flow.submit(rd.RunConfig(storage_path=str(tmp_path / str(seed))), runtime="local", seed=seed, parallelism=2)
         assert isinstance(job, LocalJob)
         assert job.snapshots is not None
-        job.snapshots.begin()
+        attempts.begin(job)
         for _ in range(seed):
             job.step()
-        job.snapshots.give_up("enough")
+        attempts.give_up(job, "enough")
         assert len(job.wait()["out"]) == 2
 
 
@@ -237,7 +238,7 @@ def test_a_job_ends_although_one_snapshot_follows_another(tmp_path: Path) -> Non
     for seed in range(5):
         job = flow.submit(config, runtime="local", seed=seed, parallelism=3)
         assert len(job.wait(timeout_s=60)["out"]) == 6
-        assert job.snapshots.snapshots.attempts > 1
+        assert job.snapshots.leader.snapshots.attempts > 1
 
 
 def test_a_driver_is_told_what_of_its_input_the_snapshot_holds(tmp_path: Path) -> None:

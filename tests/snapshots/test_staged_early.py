@@ -16,6 +16,7 @@ from rayad.actors.replica.part_files import SetAside, StagedValues, loaded, writ
 from rayad.dataflow.sink import Sink, SinkWriter
 from rayad.snapshots.barrier import Barrier
 from rayad.snapshots.store import SnapshotStore
+from tests.snapshots import attempts
 
 ROW_BYTES = 10
 
@@ -81,7 +82,7 @@ def test_every_row_is_committed_once_whatever_is_given_up_and_crashes(
             job.snapshots.ask_savepoint()
             for _ in range(2 + seed):
                 job.step()
-            job.snapshots.give_up("the test wants it")
+            attempts.give_up(job, "the test wants it")
         elif turn == 6:
             job.rescale("pass", 1 + seed % 3)
         else:

@@ -125,9 +125,8 @@ class World:
             self._beside = Beside(self, step, stop)
             return self._beside
 
-        return CoordinatorSurroundings(
-            BusActors(self), self.clock, plane=plane, event=lambda: SimulatedEvent(self), beside=beside, lines=MemoryLines
-        )
+        waiting: dict[str, Any] = {"event": lambda: SimulatedEvent(self), "beside": beside, "lines": MemoryLines}
+        return CoordinatorSurroundings(actors=BusActors(self), clock=self.clock, plane=plane, **waiting)
 
     def note_error(self, name: str, error: Exception) -> None:
         """A process fails."""
