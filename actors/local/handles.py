@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from rayad.actors.coordinator.snapshots import CoordinatorSnapshots
 from rayad.actors.inputs.job_input import JobInput, no_snapshots, not_saved, took_nothing
-from rayad.actors.job import Probe, SavedEpochs
+from rayad.actors.job import JobState, Probe, SavedEpochs
 from rayad.actors.local.results import explain, open_inputs
 from rayad.actors.local.runtime import LocalRuntime
 from rayad.progress import DataflowError, InternalError, Timestamp
@@ -141,7 +141,8 @@ class LocalProbe(Probe):
         self._node = node
 
     def frontier(self) -> tuple[Timestamp, ...]:
-        return self._job.runtime.processes.progress.frontier(self._node)
+        runtime = self._job.runtime
+        return () if runtime.state is JobState.COMPLETE else runtime.processes.progress.frontier(self._node)
 
     def _wait(self, epoch: int, timeout_s: float | None) -> bool:
         deadline_s = None if timeout_s is None else self._job.now_s() + timeout_s

@@ -13,7 +13,6 @@ from rayad.actors.lead.asking import Answered, Questions
 from rayad.actors.lead.change_leader import ChangeLeader
 from rayad.actors.lead.change_protocol import Finish, Phase, Refuse
 from rayad.actors.lead.snapshot_leader import SnapshotLeader
-from rayad.actors.local import coordinator as local_snapshots
 from rayad.actors.plane.protocol import COORDINATOR, Kind
 from rayad.actors.replica.migration import Migration, Transfer
 from rayad.actors.replica.part_files import dumped
@@ -286,14 +285,14 @@ def a_change_begins_during_a_snapshot(stack: ExitStack) -> None:
 
 @defect
 def the_layout_is_not_in_the_manifest(stack: ExitStack) -> None:
-    stack.enter_context(patch.object(local_snapshots, "layout_notes", lambda plan, asked: {}))
+    stack.enter_context(patch.object(layouts, "layout_notes", lambda plan, asked: {}))
 
 
 @defect
 def the_owners_are_not_in_the_manifest(stack: ExitStack) -> None:
     """Only the number of replicas is."""
 
-    around(stack, local_snapshots, "layout_notes", lambda real, plan, asked: {**real(plan, asked), "owners": {}})
+    around(stack, layouts, "layout_notes", lambda real, plan, asked: {**real(plan, asked), "owners": {}})
 
 
 @defect

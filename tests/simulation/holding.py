@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from tests.simulation.job import SimulatedRuntime
     from tests.simulation.world import World
 
-SLOW = {"writing": "write", "publishing": "publish", "committing": "commit", "waiting": "write"}
+SLOW = {"writing": "write", "publishing": "store", "committing": "store", "waiting": "write"}
 HELD_BY_DEATH: dict[str, tuple[str, ...]] = {
     "crash progress": ("views",),
-    "crash coordinator": ("publish", "commit", "answer", "call", "give up"),
+    "crash coordinator": ("store", "poll", "answer", "call", "give up"),
 }
 DEAD = {"crash progress": PROGRESS, "crash coordinator": COORDINATOR}
 LAGGING = ("deliver", "call", "answer")

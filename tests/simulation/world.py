@@ -252,7 +252,7 @@ class World:
         elif kind == "deliver" and what[1] == COORDINATOR:
             self.reports.extend(frame for frame in processes.bus.ways[what] if frame.kind == Kind.PART)
             del self.reports[:-8]
-        elif kind == "publish":
+        elif kind == "store" and runtime.snapshots is not None and runtime.snapshots.leader.snapshots.is_complete:
             self.figures["published"] += 1
 
     # -- faults ------------------------------------------------------------------------------------
