@@ -84,8 +84,18 @@ def test_the_right_to_send_at_the_end_follows_the_frontier_and_goes_when_nothing
     hold.follow(vertex, View((), ()), callbacks, is_waiting=True)
     assert (hold.time, hold.has_spoken) == (T(2), False)
     hold.follow(vertex, View((), ()), callbacks, is_waiting=False)
-    assert vertex.called == [("on_advance", T(0)), ("on_end", T(4))]
+    assert vertex.called == [("on_advance", T(0)), ("on_advance", T(2)), ("on_end", T(4))]
     assert (hold.time, hold.has_spoken, changes.take()) == (None, True, [])
+
+
+def test_a_frontier_that_ends_at_once_passes_the_time_at_which_the_right_was() -> None:
+    made = plan()
+    stage = made.stages[1]
+    changes, vertex = ProgressChanges(made, stage), Ends()
+    hold, callbacks = EndHold(changes), Callbacks(stage, 0, lambda: 0.0)
+    hold.begin(T(0))
+    hold.follow(vertex, View((), (), end=T(5)), callbacks, is_waiting=False)
+    assert vertex.called == [("on_advance", T(0)), ("on_end", T(5))], "else epochs 0 to 4 would be complete without a word"
 
 
 def test_replicas_have_one_name_on_the_plane() -> None:
