@@ -216,23 +216,25 @@ class KeyedCollection:
         left, right = KeyedCollection(mine, loops), KeyedCollection(theirs, loops)
         base = f"{how}-join"
         if how == "inner":
-            return left._matched(right, base, name)
+            return left.matched(right, base, name)
         if how in ("semi", "anti"):
-            there = right._not_null().reduce_weights(functions.Once(True), f"{base}.keys").keyed()
-            met = left._matched(there, base, name).map(steps.left_of)
+            there = right.not_null().reduce_weights(functions.Once(True), f"{base}.keys").keyed()
+            met = left.matched(there, base, name).map(steps.left_of)
             return met if how == "semi" else left.plain().concat(met.negate())
         if how == "right":
             return right.join(left, "left", name=name).map(steps.swapped)
-        nothing = right._not_null().reduce_weights(functions.Once(None), f"{base}.missing").keyed().negate()
-        out = left.plain().map(steps.alone).concat(left._matched(right.concat(nothing), base, name))
+        nothing = right.not_null().reduce_weights(functions.Once(None), f"{base}.missing").keyed().negate()
+        out = left.plain().map(steps.alone).concat(left.matched(right.concat(nothing), base, name))
         if how == "left":
             return out
         return out.concat(right.join(left, "anti").map(steps.alone_right))
 
-    def _matched(self, other: KeyedCollection, base: str, name: str | None) -> Collection:
-        return Collection(self._not_null().vertex(Make(Join), base, name, other._not_null()), self.loops)
+    def matched(self, other: KeyedCollection, base: str, name: str | None) -> Collection:
+        """The inner join, by the vertex of this name."""
+        return Collection(self.not_null().vertex(Make(Join), base, name, other.not_null()), self.loops)
 
-    def _not_null(self) -> KeyedCollection:
+    def not_null(self) -> KeyedCollection:
+        """Without the records whose key is null."""
         return KeyedCollection(self.stream.filter(steps.has_key), self.loops)
 
     def concat(self, other: KeyedCollection) -> KeyedCollection:

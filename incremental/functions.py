@@ -93,17 +93,15 @@ class OfValues:
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """The smallest or the largest."""
+    """The smallest or the largest; None where all are None, as in SQL."""
 
     choose: Callable[..., Any]
     value: Callable[[Any], Any] | None
 
     def __call__(self, key: Any, values: Weights) -> Results:
-        there: Iterable[Any] = (record for record, weight in values.items() if weight > 0)
-        if self.value is not None:
-            there = (value for value in map(self.value, there) if value is not None)
-        found = self.choose(there, default=None)
-        return [(found, 1)] if found is not None else []
+        there = [record for record, weight in values.items() if weight > 0]
+        found = there if self.value is None else [value for value in map(self.value, there) if value is not None]
+        return [(self.choose(found, default=None), 1)] if there else []
 
 
 @dataclass(frozen=True, slots=True)
