@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from rayad.actors.inputs.collection_input import CollectionInput
 from rayad.actors.inputs.job_input import JobInput as JobInput
 from rayad.actors.lead.job_leader import JobState as JobState
 from rayad.actors.lead.layouts import RescaleReport
@@ -355,6 +356,10 @@ class Job(Advising, ABC):
     @abstractmethod
     def input(self, name: str) -> JobInput:
         """The sending end of the live input ``name``."""
+
+    def collection(self, name: str) -> CollectionInput:
+        """The sending end of the live collection ``name``."""
+        return CollectionInput(self.input(name))
 
     @abstractmethod
     def probe(self, name: str) -> Probe:

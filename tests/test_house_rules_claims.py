@@ -250,7 +250,20 @@ def test_every_term_of_the_glossary_is_used_in_the_code() -> None:
 
 RESUME = r"\b(?:go|goes|gone|going|went) on from\b"
 WORDS = {RESUME: "resume (from)", r"\b(?:hire[sd]?|relieve[sd]?|dismiss(?:es|ed)?)\b": "start, release, stop"}
-READ = ("actors", "docs", "examples", "progress", "dataflow", "snapshots", "autoscale", "graphs", "integrations", "benchmarks", "src")
+READ = (
+    "actors",
+    "docs",
+    "examples",
+    "progress",
+    "dataflow",
+    "snapshots",
+    "autoscale",
+    "graphs",
+    "incremental",
+    "integrations",
+    "benchmarks",
+    "src",
+)
 NAME_THEM = {"docs/glossary.md", "docs/design/structure.md"}
 
 

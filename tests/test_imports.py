@@ -27,6 +27,7 @@ flow = rd.Dataflow("wordcount")
 flow.from_items(["to be", "or not to be"]).flat_map(str.split).key_by(str).count().collect("counts")
 """
 RUN_LOCALLY = f"{WORD_COUNT}\nassert len(flow.run(runtime='local')['counts']) == 4"
+NEEDED_LATER = ("actors", "autoscale", "commands", "graphs", "incremental", "integrations", "snapshots")
 
 
 def loaded_after(program: str) -> set[str]:
@@ -48,7 +49,7 @@ def test_import_rayad_loads_no_other_library_and_no_runtime() -> None:
     loaded = loaded_after("import rayad")
     assert among(loaded, OTHERS | SERVERS | {"cloudpickle", "numpy", "packaging", "pyarrow", "ray", "xxhash"}) == []
     assert among(loaded, {"logging", "socket", "subprocess", "tempfile", "threading"}) == []
-    assert among(loaded, {f"rayad.{name}" for name in ("actors", "autoscale", "commands", "graphs", "integrations", "snapshots")}) == []
+    assert among(loaded, {f"rayad.{name}" for name in NEEDED_LATER}) == []
     assert among(loaded, {"rayad.dataflow.compiling", "rayad.dataflow.operators", "rayad.dataflow.streams"}) == []
 
 
@@ -57,7 +58,7 @@ def test_a_program_that_is_written_and_not_run_loads_no_runtime() -> None:
     operators = ("joins.asof", "joins.broadcast", "joins.intervals", "joins.join", "process")
     assert among(loaded, {f"rayad.dataflow.operators.{name}" for name in operators}) == []
     assert among(loaded, OTHERS | SERVERS | PARTS_OF_ARROW | PARTS_OF_NUMPY | {"pyarrow.fs", "ray"}) == []
-    assert among(loaded, {f"rayad.{name}" for name in ("actors", "autoscale", "commands", "graphs", "integrations", "snapshots")}) == []
+    assert among(loaded, {f"rayad.{name}" for name in NEEDED_LATER}) == []
 
 
 def test_a_local_word_count_loads_neither_ray_nor_what_it_does_not_use() -> None:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from rayad.actors.local.local_job import LocalJob
     from rayad.dataflow.plan import Plan
     from rayad.dataflow.streams.loops import Loop
+    from rayad.incremental.collection import Collection
 
     Inputs = Sequence[Stream | KeyedStream]
 
@@ -128,6 +129,10 @@ class Dataflow(Advising):
         length_s = None if epoch_s is None else arguments.number(epoch_s, f"flow.input({name!r}, epoch_s)")
         node = self.graph.add(NodeKind.INPUT, 0, name=name, base="input", op=LiveInput(length_s))
         return Stream(self, node.id)
+
+    def collection(self, name: str) -> Collection:
+        """Declare a live collection: after ``submit()``, records are inserted and removed through ``job.collection(name)``."""
+        return hooks.call("live_collection", self, name)  # type: ignore[no-any-return]
 
     def from_arrow(self, table: Any, *, epoch: str | None = None, name: str | None = None, **options: Unpack[opt.FromArrow]) -> Stream:
         """Read an Arrow table or batches, or anything with ``__arrow_c_stream__``: DataFrames of pandas and Polars, relations of DuckDB,

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from rayad.dataflow.streams.loops import Loop
     from rayad.dataflow.streams.windowed_stream import WindowedStream
     from rayad.dataflow.vertex import Vertex
+    from rayad.incremental.collection import Collection
 
 
 _FILTER = "it takes a function, or an expression over columns such as pyarrow.compute.field('n') > 1"
@@ -440,6 +441,15 @@ class Stream(Advising, Generic[T]):
             inputs = [LogicalEdge(s.node, s.port) for s in streams]
             node = self.flow.graph.add(NodeKind.UNION, self.scope, name=name, base="union", inputs=inputs)
         return Stream(self.flow, node.id, 0, None if without else _union_of(streams))
+
+    def as_collection(self, *, key: Any = None, order: Any = None, deleted: Any = None) -> Collection:
+        """The records as a collection (:class:`rayad.Collection`): each is inserted once, at its epoch.
+
+        With a ``key``, a function or a field, the newest record of a key replaces the one before it, as change data capture has it.
+        ``order``: what makes a record the newer one, needed where several of a key come in one epoch; ``deleted``: whether a record says
+        that its key is gone.
+        """
+        return hooks.call("as_collection", self, key=key, order=order, deleted=deleted)  # type: ignore[no-any-return]
 
     def as_records(self, *, name: str | None = None) -> Stream[T]:
         """Treat updates of running totals as independent records: a key may then appear several times, with different values.

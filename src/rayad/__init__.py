@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from rayad import actors as actors
     from rayad import autoscale as autoscale
     from rayad import graphs as graphs
+    from rayad import incremental as incremental
     from rayad import integrations as integrations
     from rayad import snapshots as snapshots
     from rayad.actors.driver.attached_job import attach, jobs
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
         to_rows,
         windows,
     )
+    from rayad.incremental import Collection, KeyedCollection, fixed_point
     from rayad.integrations import committed_files, read_committed, spark_session, stop_spark
 
 __version__ = "0.2.0"
@@ -85,6 +87,7 @@ __version__ = "0.2.0"
 __all__ = [
     "Aggregator",
     "Antichain",
+    "Collection",
     "Batch",
     "ConfigError",
     "Dataflow",
@@ -93,6 +96,7 @@ __all__ = [
     "FailureConfig",
     "Feedback",
     "InternalError",
+    "KeyedCollection",
     "KeyedStream",
     "Loop",
     "PathSummary",
@@ -125,6 +129,7 @@ __all__ = [
     "committed_files",
     "graphs",
     "jobs",
+    "fixed_point",
     "key_group",
     "list_state",
     "read_committed",
@@ -189,10 +194,11 @@ if not TYPE_CHECKING:  # a checker that saw __getattr__ would take any name for 
             "rayad.actors.saved_state.reading": ("list_state", "read_state"),
             "rayad.actors.warm.session": ("session",),
             "rayad.actors.saved_state.writing": ("write_state",),
+            "rayad.incremental": ("Collection", "KeyedCollection", "fixed_point"),
             "rayad.integrations": ("committed_files", "read_committed", "spark_session", "stop_spark"),
         },
         _no_such_name,
-        modules=("actors", "autoscale", "graphs", "integrations", "snapshots"),
+        modules=("actors", "autoscale", "graphs", "incremental", "integrations", "snapshots"),
     )
 
 
@@ -220,6 +226,18 @@ def _submit(flow: Dataflow, run: RunConfig, scaling: ScalingConfig, *, runtime: 
 def _session_scaling(parallelism: Any) -> Any:
     opened = _sys.modules.get("rayad.actors.warm.session")  # else there is none
     return opened.scaling_of(parallelism) if opened is not None else None
+
+
+def _as_collection(*args: Any, **options: Any) -> Any:
+    from rayad.incremental.collection import as_collection
+
+    return as_collection(*args, **options)
+
+
+def _live_collection(*args: Any) -> Any:
+    from rayad.incremental.collection import live
+
+    return live(*args)
 
 
 def _run(*args: Any, **options: Any) -> Any:
@@ -263,6 +281,8 @@ def _arrival_clock() -> Any:
 
 _hooks.register("submit", _submit)
 _hooks.register("run", _run)
+_hooks.register("as_collection", _as_collection)
+_hooks.register("live_collection", _live_collection)
 _hooks.register("session_scaling", _session_scaling)
 _hooks.register("arrival_clock", _arrival_clock)
 _hooks.register("open_page", _open_page)

@@ -1,0 +1,338 @@
+"""Collections: records with multiplicities that change from epoch to epoch, and what is made of them, kept up to date.
+
+A collection is a stream of changes, ``(record, weight)``: so often a record is inserted, or removed where the weight is negative. Operators
+without state work on the changes; all others are vertices that handle one moment after another (``moment_vertex.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Literal
+
+from rayad.dataflow.records.calling import checked_function
+from rayad.dataflow.streams.loops import Loop
+from rayad.dataflow.streams.making import Make
+from rayad.incremental import functions, reducing, steps
+from rayad.incremental.consolidating import Consolidate
+from rayad.incremental.joining import Join
+from rayad.incremental.sources import Present, Upsert
+from rayad.progress import DataflowError, arguments, show
+
+if TYPE_CHECKING:
+    from rayad.dataflow.streams.flow import Dataflow
+    from rayad.dataflow.streams.stream import Stream
+
+_AROUND: ContextVar[tuple[Loop, ...]] = ContextVar("loops around", default=())
+"""The loops whose bodies are being called."""
+How = Literal["inner", "left", "right", "full", "semi", "anti"]
+HOWS = ("inner", "left", "right", "full", "semi", "anti")
+
+
+class Collection:
+    """Records with multiplicities that change at times.
+
+    >>> import rayad as rd
+    >>> flow = rd.Dataflow("friends")
+    >>> knows = flow.from_epochs([[("ann", "bob"), ("bob", "cid")], [("ann", "cid")]]).as_collection()
+    >>> degrees = knows.key_by(lambda pair: pair[0]).count()
+    >>> _ = degrees.changes().collect("degrees")
+    >>> for time, change in flow.run(runtime="local")["degrees"]:
+    ...     print(time.epoch, change)
+    0 (('ann', 1), 1)
+    0 (('bob', 1), 1)
+    1 (('ann', 1), -1)
+    1 (('ann', 2), 1)
+    """
+
+    def __init__(self, stream: Stream, loops: tuple[Loop, ...] = ()) -> None:
+        self.stream = stream
+        """Of the changes."""
+        self.loops = loops
+        """Around it, the outermost first."""
+
+    def __repr__(self) -> str:
+        return f"<Collection {self.stream.name!r} of {self.stream.flow.name!r}>"
+
+    # -- a record at a time --------------------------------------------------------------------------------
+    def map(self, function: Callable[[Any], Any], *, name: str | None = None) -> Collection:
+        """``function(record)`` instead of each record; it gives the same for a removal as for the insertion."""
+        return self._made(self.stream.map(steps.Mapped(checked_function(function, "map", "record")), name=name))
+
+    def filter(self, predicate: Callable[[Any], Any], *, name: str | None = None) -> Collection:
+        """The records for which ``predicate(record)`` is true."""
+        return self._made(self.stream.filter(steps.Kept(checked_function(predicate, "filter", "record")), name=name))
+
+    def flat_map(self, function: Callable[[Any], Iterable[Any]], *, name: str | None = None) -> Collection:
+        """All that ``function(record)`` gives instead of each record."""
+        made = steps.FlatMapped(checked_function(function, "flat_map", "record"))
+        return self._made(self.stream.flat_map(made, name=name))
+
+    def negate(self) -> Collection:
+        """What is inserted here is removed there."""
+        return self._made(self.stream.map(steps.negated))
+
+    def concat(self, *others: Collection) -> Collection:
+        """The records of all, with the sums of their multiplicities. Collections from outside of a loop come into it by themselves."""
+        if not others or not all(isinstance(other, Collection) for other in others):
+            raise DataflowError(f"concat() was given {show(others, 60)}: give collections")
+        all_of, loops = together(self, *others)
+        return Collection(all_of[0].union(*all_of[1:]), loops)
+
+    # -- whole records ---------------------------------------------------------------------------------------
+    def distinct(self, *, name: str | None = None) -> Collection:
+        """Each record that is there, once."""
+        return self.by_record().reduce_weights(reducing.distinct, "distinct", name=name).map(itemgetter(0))
+
+    def threshold(self, function: Callable[[Any, int], int], *, name: str | None = None) -> Collection:
+        """Each record as often as ``function(record, count)`` says."""
+        made = functions.Threshold(checked_function(function, "threshold", "record", "count"))
+        return self.by_record().reduce_weights(made, "threshold", name=name).map(itemgetter(0))
+
+    def intersect(self, other: Collection, *, name: str | None = None) -> Collection:
+        """The distinct records that are in both."""
+        return self._tagged(other).reduce_weights(functions.in_both, "intersect", name=name).map(itemgetter(0))
+
+    def except_(self, other: Collection, *, name: str | None = None) -> Collection:
+        """The distinct records that are in this one, and not in the other."""
+        return self._tagged(other).reduce_weights(functions.in_first_alone, "except", name=name).map(itemgetter(0))
+
+    def _tagged(self, other: Collection) -> KeyedCollection:
+        (mine, theirs), loops = together(self, other)
+        both = mine.map(steps.Tagged(0)).union(theirs.map(steps.Tagged(1)))
+        return KeyedCollection(both, loops)
+
+    def by_record(self) -> KeyedCollection:
+        """Keyed by the whole record."""
+        return KeyedCollection(self.stream.map(steps.by_record), self.loops)
+
+    def consolidate(self, *, name: str | None = None) -> Collection:
+        """The same collection; changes that come to nothing at a moment are dropped."""
+        return self._made(self.by_record().vertex(Make(Consolidate), "consolidate", name))
+
+    # -- keys --------------------------------------------------------------------------------------------------
+    def key_by(self, key: Callable[[Any], Any] | str) -> KeyedCollection:
+        """Key the records by a function, or by a field of records that are dicts. Keys and records are hashable."""
+        keyed = steps.Keyed(steps.selected(key, "key_by"))
+        return KeyedCollection(self.stream.map(keyed), self.loops)
+
+    def keyed(self) -> KeyedCollection:
+        """Pairs by their first, the second as the record: what keyed operators give."""
+        return KeyedCollection(self.stream.map(steps.by_first), self.loops)
+
+    # -- loops ---------------------------------------------------------------------------------------------------
+    def iterate(self, body: Callable[[Collection], Collection], *, max_rounds: int | None = None, name: str | None = None) -> Collection:
+        """To a fixed point: the collection that ``body`` makes of itself.
+
+        ``inner`` begins as this collection; each round is what ``body(inner)`` makes of the round before it. Where a record comes or goes
+        only what follows from it is computed anew, in each round, also in loops inside loops.
+
+        Args:
+            body: is given the collection inside the loop, and gives the next round of it.
+            max_rounds: the last round; None: until nothing changes.
+            name: of the loop.
+        """
+        checked_function(body, "iterate", "inner", rule="it takes a function body(inner) that gives the next round")
+        return fixed_point({"it": self}, lambda inner: {"it": body(inner["it"])}, max_rounds=max_rounds, name=name)["it"]
+
+    # -- ends ------------------------------------------------------------------------------------------------------
+    def changes(self, *, name: str | None = None) -> Stream:
+        """A stream of ``(record, weight)``: what has changed in each epoch, all in all. Outside of loops."""
+        if self.loops:
+            raise DataflowError("changes(): the collection is inside a loop; let it leave by being what iterate() gives")
+        return self.consolidate(name=name).stream
+
+    def collect(self, name: str | None = None) -> Stream:
+        """Collect the changes: ``result[name]`` is a list of ``(Timestamp, (record, weight))``."""
+        return self.changes().collect(name)
+
+    def _made(self, stream: Stream) -> Collection:
+        return Collection(stream, self.loops)
+
+
+class KeyedCollection:
+    """Records with a key, whose multiplicities change. Results are collections of ``(key, result)``."""
+
+    def __init__(self, stream: Stream, loops: tuple[Loop, ...]) -> None:
+        self.stream = stream
+        """Of ``(key, value, weight)``."""
+        self.loops = loops
+
+    def vertex(self, make: Make, base: str, name: str | None, *others: KeyedCollection) -> Stream:
+        """A vertex to which these come by key."""
+        streams = [self.stream, *(other.stream for other in others)]
+        make.__name__ = base
+        return self.stream.flow.vertex(make, inputs=[stream.key_by(itemgetter(0)) for stream in streams], name=name)
+
+    def reduce_weights(self, function: reducing.Function, base: str = "reduce", *, name: str | None = None) -> Collection:
+        """``function(key, weights)`` of the weights by value, once more whenever those of the key change: gives results and their
+        weights."""
+        return Collection(self.vertex(Make(reducing.Reduce, function), base, name), self.loops)
+
+    def _summed(self, function: reducing.Function, vector: Callable[[Any], Any], base: str, name: str | None) -> Collection:
+        return Collection(self.vertex(Make(reducing.Reduce, function, vector), base, name), self.loops)
+
+    def reduce(self, function: Callable[[Any, list[Any]], Iterable[Any]], *, name: str | None = None) -> Collection:
+        """``function(key, values)`` of all values of a key, each as often as it is there: gives an iterable of results."""
+        made = functions.OfValues(checked_function(function, "reduce", "key", "values"))
+        return self.reduce_weights(made, "reduce", name=name)
+
+    def count(self, *, name: str | None = None) -> Collection:
+        """How many records a key has."""
+        return self._summed(functions.count, functions.one, "count", name)
+
+    def sum(self, value: Callable[[Any], Any], *, name: str | None = None) -> Collection:
+        """The sum of ``value(record)``, exact also for floating-point numbers; None is left out. Only sums are kept, no records."""
+        return self._summed(functions.total, functions.Added(checked_function(value, "sum", "record")), "sum", name)
+
+    def mean(self, value: Callable[[Any], Any], *, name: str | None = None) -> Collection:
+        """The mean of ``value(record)``; None is left out. Only sums are kept, no records."""
+        return self._summed(functions.mean, functions.Added(checked_function(value, "mean", "record")), "mean", name)
+
+    def min(self, value: Callable[[Any], Any] | None = None, *, name: str | None = None) -> Collection:
+        """The smallest ``value(record)``; without a function the smallest record."""
+        return self.reduce_weights(functions.Best(min, _value(value, "min")), "min", name=name)
+
+    def max(self, value: Callable[[Any], Any] | None = None, *, name: str | None = None) -> Collection:
+        """The largest ``value(record)``; without a function the largest record."""
+        return self.reduce_weights(functions.Best(max, _value(value, "max")), "max", name=name)
+
+    def top_k(self, k: int, value: Callable[[Any], Any] | None = None, *, name: str | None = None) -> Collection:
+        """The ``k`` records with the largest ``value(record)``, each as one result; ties by the records themselves."""
+        k = arguments.whole(k, "top_k: k", least=1)
+        return self.reduce_weights(functions.Top(k, _value(value, "top_k")), "top_k", name=name)
+
+    def join(self, other: KeyedCollection, how: How = "inner", *, name: str | None = None) -> Collection:
+        """``(key, (left, right))`` for each pair of records of a key, None for what is not there; "semi" and "anti" give the left records
+        that have, or do not have, a match, as ``(key, left)``. A key that is None matches nothing, as in SQL.
+
+        Source: outer joins by a right side that has None where it has nothing (Feldera's ``saturate``).
+        """
+        arguments.choice(how, "join: how", *HOWS)
+        if not isinstance(other, KeyedCollection):
+            raise DataflowError(f"join() was given {show(other, 60)}: give a collection that has keys, by key_by()")
+        (mine, theirs), loops = together(self, other)
+        left, right = KeyedCollection(mine, loops), KeyedCollection(theirs, loops)
+        base = f"{how}-join"
+        if how == "inner":
+            return left.matched(right, base, name)
+        if how in ("semi", "anti"):
+            there = right.not_null().reduce_weights(functions.Once(True), f"{base}.keys").keyed()
+            met = left.matched(there, base, name).map(steps.left_of)
+            return met if how == "semi" else left.plain().concat(met.negate())
+        if how == "right":
+            return right.join(left, "left", name=name).map(steps.swapped)
+        nothing = right.not_null().reduce_weights(functions.Once(None), f"{base}.missing").keyed().negate()
+        out = left.plain().map(steps.alone).concat(left.matched(right.concat(nothing), base, name))
+        if how == "left":
+            return out
+        return out.concat(right.join(left, "anti").map(steps.alone_right))
+
+    def matched(self, other: KeyedCollection, base: str, name: str | None) -> Collection:
+        """The inner join, by the vertex of this name."""
+        return Collection(self.not_null().vertex(Make(Join), base, name, other.not_null()), self.loops)
+
+    def not_null(self) -> KeyedCollection:
+        """Without the records whose key is null."""
+        return KeyedCollection(self.stream.filter(steps.has_key), self.loops)
+
+    def concat(self, other: KeyedCollection) -> KeyedCollection:
+        """The records of both."""
+        return KeyedCollection(self.stream.union(other.stream), self.loops)
+
+    def negate(self) -> KeyedCollection:
+        """What is inserted here is removed there."""
+        return KeyedCollection(self.stream.map(steps.negated_keyed), self.loops)
+
+    def plain(self) -> Collection:
+        """The collection of ``(key, record)``."""
+        return Collection(self.stream.map(steps.plain), self.loops)
+
+
+def _value(value: Callable[[Any], Any] | None, what: str) -> Callable[[Any], Any] | None:
+    return None if value is None else checked_function(value, what, "record")
+
+
+def as_collection(stream: Stream, key: Any = None, order: Any = None, deleted: Any = None) -> Collection:
+    """See :meth:`rayad.Stream.as_collection`."""
+    if key is None and (order is not None or deleted is not None):
+        raise DataflowError("as_collection() was given order or deleted without key: say by key=... which record replaces which")
+    if key is None:
+        return Collection(stream.map(steps.inserted))
+    asked = (("order", order), ("deleted", deleted))
+    selected = [None if one is None else steps.selected(one, f"as_collection({what})") for what, one in asked]
+    keyed = KeyedCollection(stream.map(steps.inserted).map(steps.Keyed(steps.selected(key, "as_collection(key)"))), ())
+    return Collection(keyed.vertex(Make(Upsert, *selected), "upserts", None))
+
+
+def live(flow: Dataflow, name: str) -> Collection:
+    """See :meth:`rayad.Dataflow.collection`."""
+    given = Collection(flow.input(name))
+    return Collection(given.by_record().vertex(Make(Present), f"{name}.present", None))
+
+
+def fixed_point(
+    variables: Mapping[str, Collection],
+    body: Callable[[dict[str, Collection]], Mapping[str, Collection]],
+    *,
+    max_rounds: int | None = None,
+    name: str | None = None,
+) -> dict[str, Collection]:
+    """Several collections at once to a fixed point, each of which may be made from all: see :meth:`Collection.iterate`.
+
+    Args:
+        variables: what each begins as.
+        body: is given all of them inside the loop, and gives the next round of each.
+        max_rounds: the last round; None: until nothing changes.
+        name: of the loop.
+    """
+    if not isinstance(variables, Mapping) or not variables or not all(isinstance(one, Collection) for one in variables.values()):
+        raise DataflowError(f"fixed_point() was given {show(variables, 60)}: give a dict of collections by name")
+    checked_function(body, "fixed_point", "inner", rule="it takes a function body(inner) that gives the next round of each, as a dict")
+    if max_rounds is not None:
+        max_rounds = arguments.whole(max_rounds, "max_rounds", least=1)
+    flow = next(iter(variables.values())).stream.flow
+    with flow.graph.all_or_nothing():
+        around = max(_AROUND.get(), *(one.loops for one in variables.values()), key=len)
+        streams = {what: brought_into(one, around) for what, one in variables.items()}
+        loop = Loop(flow, name, next(iter(streams.values())).scope)
+        loops = (*around, loop)
+        entered = {what: loop.enter(stream) for what, stream in streams.items()}
+        back = {what: loop.feedback(max_rounds) for what in streams}
+        within = _AROUND.set(loops)
+        try:
+            answer = body({what: Collection(entered[what].union(back[what]), loops) for what in streams})
+        finally:
+            _AROUND.reset(within)
+        if not isinstance(answer, Mapping) or answer.keys() != streams.keys():
+            told = sorted(answer) if isinstance(answer, Mapping) else show(answer, 60)
+            raise DataflowError(f"the body of a fixed point gave {told}: it must give the next round of {sorted(streams)}, as a dict")
+        out = {}
+        for what, one in answer.items():
+            if not isinstance(one, Collection) or one.loops != loops[: len(one.loops)]:
+                raise DataflowError(f"the body of a fixed point gave {show(one, 60)}: it must give collections, made of those it was given")
+            stream = brought_into(one, loops)
+            changed = Collection(stream.union(entered[what].map(steps.negated)), loops).consolidate()
+            back[what].connect(changed.stream)
+            out[what] = Collection(loop.leave(stream), around)
+        return out
+
+
+def together(*some: Any) -> tuple[list[Stream], tuple[Loop, ...]]:
+    """The streams of collections in the innermost loop of theirs: those from outside come into it."""
+    deepest: tuple[Loop, ...] = max((one.loops for one in some), key=len)
+    return [brought_into(one, deepest) for one in some], deepest
+
+
+def brought_into(one: Collection | KeyedCollection, loops: tuple[Loop, ...]) -> Stream:
+    """The stream of a collection from outside, in the innermost of these loops."""
+    if one.loops != loops[: len(one.loops)]:
+        raise DataflowError("two collections are in different loops: what one loop gives has to leave it first, by iterate()")
+    stream = one.stream
+    for loop in loops[len(one.loops) :]:
+        stream = loop.enter(stream)
+    return stream
+
+
+__all__ = ["Collection", "How", "KeyedCollection", "as_collection", "fixed_point", "live", "together"]

@@ -1,0 +1,58 @@
+"""The join of two collections by key.
+
+A change of one side meets all that the other side has accumulated, of each moment on its own: the pair changes at the first moment at which
+both changes count. Source: McSherry et al., *Differential dataflow* (CIDR 2013), 3.3 (the join is bilinear).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rayad.incremental.moment_vertex import MomentVertex
+from rayad.incremental.moments import join
+from rayad.incremental.traces import Trace, add
+from rayad.progress import Timestamp
+
+
+class Join(MomentVertex):
+    """Gives ``(key, (left, right))`` for each pair of values of a key."""
+
+    inputs = 2
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sides = (Trace(), Trace())
+
+    def on_moment(self, time: Timestamp, arrived: list[dict[tuple[Any, Any], int]], scheduled: set[Any]) -> None:
+        """Each change of a side meets what the other one has; those of the same moment meet once."""
+        out: dict[Timestamp, dict[Any, int]] = {}
+        moment = time.counters
+        for side, changes in enumerate(arrived):
+            mine, other = self.sides[side], self.sides[1 - side]
+            for (key, value), weight in changes.items():
+                for met, at, count in other.changes(key):
+                    both = (key, (value, met) if side == 0 else (met, value))
+                    add(out.setdefault(Timestamp.of(time.epoch, join(moment, at)), {}), both, weight * count)
+            for (key, value), weight in changes.items():
+                mine.add(key, value, moment, weight)
+        for then in sorted(out, key=Timestamp.sort_key):
+            self.send_changes(then, list(out[then].items()))
+
+    def on_epoch_over(self) -> None:
+        """See there."""
+        for side in self.sides:
+            side.end_epoch()
+
+    def give_keys(self, leaves: Callable[[Any], bool]) -> Any:
+        """See there."""
+        given = [side.give(leaves) for side in self.sides]
+        return given if any(part for pair in given for part in pair) else None
+
+    def take_keys(self, given: Any, *, is_over: bool) -> None:
+        """See there."""
+        for side, part in zip(self.sides, given, strict=True):
+            side.take(part, is_over=is_over)
+
+
+__all__ = ["Join"]

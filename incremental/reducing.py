@@ -1,0 +1,107 @@
+"""What a function makes of the values of a key, kept up to date.
+
+The result at a moment is computed from what has accumulated there, with the epoch under way and without it; given is the difference, less
+what the moments before it in this epoch have given already. So inputs are all that is kept over epochs. A key is looked at again where a
+change of this moment and one of another, earlier or later in the same rounds, accumulate together for the first time: at the join of both.
+
+Source: McSherry et al., *Differential dataflow* (CIDR 2013), 3.3 and 4.2; that no such moment leaves its epoch, and that results need not
+be kept, follows from moments of one vertex coming one after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from rayad.incremental.moment_vertex import MomentVertex
+from rayad.incremental.moments import Counters, counts_at, join
+from rayad.incremental.sums import Sums, Vector
+from rayad.incremental.traces import Trace, Values, add, taken_out
+from rayad.progress import Timestamp
+
+Function = Callable[[Any, Any], Iterable[tuple[Any, int]]]
+"""Of a key and the weights of its values, or their sums: results and their weights. Not called for a key that has none."""
+
+
+class Reduce(MomentVertex):
+    """Gives ``(key, result)``.
+
+    Args:
+        function: see :data:`Function`.
+        vector: of a value: then sums are kept and not values, and the function is given the sum over all.
+    """
+
+    def __init__(self, function: Function, vector: Callable[[Any], Vector] | None = None) -> None:
+        super().__init__()
+        self.input = Trace() if vector is None else Sums(vector)
+        self.given: dict[Any, Values] = {}
+        """By key: by result: by moment of this epoch: the weight."""
+        self._function = function
+
+    def on_moment(self, time: Timestamp, arrived: list[dict[tuple[Any, Any], int]], scheduled: set[Any]) -> None:
+        """Results of the keys that have changed, or may have."""
+        moment, out = time.counters, []
+        keys = dict.fromkeys(scheduled)
+        for (key, value), weight in arrived[0].items():
+            self.input.add(key, value, moment, weight)
+            keys[key] = None
+        for key in keys:
+            change = self._change(key, moment)
+            for result, weight in change.items():
+                out.append(((key, result), weight))
+                add(self.given.setdefault(key, {}).setdefault(result, {}), moment, weight)
+            if moment:
+                self._schedule_joins(time, key)
+        self.send_changes(time, out)
+
+    def _change(self, key: Any, moment: Counters) -> dict[Any, int]:
+        before, now = self.input.accumulated(key, moment)
+        change: dict[Any, int] = {}
+        for values, sign in ((now, 1), (before, -1)):
+            if values:
+                for result, weight in self._function(key, values):
+                    add(change, result, sign * weight)
+        for result, weights in self.given.get(key, {}).items():
+            for at, weight in weights.items():
+                if counts_at(at, moment):
+                    add(change, result, -weight)
+        return change
+
+    def _schedule_joins(self, time: Timestamp, key: Any) -> None:
+        moment = time.counters
+        for at in set(self.input.moments(key)):
+            if not counts_at(at, moment):
+                self.schedule(time, join(at, moment), key)
+
+    def on_epoch_over(self) -> None:
+        """See there."""
+        self.input.end_epoch()
+        self.given = {}
+
+    def checkpoint(self) -> Any:
+        return {name: value for name, value in super().checkpoint().items() if name not in ("_function", "input")} | {
+            "input": (self.input.before, self.input.now)
+        }
+
+    def restore(self, state: Any) -> None:
+        (self.input.before, self.input.now), rest = state["input"], {name: state[name] for name in state if name != "input"}
+        super().restore(rest)
+
+    def give_keys(self, leaves: Callable[[Any], bool]) -> Any:
+        """See there."""
+        trace, given = self.input.give(leaves), taken_out(self.given, leaves)
+        return (trace, given) if any(trace) or given else None
+
+    def take_keys(self, given: Any, *, is_over: bool) -> None:
+        """See there."""
+        self.input.take(given[0], is_over=is_over)
+        if not is_over:
+            self.given.update(given[1])
+
+
+def distinct(key: Any, values: dict[Any, int]) -> Iterable[tuple[Any, int]]:
+    """Each value that is there, once."""
+    return [(value, 1) for value, weight in values.items() if weight > 0]
+
+
+__all__ = ["Function", "Reduce", "distinct"]

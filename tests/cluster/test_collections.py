@@ -1,0 +1,51 @@
+"""Collections on real Ray: fed live, with a loop inside a loop; a process is killed and the layout changes between moments."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import rayad as rd
+from tests.cluster.recovering import by_value, kill, surviving
+from tests.incremental import programs
+from tests.incremental.programs import PROGRAMS, history
+from tests.patience import PATIENCE_S
+
+pytestmark = pytest.mark.cluster
+Check = Callable[[], None]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _send_tests_by_value(ray_cluster: None) -> Iterator[None]:
+    with by_value(programs, sys.modules[__name__]):
+        yield
+
+
+@pytest.mark.parametrize(
+    ("name", "placement", "replicas", "moved"), [("reach", "vertices", 1, "distinct-2"), ("components", "workers", 2, "min")]
+)
+def test_tables_are_right_after_each_epoch_whatever_happens_meanwhile(
+    nothing_left: Check, tmp_path: Path, name: str, placement: str, replicas: int, moved: str
+) -> None:
+    program = next(program for program in PROGRAMS if program.name == name)
+    changes = history(program.shape, 3)
+    flow = rd.Dataflow(name)
+    program.build(flow.collection("edges")).changes().probe("seen").collect("out")
+    scaling = rd.ScalingConfig(parallelism=replicas, placement=placement)  # type: ignore[arg-type]
+    job = flow.submit(surviving(tmp_path), scaling)
+    edges = job.collection("edges")
+    for epoch, some in enumerate(changes):
+        edges.insert([record for record, weight in some if weight > 0])
+        edges.remove([record for record, weight in some if weight < 0])
+        edges.advance_to(epoch + 1)
+        if epoch == 3:
+            kill("WorkerActor" if placement == "workers" else "VertexActor", -1)
+        if epoch == 5:
+            job.rescale(moved, 3 - replicas, timeout_s=PATIENCE_S)
+        assert job.probe("seen").wait(epoch, timeout_s=PATIENCE_S)
+    edges.close()
+    program.verify(changes, job.wait(timeout_s=PATIENCE_S)["out"])
+    nothing_left()

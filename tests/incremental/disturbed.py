@@ -1,0 +1,48 @@
+"""A job of the local runtime to which things happen between any two of its steps: snapshots, failures, changes of layout."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import rayad as rd
+from rayad.actors.local.local_job import LocalJob
+from rayad.actors.replica.migration import may_move
+from tests.incremental.programs import History, Kept
+
+
+def run_disturbed(program: Kept, changes: History, seed: int, folder: Path, *, steps: int = 400) -> LocalJob:
+    """Run a program, which must give what it gives undisturbed."""
+    chance = random.Random(seed)
+    config = rd.RunConfig(storage_path=str(folder), failures=rd.FailureConfig(max_failures=50, delay_s=0.0))
+    job = program.flow(changes).submit(config, runtime="local", seed=seed, parallelism=1 + seed % 3)
+    assert isinstance(job, LocalJob)
+    for _ in range(steps):
+        if not job.step():
+            break
+        what = chance.random()
+        if what < 0.01:
+            job.crash()
+        elif what < 0.03:
+            _rescale(job, chance)
+        elif what < 0.06 and job.snapshots is not None and job.snapshots.may_begin:
+            job.snapshots.begin(unaligned=chance.random() < 0.5)
+    program.verify(changes, job.wait(timeout_s=100)["out"])
+    return job
+
+
+def _rescale(job: LocalJob, chance: random.Random) -> None:
+    if job.rescaling is not None and not job.rescaling.is_done:
+        return
+    movable = [stage.name for stage in job.plan.stages if not may_move(stage, job.plan, _vertex(job, stage.id))]
+    wanted = {name: chance.randint(1, 4) for name in movable if chance.random() < 0.6}
+    if wanted:
+        job.start_rescale(wanted, groups=chance.choice([7, 60, None]))
+
+
+def _vertex(job: LocalJob, stage: int) -> Any:
+    return job.cores[stage, 0].vertex
+
+
+__all__ = ["run_disturbed"]

@@ -1,0 +1,116 @@
+"""One vertex of collections without an engine: changes at random moments of two loops go in, and what has come out by each moment is
+compared with what the vertex should make of all that had gone in by then."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from rayad.dataflow.vertex import VertexContext, begin
+from rayad.incremental.moment_vertex import MomentVertex
+from rayad.incremental.moments import counts_at
+from rayad.progress import Timestamp
+
+KEY_GROUPS = 16
+Fed = list[tuple[Timestamp, int, tuple[Any, Any, int]]]
+"""Time, input, (key, value, weight)."""
+Whole = Callable[[list[Counter[tuple[Any, Any]]]], Counter[Any]]
+"""What comes out, of all that went in: by input the weights of (key, value)."""
+
+
+class Engine(VertexContext):
+    """Delivers what one replica, or several, ask for, one moment after another."""
+
+    name, replica, parallelism, key_groups = "driven", 0, 1, KEY_GROUPS
+
+    def __init__(self) -> None:
+        self.asked: set[Timestamp] = set()
+        self.sent: list[tuple[Timestamp, Any, int]] = []
+        self.now: Timestamp | None = None
+
+    def send_by(self, edge: int, batch: Any, time: Timestamp) -> None:
+        """Checked as the runtime does: nothing goes back."""
+        assert self.now is not None
+        assert time.sort_key() >= self.now.sort_key(), f"{time} is sent at {self.now}"
+        self.sent += [(time, record, weight) for record, weight in batch]
+
+    def notify_at(self, time: Timestamp, capability: Timestamp | None) -> None:
+        """See there."""
+        assert self.now is None or time.sort_key() >= self.now.sort_key(), f"{time} is asked for at {self.now}"
+        self.asked.add(time)
+
+
+def fed(chance: random.Random, *, inputs: int, epochs: int = 3, rounds: int = 3, keys: int = 2, changes: int = 14) -> Fed:
+    """Insertions, and removals of what was inserted before: weights never fall below nothing at a later moment."""
+    out: Fed = []
+    for _ in range(changes):
+        time = Timestamp(chance.randrange(epochs), (chance.randrange(rounds), chance.randrange(rounds)))
+        change = chance.randrange(keys), chance.randrange(3), 1
+        port = chance.randrange(inputs)
+        out.append((time, port, change))
+        if chance.random() < 0.5:
+            later = Timestamp(chance.randrange(time.epoch, epochs), tuple(chance.randrange(counter, rounds) for counter in time.counters))
+            out.append((later, port, (*change[:2], -1)))
+    return out
+
+
+def run(make: Callable[[], MomentVertex], what: Fed, chance: random.Random, *, disturbed: bool = False) -> list[tuple[Timestamp, Any, int]]:
+    """All that comes out; ``disturbed``: between moments the vertex is restored from its snapshot, or a sibling takes over groups."""
+    engine = Engine()
+    vertices = [make() for _ in range(2 if disturbed else 1)]
+    for vertex in vertices:
+        begin(vertex, engine)
+    owner = [chance.randrange(len(vertices)) for _ in range(KEY_GROUPS)]
+    for time, port, change in what:
+        vertices[owner[_group(change[0])]].on_recv(port, [change], time)
+    while engine.asked:
+        time = min(engine.asked, key=Timestamp.sort_key)
+        engine.asked.discard(time)
+        engine.now = time
+        for vertex in vertices:
+            vertex.on_notify(time)
+        if disturbed and chance.random() < 0.5:
+            at, to = chance.sample((0, 1), 2)
+            groups = frozenset(group for group in range(KEY_GROUPS) if owner[group] == at and chance.random() < 0.7)
+            given = vertices[at].give(groups)
+            for group in groups:
+                owner[group] = to
+            if given is not None:
+                vertices[to].take(given)
+        if disturbed and chance.random() < 0.5:
+            at = chance.randrange(2)
+            state = vertices[at].checkpoint()
+            vertices[at] = make()
+            begin(vertices[at], engine)
+            vertices[at].restore(state)
+    return engine.sent
+
+
+def _group(key: Any) -> int:
+    from rayad.dataflow.records.key_hashing import key_group
+
+    return key_group(key, KEY_GROUPS)
+
+
+def verify(what: Fed, sent: list[tuple[Timestamp, Any, int]], inputs: int, whole: Whole) -> None:
+    """Raise AssertionError unless what has come out by each moment is what it must be."""
+    epochs = 1 + max(time.epoch for time, _, _ in what)
+    rounds = 2 + max(max(time.counters) for time, _, _ in what)
+    for epoch, *moment in itertools.product(range(epochs), range(rounds), range(rounds)):
+        at = tuple(moment)
+        there: list[Counter[tuple[Any, Any]]] = [Counter() for _ in range(inputs)]
+        for time, port, (key, value, weight) in what:
+            if time.epoch <= epoch and counts_at(time.counters, at):
+                there[port][key, value] += weight
+        got: Counter[Any] = Counter()
+        for time, record, weight in sent:
+            if time.epoch <= epoch and counts_at(time.counters, at):
+                got[record] += weight
+        want = whole([Counter({one: weight for one, weight in side.items() if weight}) for side in there])
+        assert {one: n for one, n in got.items() if n} == {one: n for one, n in want.items() if n}, f"at ({epoch}, {at})"
+
+
+__all__ = ["fed", "run", "verify"]

@@ -1,0 +1,135 @@
+"""Where collections begin: streams, upserts, live inputs; and what is refused."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rayad as rd
+from tests.incremental.programs import PROGRAMS, history
+
+
+def table_of(result: Any) -> Counter[Any]:
+    table: Counter[Any] = Counter()
+    for _, (record, weight) in result:
+        table[record] += weight
+    return +table
+
+
+def test_appended_records_are_inserted_once() -> None:
+    flow = rd.Dataflow("appended")
+    flow.from_epochs([["a", "b"], ["a"]]).as_collection().collect("out")
+    assert table_of(flow.run(runtime="local")["out"]) == {"a": 2, "b": 1}
+
+
+def test_the_newest_record_of_a_key_replaces_the_one_before() -> None:
+    for seed in range(20):
+        chance = random.Random(seed)
+        records = [(chance.randrange(4), at, chance.random() < 0.3) for at in range(30)]
+        shuffled = sorted(records, key=lambda record: record[1] + chance.randrange(6))  # some come late
+        epochs = [shuffled[at : at + 5] for at in range(0, 30, 5)]
+        flow = rd.Dataflow("upserts")
+        stream = flow.from_epochs(epochs)
+        orders = stream.as_collection(key=lambda r: r[0], order=lambda r: r[1], deleted=lambda r: r[2])
+        orders.collect("out")
+        newest: dict[int, tuple[int, int, bool]] = {}
+        for record in records:
+            newest[record[0]] = record
+        got = table_of(flow.run(runtime="local", seed=seed, parallelism=1 + seed % 3)["out"])
+        assert got == Counter(record for record in newest.values() if not record[2])
+
+
+def test_two_upserts_of_a_key_in_an_epoch_need_an_order() -> None:
+    flow = rd.Dataflow("unordered")
+    records = flow.from_epochs([[{"id": 1, "n": 1}.items(), {"id": 1, "n": 2}.items()]]).map(tuple)
+    records.as_collection(key=lambda r: r[0]).collect("out")
+    with pytest.raises(rd.DataflowError, match=r"2 records of key \('id', 1\) came in epoch 0.*which is the newest.*order="):
+        flow.run(runtime="local")
+    with pytest.raises(rd.DataflowError, match="order or deleted without key"):
+        records.as_collection(order=len)
+
+
+def test_a_live_collection_is_fed_while_it_runs(tmp_path: Path) -> None:
+    flow = rd.Dataflow("live")
+    edges = flow.collection("edges")
+    edges.key_by(lambda edge: edge[0]).count().changes().probe("seen").collect("out")
+    job = flow.submit(rd.RunConfig(storage_path=str(tmp_path)), runtime="local", parallelism=2)
+    sent = job.collection("edges")
+    sent.insert([(1, 2), (1, 3)])
+    sent.advance_to(1)
+    assert job.probe("seen").wait(0)
+    sent.remove([(1, 2)])
+    job.crash()
+    sent.advance_to(2)
+    assert job.probe("seen").wait(1)
+    sent.close()
+    assert table_of(job.wait()["out"]) == {(1, 1): 1}
+
+
+def test_what_is_removed_must_be_there() -> None:
+    flow = rd.Dataflow("absent")
+    flow.collection("edges").collect("out")
+    job = flow.submit(runtime="local")
+    with job.collection("edges") as edges:
+        edges.insert(["a"])
+        edges.advance_to(1)
+        edges.remove(["a", "a"])
+    with pytest.raises(rd.DataflowError, match="'a' was removed 2 times in epoch 1, and was there 1 times: what is removed must have been"):
+        job.wait()
+
+
+def test_what_is_given_is_checked() -> None:
+    flow = rd.Dataflow("refused")
+    one = flow.from_epochs([[1]]).as_collection()
+    with pytest.raises(rd.DataflowError, match=r"concat\(\) was given .*give collections"):
+        one.concat(3)  # type: ignore[arg-type]
+    with pytest.raises(rd.DataflowError, match=r"join\(\) was given .*give a collection that has keys"):
+        one.key_by(str).join(one)  # type: ignore[arg-type]
+    with pytest.raises(rd.DataflowError, match="the body of a fixed point gave 7: it must give collections"):
+        one.iterate(lambda inner: 7)  # type: ignore[arg-type, return-value]
+    with pytest.raises(rd.DataflowError, match=r"the body of a fixed point gave \['b'\]: it must give the next round of \['a'\]"):
+        rd.fixed_point({"a": one}, lambda inner: {"b": inner["a"]})
+    inside: list[rd.Collection] = []
+    one.iterate(lambda inner: inside.append(inner) or inner)  # type: ignore[func-returns-value]
+    with pytest.raises(rd.DataflowError, match="inside a loop"):
+        inside[0].changes()
+
+
+def test_several_collections_reach_a_fixed_point_together() -> None:
+    """Even and odd distances from a node: each is made from the other."""
+    flow = rd.Dataflow("parity")
+    edges = rd.Collection(flow.from_epochs([[((1, 2), 1), ((2, 3), 1), ((3, 4), 1), ((4, 2), 1)], [((4, 2), -1)]]))
+    start = flow.from_items([1]).as_collection()
+    none = start.filter(lambda node: False)
+
+    def step(nodes: rd.Collection) -> rd.Collection:
+        return nodes.key_by(lambda n: n).join(edges.key_by(lambda e: e[0])).map(lambda met: met[1][1][1])
+
+    found = rd.fixed_point(
+        {"even": start, "odd": none},
+        lambda inner: {"even": step(inner["odd"]).concat(start).distinct(), "odd": step(inner["even"]).distinct()},
+    )
+    found["even"].collect("even")
+    found["odd"].collect("odd")
+    result = flow.run(runtime="local", parallelism=2)
+    assert table_of(result["even"]) == {1: 1, 3: 1}
+    assert table_of(result["odd"]) == {2: 1, 4: 1}
+
+
+def test_max_rounds_ends_a_loop_that_would_go_on() -> None:
+    flow = rd.Dataflow("counting")
+    start = flow.from_items([0]).as_collection()
+    start.iterate(lambda inner: inner.map(lambda n: n + 1), max_rounds=5).collect("out")
+    assert table_of(flow.run(runtime="local")["out"]) == {5: 1}
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_any_cut_into_epochs_gives_the_same_table(program: Any) -> None:
+    changes = history(program.shape, 5)
+    cut = [[change for some in changes for change in some]]
+    tables = [table_of(program.flow(some).run(runtime="local", parallelism=2)["out"]) for some in (changes, cut)]
+    assert tables[0] == tables[1]

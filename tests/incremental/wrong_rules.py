@@ -1,0 +1,106 @@
+"""Rules by which moments could be chosen, each of which is wrong; tests show that they are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+from unittest.mock import patch
+
+from rayad.incremental import joining, moment_vertex, reducing, traces
+from rayad.incremental.moments import counts_at, join
+from rayad.progress import Timestamp
+
+Plant = Callable[[ExitStack], None]
+
+
+def pairs_only(stack: ExitStack) -> None:
+    """Joins of joins are not looked at: a key is looked at again only for what arrives."""
+    real = reducing.Reduce.on_moment
+
+    def on_moment(self: Any, time: Timestamp, arrived: Any, scheduled: set[Any]) -> None:
+        here = {key for key, _ in arrived[0]}
+        schedule = self._schedule_joins
+        self._schedule_joins = lambda at, key: schedule(at, key) if key in here else None
+        try:
+            real(self, time, arrived, scheduled)
+        finally:
+            del self._schedule_joins
+
+    stack.enter_context(patch.object(reducing.Reduce, "on_moment", on_moment))
+
+
+def nearest_only(stack: ExitStack) -> None:
+    """Only the join that comes first is looked at; it is looked at which is next when that has happened."""
+
+    def schedule(self: Any, time: Timestamp, key: Any) -> None:
+        moment = time.counters
+        joins = {join(at, moment) for at in self.input.moments(key) if not counts_at(at, moment)}
+        if joins:
+            self.schedule(time, min(joins), key)
+
+    stack.enter_context(patch.object(reducing.Reduce, "_schedule_joins", schedule))
+
+
+def lexicographic_counting(stack: ExitStack) -> None:
+    """What has happened has accumulated."""
+    for module in (reducing, traces):
+        stack.enter_context(patch.object(module, "counts_at", lambda change, moment: change <= moment))
+
+
+def lexicographic_joins(stack: ExitStack) -> None:
+    """As ``Timestamp.join`` does."""
+    for module in (reducing, joining):
+        stack.enter_context(patch.object(module, "join", max))
+
+
+def former_epochs_whole(stack: ExitStack) -> None:
+    """Of former epochs all counts at each moment."""
+    real = traces.Trace.accumulated
+
+    def accumulated(self: Any, key: Any, moment: Any) -> Any:
+        whole = {value: {(): sum(weights.values())} for value, weights in self.before.get(key, {}).items()}
+        kept, self.before = self.before, {key: whole}
+        try:
+            return real(self, key, moment)
+        finally:
+            self.before = kept
+
+    stack.enter_context(patch.object(traces.Trace, "accumulated", accumulated))
+
+
+def results_of_an_epoch_forgotten(stack: ExitStack) -> None:
+    """What the moments before have given in an epoch is given again."""
+    real = reducing.Reduce.on_moment
+
+    def on_moment(self: Any, *arguments: Any) -> None:
+        self.given = {}
+        real(self, *arguments)
+
+    stack.enter_context(patch.object(reducing.Reduce, "on_moment", on_moment))
+
+
+def scheduled_moments_stay(stack: ExitStack) -> None:
+    """Moments that are scheduled do not move with their keys."""
+    real = moment_vertex.MomentVertex.give
+
+    def give(self: Any, groups: frozenset[int]) -> Any:
+        kept = {time: set(keys) for time, keys in self.scheduled.items()}
+        given = real(self, groups)
+        self.scheduled = kept
+        return None if given is None else (given[0], {}, *given[2:])
+
+    stack.enter_context(patch.object(moment_vertex.MomentVertex, "give", give))
+
+
+WRONG_RULES: dict[str, Plant] = {
+    "joins of pairs only": pairs_only,
+    "only the nearest join": nearest_only,
+    "moments count in lexicographic order": lexicographic_counting,
+    "changes meet at the lexicographic join": lexicographic_joins,
+    "former epochs count whole": former_epochs_whole,
+    "results of an epoch are forgotten": results_of_an_epoch_forgotten,
+}
+WRONG_MOVES: dict[str, Plant] = {"scheduled moments do not move": scheduled_moments_stay}
+
+__all__ = ["WRONG_MOVES", "WRONG_RULES"]
