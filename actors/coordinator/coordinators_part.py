@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from typing import Any, cast
 
 from rayad.actors.coordinator.running_job import RunningJob
-from rayad.actors.coordinator.snapshots_part import SnapshotsPart
+from rayad.actors.coordinator.stored.snapshots_part import SnapshotsPart
 from rayad.actors.lead import calls
 from rayad.actors.lead.placing import needs_of
 from rayad.actors.plane.address import Address

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any
 
-from rayad.actors.coordinator.kept_job import KeptJob
 from rayad.actors.coordinator.long_calls import LongCalls
 from rayad.actors.coordinator.outcome import Starting
 from rayad.actors.coordinator.processes.crew import Crew
 from rayad.actors.coordinator.processes.sites import DrainWatch, Sites
 from rayad.actors.coordinator.processes.spares import Spares
+from rayad.actors.coordinator.stored.kept_job import KeptJob
 from rayad.actors.coordinator.surroundings import CoordinatorSurroundings
 from rayad.actors.job import JobState
 from rayad.actors.lead.taking_over import taking_over_s

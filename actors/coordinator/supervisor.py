@@ -18,7 +18,7 @@ from rayad.actors.coordinator.processes.crew import Stuck
 from rayad.actors.coordinator.processes.moving import Mover
 from rayad.actors.coordinator.rescaling import Rescaler
 from rayad.actors.coordinator.running_job import RunningJob
-from rayad.actors.coordinator.stored_job import StoredJob
+from rayad.actors.coordinator.stored.stored_job import StoredJob
 from rayad.actors.coordinator.surroundings import Ended, Gave, NotFetched, Raised, given
 from rayad.actors.job import JobState, JobStatistics
 from rayad.actors.lead import job_leader as lead

@@ -10,16 +10,18 @@ import threading
 import time as clock
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from rayad.actors.coordinator.processes.kinds import Kind
 from rayad.actors.lead.failure import Failure, failure_of
-from rayad.actors.lead.nodes.node import Node, Site
-from rayad.actors.plane.address import Address
 from rayad.actors.process.threads import OwnedThread
 from rayad.actors.store.line_file import LineFile
 from rayad.actors.worker.surroundings import Clock, Link
-from rayad.dataflow.resources import Need
+
+if TYPE_CHECKING:  # a local job needs a coordinator's store, and no processes
+    from rayad.actors.coordinator.processes.kinds import Kind
+    from rayad.actors.lead.nodes.node import Node, Site
+    from rayad.actors.plane.address import Address
+    from rayad.dataflow.resources import Need
 
 
 # -- answers -------------------------------------------------------------------------------------------

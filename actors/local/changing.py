@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, assert_never
 
-from rayad.actors.coordinator.snapshots_part import SnapshotsPart
+from rayad.actors.coordinator.stored.snapshots_part import SnapshotsPart
 from rayad.actors.lead import calls
 from rayad.actors.lead import change_protocol as change
 from rayad.actors.lead.asking import Answered, Ask, Asked, Broke, Event, JobFailed, Late, Tick

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from rayad.actors.coordinator.kept_job import KeptJob
+from rayad.actors.coordinator.stored.kept_job import KeptJob
 from rayad.actors.coordinator.surroundings import StoreSurroundings
 from rayad.actors.lead.failure import Failure
 from rayad.actors.local.bus import Bus, BusLink

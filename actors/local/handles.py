@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Protocol
 
-from rayad.actors.coordinator.snapshots import CoordinatorSnapshots
+from rayad.actors.coordinator.stored.snapshots import CoordinatorSnapshots
 from rayad.actors.inputs.job_input import JobInput, no_snapshots, not_saved, took_nothing
 from rayad.actors.job import JobState, Probe, SavedEpochs
 from rayad.actors.local.results import explain, open_inputs

@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rayad.actors.coordinator.snapshots import CoordinatorSnapshots
+from rayad.actors.coordinator.stored.snapshots import CoordinatorSnapshots
 from rayad.actors.inputs.epoch_ticks import EpochTicks, lengths_of
 from rayad.actors.inputs.job_input import JobInput
 from rayad.actors.job import Job, JobEvent, JobProgress, JobState, JobStatistics, JobStatus, Probe, Result, SourcesOfJob, not_yet
@@ -384,7 +384,7 @@ class LocalJob(Job):
         while not taken.done():
             if not self.step() and not taken.done():
                 raise ProtocolError("the savepoint cannot complete: nothing can move")
-        return taken.result()
+        return taken.result(timeout=0)
 
     def rescale(self, vertex: str | Mapping[str, int], replicas: int | None = None, *, timeout_s: float = 120.0) -> RescaleReport:
         wanted = replicas_wanted(vertex, replicas)

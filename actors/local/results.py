@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rayad.actors.coordinator.snapshots import CoordinatorSnapshots
+from rayad.actors.coordinator.stored.snapshots import CoordinatorSnapshots
 from rayad.actors.job import JobProgress, JobState, JobStatistics, JobStatus, Result, StageProgress, describe_blockers
 from rayad.actors.lead.diagnosis import Facts, diagnose, sentences, stamps_of
 from rayad.actors.local.runtime import LocalRuntime

@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from rayad.actors.coordinator.snapshots import CoordinatorSnapshots
-from rayad.actors.coordinator.stored_job import StoredJob
+from rayad.actors.coordinator.stored.snapshots import CoordinatorSnapshots
+from rayad.actors.coordinator.stored.stored_job import StoredJob
 from rayad.actors.job import JobState
 from rayad.actors.lead import job_leader as lead
 from rayad.actors.lead import recovery_leader

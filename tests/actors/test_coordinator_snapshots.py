@@ -13,8 +13,8 @@ import pytest
 
 import rayad as rd
 from rayad.actors.coordinator.on_ray import on_ray
-from rayad.actors.coordinator.snapshots import CoordinatorSnapshots
-from rayad.actors.coordinator.store_thread import StoreThread
+from rayad.actors.coordinator.stored.snapshots import CoordinatorSnapshots
+from rayad.actors.coordinator.stored.store_thread import StoreThread
 from rayad.actors.plane.plane import Frame
 from rayad.actors.plane.protocol import COORDINATOR, Kind, replica_name
 from rayad.actors.status.journal import JobEvent, Journal

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
-from rayad.actors.coordinator.store_thread import StoreThread
+from rayad.actors.coordinator.stored.store_thread import Returned, StoreThread
 from tests.patience import PATIENCE_S
 
 
@@ -26,9 +25,9 @@ class Posted:
             self.done.append(name)
             return name
 
-        def then(answer: Future[str]) -> None:
+        def then(answer: Returned[str]) -> None:
             assert threading.current_thread() is threading.main_thread()
-            self.answers.append(answer.result(timeout=0))
+            self.answers.append(answer.given())
 
         self.thread.post(name, call, then)
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import rayad as rd
-from rayad.actors.coordinator import stored_job
 from rayad.actors.coordinator.running_job import RunningJob
-from rayad.actors.coordinator.store_thread import StoreThread
+from rayad.actors.coordinator.stored import stored_job
+from rayad.actors.coordinator.stored.store_thread import StoreThread
 from rayad.actors.coordinator.supervisor import Supervisor
 from rayad.actors.coordinator.surroundings import Answer, CoordinatorSurroundings, Ended, Gave
 from rayad.actors.job import JobState
@@ -144,7 +144,7 @@ class Snapshots:
         if self.call is not None:
             call, type(self).call = type(self).call, None
             assert call is not None
-            self.calls.post("a commit", call, lambda answer: answer.result(timeout=0))
+            self.calls.post("a commit", call, lambda answer: answer.given())
         if self.calls.is_busy:  # one after the other
             return False
         self.looks -= 1

@@ -10,6 +10,7 @@ import rayad as rd
 from rayad.actors.local.local_job import LocalJob
 from rayad.actors.replica.migration import may_move
 from tests.incremental.programs import History, Kept
+from tests.snapshots import attempts
 
 
 def run_disturbed(program: Kept, changes: History, seed: int, folder: Path, *, steps: int = 400) -> LocalJob:
@@ -26,8 +27,8 @@ def run_disturbed(program: Kept, changes: History, seed: int, folder: Path, *, s
             job.crash()
         elif what < 0.03:
             _rescale(job, chance)
-        elif what < 0.06 and job.snapshots is not None and job.snapshots.may_begin:
-            job.snapshots.begin(unaligned=chance.random() < 0.5)
+        elif what < 0.06 and attempts.may_begin(job):
+            attempts.begin(job, unaligned=chance.random() < 0.5)
     program.verify(changes, job.wait(timeout_s=100)["out"])
     return job
 

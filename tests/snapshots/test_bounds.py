@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import rayad as rd
-from rayad.actors.coordinator.snapshots import CoordinatorSnapshots
+from rayad.actors.coordinator.stored.snapshots import CoordinatorSnapshots
 from rayad.actors.local.local_job import LocalJob
 from rayad.actors.replica import part_files
 from tests.snapshots import attempts

@@ -15,9 +15,9 @@ from rayad.actors.coordinator.processes.moving import Mover
 from rayad.actors.coordinator.processes.sites import Sites
 from rayad.actors.coordinator.rescaling import Rescaler
 from rayad.actors.coordinator.running_job import RunningJob
-from rayad.actors.coordinator.snapshots import CoordinatorSnapshots
-from rayad.actors.coordinator.store_thread import StoreThread
-from rayad.actors.coordinator.stored_job import StoredJob
+from rayad.actors.coordinator.stored.snapshots import CoordinatorSnapshots
+from rayad.actors.coordinator.stored.store_thread import StoreThread
+from rayad.actors.coordinator.stored.stored_job import StoredJob
 from rayad.actors.coordinator.supervisor import Supervisor
 from rayad.actors.coordinator.surroundings import Ended
 from rayad.actors.lead.nodes.known import KnownNodes

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
-from rayad.actors.coordinator.kept_job import KeptJob
+from rayad.actors.coordinator.stored.kept_job import KeptJob
 from rayad.actors.lead import calls
 from rayad.dataflow.plan import Plan
 from rayad.progress import InternalError

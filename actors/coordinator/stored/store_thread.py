@@ -14,15 +14,31 @@ import threading
 import time as clock
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Generic, TypeVar, cast
 
 from rayad.actors.coordinator.surroundings import Event, Steps, in_thread
 
-Then = Callable[[Future[Any]], None]
-"""What follows on a call that has ended: ``answer.result(timeout=0)`` gives what it gave, or raises what it raised."""
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Returned(Generic[T]):
+    """What has come of a call."""
+
+    value: T | None = None
+    error: BaseException | None = None
+
+    def given(self) -> T:
+        """What the call gave. Raises what it raised."""
+        if self.error is not None:
+            raise self.error
+        return cast("T", self.value)
+
+
+Then = Callable[[Returned[Any]], None]
+"""What follows on a call that has ended."""
 
 
 @dataclass(slots=True)
@@ -30,7 +46,7 @@ class _Call:
     what: str
     function: Callable[[], Any]
     then: Then
-    answer: Future[Any] = field(default_factory=Future)
+    answer: Returned[Any] = field(default_factory=Returned)
     began_s: float = 0.0
 
 
@@ -43,7 +59,7 @@ class StoreThread:
         event, beside: what the owner waits for, and where the calls are made; see :class:`CoordinatorSurroundings`.
 
     >>> thread, seen = StoreThread(lambda: None), []
-    >>> thread.post("adding", lambda: 1 + 1, lambda answer: seen.append(answer.result(timeout=0)))
+    >>> thread.post("adding", lambda: 1 + 1, lambda answer: seen.append(answer.given()))
     >>> thread.wait(60.0); thread.serve(); seen, thread.is_busy, thread.close(60.0)
     ([2], False, True)
     """
@@ -124,9 +140,9 @@ class StoreThread:
         call.began_s = self._now_s()
         self._current = call
         try:
-            call.answer.set_result(call.function())
+            call.answer.value = call.function()
         except BaseException as error:  # whatever the user's code raises is for the owner
-            call.answer.set_exception(error)
+            call.answer.error = error
         self._current = None
         self._ended.append(call)
         self._has_ended.set()
@@ -134,4 +150,4 @@ class StoreThread:
         return True
 
 
-__all__ = ["StoreThread", "Then"]
+__all__ = ["Returned", "StoreThread", "Then"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rayad.actors.coordinator.snapshots import CoordinatorSnapshots
-from rayad.actors.coordinator.store_thread import StoreThread
+from rayad.actors.coordinator.stored.snapshots import CoordinatorSnapshots
+from rayad.actors.coordinator.stored.store_thread import StoreThread
 from rayad.actors.coordinator.surroundings import StoreSurroundings
 from rayad.actors.lead import layouts
 from rayad.actors.replica.places import Places

@@ -9,13 +9,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from itertools import count
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rayad.actors.coordinator.store_thread import StoreThread
+from rayad.actors.coordinator.stored.store_thread import Returned, StoreThread
 from rayad.actors.coordinator.surroundings import CoordinatorLink, StoreSurroundings
 from rayad.actors.lead import layouts
 from rayad.actors.lead import snapshot_leader as lead
@@ -36,6 +35,9 @@ from rayad.snapshots.attempts import ReplicaName, SnapshotAttempts, SnapshotStat
 from rayad.snapshots.barrier import Barrier
 from rayad.snapshots.manifest import Manifest
 from rayad.snapshots.store import Superseded
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 JOURNAL_S = 1.0
 """How long the end of a job waits for its journal to be written."""
@@ -408,11 +410,11 @@ class CoordinatorSnapshots:
         publish = partial(self.store.publish, copied, self._incarnation, notes)
         self._calls.post(f"publishing snapshot {pending.slot}", publish, partial(self._after_publish, number, attempts, copied))
 
-    def _after_publish(self, number: int, attempts: SnapshotAttempts, copied: SnapshotAttempts, answer: Future[Manifest]) -> None:
+    def _after_publish(self, number: int, attempts: SnapshotAttempts, copied: SnapshotAttempts, answer: Returned[Manifest]) -> None:
         """The store has answered."""
         attempts.take_back(copied)
         try:
-            manifest = answer.result(timeout=0)
+            manifest = answer.given()
         except Superseded:
             raise
         except SnapshotError as error:
@@ -440,9 +442,9 @@ class CoordinatorSnapshots:
         self.store.let_sinks_publish(manifest)
         return self.store.retain()
 
-    def _after_commit(self, manifest: Manifest, answer: Future[bool]) -> None:
+    def _after_commit(self, manifest: Manifest, answer: Returned[bool]) -> None:
         """The sinks have published. Raises what a sink has raised."""
-        self.tell(lead.Committed(manifest, answer.result(timeout=0)))
+        self.tell(lead.Committed(manifest, answer.given()))
         self.wakeup()  # what waited for it begins at once
 
     @property
@@ -466,6 +468,8 @@ class CoordinatorSnapshots:
     # -- from other threads ------------------------------------------------------------------------
     def ask_savepoint(self) -> Future[str]:
         """Let a snapshot be taken that stays; gives its path as soon as that is known."""
+        from concurrent.futures import Future  # jobs that nobody asks for a savepoint do without
+
         ticket, taken = next(self._tickets), Future[str]()
         self._savepoints[ticket] = taken
         self._post(lead.SavepointWanted(ticket))

@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
-from rayad.actors.coordinator.kept_job import KeptJob
-from rayad.actors.coordinator.snapshots import CoordinatorSnapshots, Found
+from rayad.actors.coordinator.stored.kept_job import KeptJob
+from rayad.actors.coordinator.stored.snapshots import CoordinatorSnapshots, Found
+from rayad.actors.coordinator.stored.store_thread import Returned
 from rayad.actors.lead import job_leader as lead
 from rayad.actors.lead import layouts
 from rayad.actors.lead.recovery_leader import ReadStore, RecoveryLeader, StoreAway, StoreRead
@@ -123,7 +123,7 @@ class StoredJob:
             answered = partial(self._answer, partial(self._after_reading, effect, snapshots, void))
             self._calls.post("going back to the newest snapshot", snapshots.find_newest, answered)
 
-    def _answer(self, then: Callable[[Future[Any]], None], answer: Future[Any]) -> None:
+    def _answer(self, then: Callable[[Returned[Any]], None], answer: Returned[Any]) -> None:
         """What the recovery waits for: an error in it must not be taken for one that the recovery repeats."""
         try:
             then(answer)
@@ -166,10 +166,10 @@ class StoredJob:
         if self._job.lease_s:
             self._job.cancelled.wait(self._job.lease_s)
 
-    def _after_opening(self, effect: ReadStore, answer: Future[CoordinatorSnapshots]) -> None:
+    def _after_opening(self, effect: ReadStore, answer: Returned[CoordinatorSnapshots]) -> None:
         job = self._job
         try:
-            snapshots = answer.result(timeout=0)
+            snapshots = answer.given()
         except Exception as error:
             self._answered.append(self._not_read(effect, error))
             return
@@ -183,9 +183,9 @@ class StoredJob:
         self._wanted(layouts.asked_anew(job.plan, snapshots.manifest.notes, job.asked))
         self._answered.append(StoreRead(effect.incarnation))
 
-    def _after_reading(self, effect: ReadStore, snapshots: CoordinatorSnapshots, void: int, answer: Future[Found]) -> None:
+    def _after_reading(self, effect: ReadStore, snapshots: CoordinatorSnapshots, void: int, answer: Returned[Found]) -> None:
         try:
-            found = answer.result(timeout=0)
+            found = answer.given()
         except Exception as error:
             self._answered.append(self._not_read(effect, error))
             return
@@ -241,9 +241,9 @@ class StoredJob:
                 return lead.NotPublished(self._failure_of(f"sink {sink.key!r} ({sink.where}) failed in publish", error))
         return lead.ResultsPublished()
 
-    def _after_publishing(self, answer: Future[lead.Event]) -> None:
+    def _after_publishing(self, answer: Returned[lead.Event]) -> None:
         try:
-            self._answered.append(answer.result(timeout=0))
+            self._answered.append(answer.given())
         except Exception as error:
             self._answered.append(self._failed(error))
 
