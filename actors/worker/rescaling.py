@@ -319,12 +319,8 @@ class HostRescale:
         return migration
 
     def _take_out_of_queues(self, migration: Migration) -> None:
+        """Take out what leaves of what waits here, in its order: what was restored is older than what has arrived on its channel."""
         place = self.place
-        queue, place.arrived.regular = place.arrived.regular, deque()
-        for edge, source, payload in queue:
-            left = payload if payload is ENDED or isinstance(payload, Barrier) else self.takes(edge, source, payload)
-            if left is not None:
-                place.arrived.regular.append((edge, source, left))
         if place.arrived.restored and (migration.leaving or migration.is_retiring):
             restored, kept = place.arrived.restored, deque[tuple[int, Any]]()
             for edge, payload in restored:
@@ -334,6 +330,11 @@ class HostRescale:
                     kept.append((edge, payload if stays is batch else b"".join(encode_batch(time, stays))))
             restored.clear()
             restored.extend(kept)
+        queue, place.arrived.regular = place.arrived.regular, deque()
+        for edge, source, payload in queue:
+            left = payload if payload is ENDED or isinstance(payload, Barrier) else self.takes(edge, source, payload)
+            if left is not None:
+                place.arrived.regular.append((edge, source, left))
 
     # -- transfers --------------------------------------------------------------------------------------
     def _send(self, target: int, transfer: Transfer) -> None:

@@ -96,6 +96,19 @@ def a_retiring_replica_keeps_its_notifications(stack: ExitStack) -> None:
 
 
 @defect
+def what_was_restored_is_passed_on_behind_what_has_arrived(stack: ExitStack) -> None:
+    def take_out(real: Any, self: Any, migration: Any) -> None:
+        arrived = self.place.arrived
+        restored, arrived.restored = arrived.restored, deque()
+        real(self, migration)
+        regular, arrived.regular, arrived.restored = arrived.regular, deque(), restored
+        real(self, migration)
+        arrived.regular = regular
+
+    around(stack, HostRescale, "_take_out_of_queues", take_out)
+
+
+@defect
 def the_marker_goes_before_the_last_old_batch(stack: ExitStack) -> None:
     def send(real: Any, self: Any, edge: int, replica: int, kind: int, payload: Any) -> None:
         kept = self.__dict__.setdefault("_kept", {})

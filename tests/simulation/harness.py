@@ -10,7 +10,7 @@ import traceback
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any
 from unittest.mock import patch
 
@@ -145,7 +145,8 @@ def run(
     strikes = faults_of(seed, count, rescales=rescales) if faults is None else faults
     run_of = _Run(seed, chosen, parallelism, strikes, folder, mode=mode, rescales=rescales, groups=groups, input_share=input_share)
     try:
-        with patch.object(workplace, "ChannelEnds", WatchedEnds), slow_sources(run_of.world), watched_activations():
+        ends = partial(WatchedEnds, random.Random(f"sockets of {seed}"))
+        with patch.object(workplace, "ChannelEnds", ends), slow_sources(run_of.world), watched_activations():
             run_of.drive()
     except Exception as error:
         outcome.violation = f"{type(error).__name__}: {error}"[:1500]

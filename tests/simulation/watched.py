@@ -1,7 +1,9 @@
-"""The ends of a replica's channels, with checks: feedback keeps its order, through memory and disk at both ends, and credits bind."""
+"""The ends of a replica's channels, with checks: feedback keeps its order, through memory and disk at both ends, credits bind, and
+nothing that was produced before a barrier goes behind it. Sockets take what waits for them at any moment, as real ones do."""
 
 from __future__ import annotations
 
+import random
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +21,9 @@ from rayad.actors.worker.replica_host import ReplicaHost
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan
 from rayad.progress import Timestamp
+
+TAKEN_SHARE = 0.3
+"""How often a socket has taken all that waited for it, of the times it is asked."""
 
 
 def _in_turn(expected: deque[Any], come: Any, where: str) -> None:
@@ -60,7 +65,8 @@ class WatchedQueue(FeedbackQueue):
 
 
 class WatchedWindows(SendWindows):
-    """Send windows that check that batches leave on feedback channels in the order in which they were sent, on each of them."""
+    """Send windows that check that batches leave on feedback channels in the order in which they were sent, on each of them,
+    and that no batch waits for any receiver when a barrier has been sent: it would be before the cut and in no log."""
 
     def __init__(self, carrier: Carrier, plan: Plan, stage: int, config: RunConfig) -> None:
         self._expected: dict[tuple[int, int], deque[Any]] = {}
@@ -75,6 +81,9 @@ class WatchedWindows(SendWindows):
         if (edge, replica) not in self.windows:
             self._expected.setdefault((edge, replica), deque()).append((Kind.BARRIER, bytes(payload)))
         super().send_mark(edge, replica, payload, overtake=overtake, binds=binds)
+        pool = self._pools.get(edge)
+        if binds and pool is not None and len(pool):
+            raise AssertionError(f"{len(pool)} batches on edge {edge} go behind a barrier that was sent after them")
 
     def leaves(self, edge: int, replica: int, kind: int, payload: Any) -> None:
         """Check a batch that is given to the carrier."""
@@ -84,19 +93,27 @@ class WatchedWindows(SendWindows):
 
 
 class WatchedEnds(ChannelEnds):
-    """The class of a replica's ends, with these checks."""
+    """The class of a replica's ends, with these checks.
 
-    def __init__(self, carrier: Any, plan: Plan, stage: int, replica: int, config: RunConfig) -> None:
+    Args:
+        chance: draws what the sockets have taken.
+    """
+
+    def __init__(self, chance: random.Random, carrier: Any, plan: Plan, stage: int, replica: int, config: RunConfig) -> None:
         super().__init__(carrier, plan, stage, replica, config)
         self.feedback = WatchedQueue(self.feedback.memory_bytes_max, config.spill_directory)
         self.sender = sender = WatchedWindows(carrier, plan, stage, config)
-        send = carrier.send
+        send, queued_bytes = carrier.send, carrier.queued_bytes
 
         def watched(edge: int, replica: int, kind: int, payload: Any) -> None:
             sender.leaves(edge, replica, kind, payload)
             send(edge, replica, kind, payload)
 
-        carrier.send = watched
+        def left(edge: int, replica: int) -> int:
+            waiting: int = queued_bytes(edge, replica)
+            return 0 if waiting and chance.random() < TAKEN_SHARE else waiting
+
+        carrier.send, carrier.queued_bytes = watched, left
 
 
 @contextmanager
