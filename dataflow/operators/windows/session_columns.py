@@ -18,9 +18,10 @@ import pyarrow.compute as pc
 
 from rayad.dataflow.operators.keys.column_keys import key_numbers
 from rayad.dataflow.operators.state.group_index import SLICE_ROWS, Groups, chosen, compacted, groups_of_columns
+from rayad.dataflow.operators.state.runs.order import ticks
 from rayad.dataflow.operators.state.stored_columns import Stored, stored, taken_back
 from rayad.dataflow.operators.state.touched_keys import Additions
-from rayad.dataflow.operators.windows.pane_ticks import Form, as_bounds, ticks
+from rayad.dataflow.operators.windows.pane_ticks import Form, as_bounds
 from rayad.dataflow.records.batches import one_batch
 
 Array = npt.NDArray[Any]
@@ -75,7 +76,7 @@ class Sessions:
         self._added.forget()
 
     # -- to other replicas -----------------------------------------------------------
-    def index_groups(self, key_groups: int) -> Iterator[None]:
+    def index(self, key_groups: int) -> Iterator[None]:
         """Find out the key-group of each session, some at a time; of use until new ones come."""
         if self.open is not None:
             batch, parts = self.open, [np.zeros(0, np.uint16)]
@@ -107,13 +108,13 @@ class Sessions:
             parts = taken_back(sessions) if self.open is None else [self.open, *taken_back(sessions)]
             self.open = one_batch(pa.Table.from_batches(parts))
 
-    def forget_groups(self) -> None:
+    def gave(self) -> None:
         """The change of layout is over."""
         self._groups = None
 
     # -- partials --------------------------------------------------------------------
     @property
-    def rows(self) -> int:
+    def count(self) -> int:
         """Sessions kept."""
         return 0 if self.open is None else int(self.open.num_rows)
 
@@ -174,7 +175,7 @@ class Sessions:
         if mark is not None:
             assert self.open is not None
             self.open = self.open.filter(pa.array(ticks(self.ends_of(self.open)) > mark))
-        self._added.note((self._until, batch, mark), batch.num_rows, self.rows)
+        self._added.note((self._until, batch, mark), batch.num_rows, self.count)
 
     def _merge(self, batch: pa.RecordBatch) -> None:
         parts = [batch] if self.open is None else [self.open, batch]
