@@ -73,11 +73,16 @@ class ColumnJoin(BothSides[Runs]):
                     yield from self._met(side, batch.rows, mine, run.rows, theirs, time.join(self.times[times]))
                     continue
                 then = times[theirs]
+                counts = np.bincount(then)
                 upper: dict[Timestamp, list[int]] = {}
-                for number in np.flatnonzero(np.bincount(then)).tolist():
+                for number in np.flatnonzero(counts).tolist():
                     upper.setdefault(time.join(self.times[number]), []).append(number)
-                for at, numbers in upper.items():
-                    some = slice(None) if len(upper) == 1 else np.isin(then, numbers)
+                which = np.zeros(len(counts), np.int64)
+                for i, numbers in enumerate(upper.values()):
+                    which[numbers] = i
+                chosen = which[then] if len(upper) > 1 else None
+                for i, at in enumerate(upper):
+                    some = slice(None) if chosen is None else chosen == i
                     yield from self._met(side, batch.rows, mine[some], run.rows, theirs[some], at)
 
     def _met(
