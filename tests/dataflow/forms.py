@@ -19,11 +19,13 @@ from rayad.dataflow.operators.state.seen_rows import SeenRows
 from rayad.dataflow.operators.windows.pane_ticks import Form as PaneForm
 from rayad.dataflow.operators.windows.pane_ticks import Grid
 from rayad.dataflow.operators.windows.panes import Panes
+from rayad.dataflow.operators.windows.session_columns import Sessions
 from rayad.dataflow.records.batches import mark_keyed, to_rows
 from rayad.dataflow.windows import Between
 
-Row = tuple[int, int, int]
-"""Key, moment, value."""
+GAP = 1
+Row = tuple[int, ...]
+"""Key, moment, value; of a session also its end before the value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,16 @@ def _sums(kept: list[Row], more: list[Row]) -> list[Row]:
     for key, moment, value in kept + more:
         out[key, moment] = out.get((key, moment), 0) + value
     return [(*place, value) for place, value in out.items()]
+
+
+def _sessions(kept: list[Row], more: list[Row]) -> list[Row]:
+    out: list[Row] = []
+    for key, start, end, value in sorted([*kept, *((key, at, at + GAP, value) for key, at, value in more)]):
+        if out and out[-1][0] == key and start <= out[-1][2]:
+            out[-1] = (key, out[-1][1], max(end, out[-1][2]), out[-1][3] + value)
+        else:
+            out.append((key, start, end, value))
+    return out
 
 
 def batch(rows: list[Row], names: tuple[str, ...] = ("k", "t", "v")) -> pa.RecordBatch:
@@ -105,8 +117,12 @@ def _rows_of_runs(runs: Runs) -> Iterable[Row]:
     return (row for run in runs.each_live() for row in _rows_of_batch(run.rows))
 
 
-def _panes() -> Panes:
-    return Panes(PaneForm(batch([]).schema.remove_metadata(), 1, 1, Partials(Count().partials)), Grid(1, 1))
+def _partials() -> PaneForm:
+    return PaneForm(batch([]).schema.remove_metadata(), 1, 1, Partials(Count().partials))
+
+
+def _put_sessions(sessions: Sessions, rows: list[Row]) -> None:
+    sessions.accept([batch(rows).replace_schema_metadata(None)], None)
 
 
 # -- rows ------------------------------------------------------------------------------------------
@@ -142,7 +158,8 @@ FORMS = [
     Form("Runs", lambda: Runs(1), _put_runs, _rows_of_runs, _all),
     Form("Runs with moments", lambda: Runs(1, 1), _put_runs, _rows_of_runs, _all),
     Form("Runs by time", lambda: Runs(1, 1, by_time=True), _put_runs, _rows_of_runs, _all),
-    Form("Panes", _panes, _put_panes, lambda panes: _sums(list(_rows_of_runs(panes)), []), _sums),
+    Form("Panes", lambda: Panes(_partials(), Grid(1, 1)), _put_panes, lambda panes: _sums(list(_rows_of_runs(panes)), []), _sums),
+    Form("Sessions", lambda: Sessions(_partials(), GAP), _put_sessions, _rows_of_runs, _sessions),
     Form("KeptSide", _kept_side, _put_side, _rows_of_side, _all),
     Form("KeyedDict", KeyedDict, _put_dict, _rows_of_dict, _last),
     Form("GrowingDict", GrowingDict, _put_dict, _rows_of_dict, _last),

@@ -17,11 +17,11 @@ import pyarrow as pa
 
 from rayad.dataflow.operators.joins.asof_rows import AsOfHow, AsOfRows
 from rayad.dataflow.operators.joins.kept_runs import KeptRuns, passed_by
-from rayad.dataflow.operators.joins.matching import Positions, Stretches, ranges
+from rayad.dataflow.operators.joins.matching import Stretches
 from rayad.dataflow.operators.joins.pairs import joined_batch
 from rayad.dataflow.operators.keys.column_keys import beginnings, equal_keys
 from rayad.dataflow.operators.keys.key_first import record_of
-from rayad.dataflow.operators.state.runs.order import Ticks, order_of
+from rayad.dataflow.operators.state.runs.order import Positions, Ticks, order_of
 from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.records.batches import take_rows, to_rows
 from rayad.dataflow.records.event_times import TICKS_MAX, exact_moment
@@ -118,11 +118,9 @@ class AsOfColumns(KeptRuns):
 
     def _tell(self, right: Run) -> None:
         """Left records of the keys of a right run learn of it."""
-        places = right.place[beginnings(right.place)]
-        for left in self.runs(0):
-            low, high = (np.searchsorted(left.place, places, side=side) for side in ("left", "right"))
-            concerned = ranges(low[high > low], (high - low)[high > low])
-            if len(concerned):
+        left_side = self.sides[0]
+        if left_side is not None:
+            for left, concerned in left_side.having(right.place[beginnings(right.place)]):
                 self._wait(left, concerned, right)
 
     def _wait(self, left: Run, at: Positions, right: Run) -> None:

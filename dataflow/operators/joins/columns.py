@@ -64,7 +64,7 @@ class ColumnJoin(BothSides[Runs]):
 
     def _pairs(self, side: int, batch: Run, time: Timestamp) -> Iterator[tuple[Timestamp, pa.RecordBatch]]:
         other = self.sides[1 - side]
-        for run in [] if other is None else list(other.all()):
+        for run in [] if other is None or not len(batch) else list(other.all()):
             if self.exact and _are_apart(batch, run):
                 continue
             times = run.beside["time"]

@@ -10,12 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from rayad.dataflow.operators.joins.kept_runs import KeptRuns, passed_by
-from rayad.dataflow.operators.joins.matching import ALONE, LEFT_ONLY, OWED, How, Positions, matches_within
+from rayad.dataflow.operators.joins.matching import ALONE, LEFT_ONLY, OWED, How, matches_within
 from rayad.dataflow.operators.joins.pairs import joined_batch
 from rayad.dataflow.operators.keys.column_keys import equal_keys
 from rayad.dataflow.operators.keys.key_first import has_key, record_of
 from rayad.dataflow.operators.keys.keyed import distinct_names
 from rayad.dataflow.operators.results import record_array
+from rayad.dataflow.operators.state.runs.order import Positions
 from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.records.batches import mark_keyed, take_rows
 from rayad.dataflow.records.event_times import TICKS_MAX, exact_moment

@@ -17,11 +17,12 @@ import pyarrow as pa
 from rayad.dataflow.operators.aggregates.partial import Partials
 from rayad.dataflow.operators.joins.both_sides import BothSides
 from rayad.dataflow.operators.joins.in_time import JoinInTwoForms
-from rayad.dataflow.operators.joins.matching import ALONE, LEFT_ONLY, How, Positions, matches
+from rayad.dataflow.operators.joins.matching import ALONE, LEFT_ONLY, How, matches
 from rayad.dataflow.operators.joins.pairs import NotColumnar, alone_batch, joined_batch
 from rayad.dataflow.operators.keys.column_keys import in_common, key_numbers
 from rayad.dataflow.operators.keys.key_first import has_key, is_null, keys_of, pairs_of, record_of
 from rayad.dataflow.operators.state.group_index import GroupIndices
+from rayad.dataflow.operators.state.runs.order import Positions
 from rayad.dataflow.operators.state.stored_columns import stored_mixed, taken_back_mixed
 from rayad.dataflow.operators.state.tables import WINDOW, Entries
 from rayad.dataflow.operators.state.touched_keys import Additions

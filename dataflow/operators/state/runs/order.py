@@ -119,6 +119,20 @@ def _is_sorted(leading: npt.NDArray[Any], then: tuple[npt.NDArray[Any], ...]) ->
     return True
 
 
+def ranges(starts: Positions, lengths: Positions) -> Positions:
+    """``starts[0], starts[0] + 1, ..`` for each length, one behind the other.
+
+    >>> ranges(np.array([5, 0]), np.array([2, 3])).tolist()
+    [5, 6, 0, 1, 2]
+    """
+    total = int(lengths.sum())
+    if total == len(lengths) and (lengths == 1).all():
+        return starts
+    out: Positions = np.arange(total, dtype=np.int64)
+    out += np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
+    return out
+
+
 def ticks(column: pa.Array) -> Ticks:
     """A column of integers, dates, timestamps or durations as numbers in its own unit."""
     if pa.types.is_date32(column.type):

@@ -18,7 +18,16 @@ import pyarrow as pa
 
 from rayad.dataflow.operators.state.group_index import SLICE_ROWS, chosen, compacted
 from rayad.dataflow.operators.state.keyed_state import KeyedState
-from rayad.dataflow.operators.state.runs.order import groups_of_places, order_of, places_of, slices_of_groups, ticks
+from rayad.dataflow.operators.state.runs.order import (
+    Places,
+    Positions,
+    groups_of_places,
+    order_of,
+    places_of,
+    ranges,
+    slices_of_groups,
+    ticks,
+)
 from rayad.dataflow.operators.state.runs.run import Run, one_behind_the_other
 from rayad.dataflow.operators.state.stored_columns import Stored, narrow, stored, taken_back
 from rayad.dataflow.operators.state.touched_keys import Additions
@@ -97,9 +106,13 @@ class Runs(KeyedState):
         for run in runs:
             if len(run):
                 self._fresh.append(run)
-                self._added.note(run, len(run), self._among())
+                self.note(run)
         if sum(map(len, self._fresh)) > FRESH_ROWS_MAX:
             self.all()
+
+    def note(self, run: Run) -> None:
+        """A run has come: it is part of the next increment."""
+        self._added.note(run, len(run), self._among())
 
     def all(self) -> list[Run]:
         """The runs, few of each order of magnitude, to be searched."""
@@ -124,6 +137,13 @@ class Runs(KeyedState):
         if len({run.passed for run in runs}) != 1:
             return list(runs)
         return self.arranged(one_behind_the_other(runs))
+
+    def having(self, places: Places) -> Iterator[tuple[Run, Positions]]:
+        """The positions of the rows of these places, which ascend and differ, in each run that has any."""
+        for run in self.all():
+            low, high = (np.searchsorted(run.place, places, side=side) for side in ("left", "right"))
+            if (high > low).any():
+                yield run, ranges(low, high - low)
 
     def change(self, left: Callable[[Run], Run | None]) -> None:
         """Keep of each run what is left."""
