@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
-from rayad.dataflow.operators.joins import kept_runs
 from rayad.dataflow.operators.joins.asof import AsOfJoin
 from rayad.dataflow.operators.joins.asof_rows import AsOfRows
 from rayad.dataflow.operators.joins.asof_runs import AsOfColumns
+from rayad.dataflow.operators.state.runs import order
 from rayad.dataflow.operators.windows.late_records import PlaceRecords
 from rayad.dataflow.records.selectors import KeySelector, ValueSelector
 from rayad.dataflow.windows import AsOf
@@ -222,7 +222,7 @@ def test_columns_keep_little_behind_the_watermark(direction: Any) -> None:
 
 
 def test_keys_with_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_runs, "hash_columns", lambda columns: np.zeros(len(columns[0]), np.uint64))
+    monkeypatch.setattr(order, "hash_columns", lambda columns: np.zeros(len(columns[0]), np.uint64))
     left = [[{"k": k, "t": 5 * e + k, "v": 0} for k in range(4)] for e in range(6)]
     right = [[{"v": e, "key": k, "t": 4 * e} for k in range(1, 4)] for e in range(6)]
     for direction in ("backward", "forward", "nearest"):

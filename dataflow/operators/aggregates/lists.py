@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rayad.dataflow.operators.state.runs.order import ranges
+
 Numbers = npt.NDArray[np.int64]
 REMAINS_MIN = 1 << 12
 """Fewer items than this that no list has any more may stay."""
@@ -31,17 +33,6 @@ def lengths_of(lists: pa.ListArray) -> Numbers:
     """How many items each list has, shape (lists,)."""
     lengths: Numbers = np.diff(lists.offsets.to_numpy()).astype(np.int64)
     return lengths
-
-
-def ranges(starts: Numbers, lengths: Numbers) -> Numbers:
-    """The numbers from each start on, as many as its length, behind each other.
-
-    >>> ranges(np.array([5, 0]), np.array([2, 3])).tolist()
-    [5, 6, 0, 1, 2]
-    """
-    ends = np.cumsum(lengths)
-    out: Numbers = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(starts - (ends - lengths), lengths)
-    return out
 
 
 class Lists:

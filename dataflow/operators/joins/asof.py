@@ -26,6 +26,9 @@ class AsOfJoin(JoinInTwoForms[AsOfRows, AsOfColumns]):
     """``(key, (left, right))`` for each left record, when it is settled by the watermarks of both sides. What comes behind these goes to
     output port 1, as of the other joins over event time."""
 
+    state_version = 3
+    """2: what is known of each record was stored without a name."""
+
     def __init__(self, rule: AsOf, delays: tuple[Any, ...], how: AsOfHow = "inner") -> None:
         super().__init__(delays, TwoForms(AsOfRows(rule, how), partial(AsOfColumns, rule, how)))
 

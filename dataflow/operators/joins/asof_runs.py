@@ -7,7 +7,8 @@ those that are here when it comes. Of each right record of a run it is known whi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from functools import partial
 from operator import itemgetter
 from typing import Any
 
@@ -15,12 +16,14 @@ import numpy as np
 import pyarrow as pa
 
 from rayad.dataflow.operators.joins.asof_rows import AsOfHow, AsOfRows
-from rayad.dataflow.operators.joins.columns import joined_batch
-from rayad.dataflow.operators.joins.kept_runs import KeptRuns, Run
-from rayad.dataflow.operators.joins.matching import Positions, ranges
+from rayad.dataflow.operators.joins.kept_runs import KeptRuns, passed_by
+from rayad.dataflow.operators.joins.matching import Stretches
+from rayad.dataflow.operators.joins.pairs import joined_batch
 from rayad.dataflow.operators.keys.column_keys import beginnings, equal_keys
 from rayad.dataflow.operators.keys.key_first import record_of
-from rayad.dataflow.records.batches import one_batch, take_rows, to_rows
+from rayad.dataflow.operators.state.runs.order import Positions, Ticks, order_of
+from rayad.dataflow.operators.state.runs.run import Run
+from rayad.dataflow.records.batches import take_rows, to_rows
 from rayad.dataflow.records.event_times import TICKS_MAX, exact_moment
 from rayad.dataflow.windows import AsOf
 
@@ -29,7 +32,7 @@ _NONE = np.uint64(np.iinfo(np.uint64).max)
 
 
 class AsOfColumns(KeptRuns):
-    """Left records that are not settled, and right records that they or later ones may meet, in columns. ``Run.more`` are their epochs.
+    """Left records that are not settled, and right records that they or later ones may meet, in columns. ``more`` are their epochs.
 
     In a right run are no two keys with one hash, and no two records of one key and event time.
     """
@@ -43,25 +46,26 @@ class AsOfColumns(KeptRuns):
         self._ahead = rule.direction != "backward"
 
     # -- runs ----------------------------------------------------------------------
-    def runs_of(self, side: int, rows: pa.RecordBatch, more: Any) -> list[Run]:
+    def ends_of(self, side: int, run: Run) -> Ticks:
+        """Of a left record that looks ahead what the right ones that are here tell it; of a right one see :meth:`in_order`."""
+        if side == 1 or not self._ahead:
+            return super().ends_of(side, run)
+        run.beside["ends"] = np.full(len(run), _NEVER)
+        for right in self.runs(1):
+            self._wait(run, np.arange(len(run)), right)
+        return run.beside["ends"]  # type: ignore[no-any-return]
+
+    def in_order(self, side: int, runs: list[Run]) -> list[Run]:
         if side == 0:
-            return [self._told(Run.of(rows, self.keys(0), more))]
-        out, waiting = [], Run.of(rows, self.keys(1), more)
-        while len(waiting.codes):
-            heads = beginnings(waiting.codes)
-            first = np.repeat(heads, np.diff(np.append(heads, len(waiting.codes))))
+            return runs
+        out, (waiting,) = [], runs
+        while len(waiting):
+            heads = beginnings(waiting.place)
+            first = np.repeat(heads, np.diff(np.append(heads, len(waiting))))
             same = self._equal(waiting.rows, np.arange(len(first)), waiting.rows, first)
             out.append(self._last_of_each_tick(waiting.some(same)))
             waiting = waiting.at(np.flatnonzero(~same))
         return out
-
-    def together(self, side: int, runs: Sequence[Run]) -> list[Run]:
-        if side == 1 or not self._ahead:
-            return super().together(side, runs)
-        runs = [run.live() for run in runs]
-        rows = one_batch(pa.Table.from_batches([run.rows for run in runs]))
-        more, ends = (np.concatenate([getattr(run, name) for run in runs]) for name in ("more", "ends"))
-        return [Run.of(rows, self.keys(0), more, ends)]
 
     def _equal(self, rows: pa.RecordBatch, at: Positions, others: pa.RecordBatch, at_others: Positions) -> Any:
         """Whether the keys of rows at some positions are those of others, one by one."""
@@ -71,24 +75,28 @@ class AsOfColumns(KeptRuns):
 
     def _last_of_each_tick(self, run: Run) -> Run:
         """Of right records with one key and event time that of the latest epoch, of one epoch that whose ``repr`` is greatest."""
-        if len(run.codes) > 1:
-            same = (run.codes[1:] == run.codes[:-1]) & (run.ticks[1:] == run.ticks[:-1])
+        if len(run) > 1:
+            same = _follows(run) & (run.tick[1:] == run.tick[:-1])
             if same.any():
-                run = self._without_doubles(run, same)
-        ends = np.full(len(run.codes), _NEVER)
+                run = self._without_doubles(run)
+        ends = np.full(len(run), _NEVER)
         if not self._behind:
-            ends = run.ticks.copy()
-        elif len(run.codes) > 1:
-            follows = run.codes[1:] == run.codes[:-1]
-            needless = run.ticks[1:] if self.rule.exact or not self._ahead else 2 * run.ticks[1:] - run.ticks[:-1]
+            ends = run.tick.copy()
+        elif len(run) > 1:
+            follows = _follows(run)
+            needless = run.tick[1:] if self.rule.exact or not self._ahead else 2 * run.tick[1:] - run.tick[:-1]
             ends[:-1][follows] = needless[follows]
-        run.ends = ends
+        run.beside["ends"] = ends
         return run
 
-    def _without_doubles(self, run: Run, same: Any) -> Run:
+    def _without_doubles(self, run: Run) -> Run:
+        order = order_of(run.place, run.tick, run.beside["more"])
+        run = run if order is None else run.at(order)
+        same = _follows(run) & (run.tick[1:] == run.tick[:-1])
+        epochs = run.beside["more"]
         last = np.append(~same, True)
         group = np.cumsum(np.append(True, ~same)) - 1
-        newest = run.more == run.more[last][group]
+        newest = epochs == epochs[last][group]
         rivals = np.flatnonzero(newest & (np.bincount(group, newest)[group] > 1))
         best = np.flatnonzero(last)
         if len(rivals):
@@ -101,49 +109,41 @@ class AsOfColumns(KeptRuns):
 
     # -- records -------------------------------------------------------------------
     def taken_in(self, side: int, batch: pa.RecordBatch, *told: Any) -> list[Any]:
-        runs = self.runs_of(side, batch, np.full(batch.num_rows, told[1], np.int64))
+        runs = self.come(side, batch, np.full(batch.num_rows, told[1], np.int64))
         if side == 1 and self._ahead:
             for run in runs:
                 self._tell(run)
-        self.keep(side, runs)
+        self.side(side).add(runs)
         return []
-
-    def _told(self, left: Run) -> Run:
-        """A left run that has asked the right records that are here up to which ticks it waits."""
-        if self._ahead:
-            left.ends = np.full(len(left.codes), _NEVER)
-            for right in self.runs[1]:
-                self._wait(left, np.arange(len(left.codes)), right)
-        return left
 
     def _tell(self, right: Run) -> None:
         """Left records of the keys of a right run learn of it."""
-        codes = right.codes[beginnings(right.codes)]
-        for left in self.runs[0]:
-            low, high = (np.searchsorted(left.codes, codes, side=side) for side in ("left", "right"))
-            concerned = ranges(low[high > low], (high - low)[high > low])
-            if len(concerned):
+        left_side = self.sides[0]
+        if left_side is not None:
+            for left, concerned in left_side.having(right.place[beginnings(right.place)]):
                 self._wait(left, concerned, right)
 
     def _wait(self, left: Run, at: Positions, right: Run) -> None:
         for lefts, rights, _ in self._candidates(left, at, right):
             same = self._equal(left.rows, lefts, right.rows, rights)
             lefts, rights = lefts[same], rights[same]
-            left.ends[lefts] = np.minimum(left.ends[lefts], left.ticks[lefts] + np.abs(right.ticks[rights] - left.ticks[lefts]))
+            ends, at_left = left.beside["ends"], left.tick[lefts]
+            ends[lefts] = np.minimum(ends[lefts], at_left + np.abs(right.tick[rights] - at_left))
 
     def _candidates(self, left: Run, at: Positions, right: Run) -> Iterator[tuple[Positions, Positions, bool]]:
         """Positions of left records, each with the last right one behind it, and with the first ahead, and whether it is that: of those
         within the tolerance with an equal code."""
-        hits, where = right.stretches.of(left.codes[at])
+        stretches = _stretches(right)
+        hits, where = stretches.of(left.place[at])
         at, (_, begin, end) = at[hits], where
-        moments = left.ticks[at]
+        moments = left.tick[at]
         for ahead in (False, True):
             if not (self._ahead if ahead else self._behind):
                 continue
-            found = right.stretches.reached(where, moments + (ahead != self.rule.exact)) - (not ahead)
+            found = stretches.reached(where, moments + (ahead != self.rule.exact)) - (not ahead)
             there = (found < end) & (found >= begin)
             if self._reach is not None:
-                there[there] = np.abs(right.ticks[found[there]] - moments[there]) <= -self.first(0, -self._reach)
+                there[there] = np.abs(right.tick[found[there]] - moments[there]) <= -self.first(0, -self._reach)
             if there.any():
                 yield at[there], found[there], ahead
 
@@ -152,39 +152,41 @@ class AsOfColumns(KeptRuns):
         """The results of the left records that are settled."""
         out: list[Any] = []
         for side in (0, 1):
-            self.runs[side] = [left for run in self.runs[side] if (left := self._left_of(side, run, mark, out)) is not None]
+            if self.runs(side):
+                self.side(side).change(partial(self._left_of, side, mark, out))
         return out
 
-    def _left_of(self, side: int, run: Run, mark: Any, out: list[Any]) -> Run | None:
+    def _left_of(self, side: int, mark: Any, out: list[Any], run: Run) -> Run | None:
         """What is left of a run; ``out`` gets the results of what is settled."""
         limit = TICKS_MAX if mark is None else self.first(side, exact_moment(mark))
-        over = run.ends < limit if mark is not None or side == 1 else np.full(len(run.ends), True)
+        ends = run.beside["ends"]
+        over = ends < limit if mark is not None or side == 1 else np.full(len(ends), True)
         if self._reach is not None and mark is not None:
             reach = self._reach * (2 if side == 1 and self._ahead else 1)
-            over |= run.ticks < self.first(side, exact_moment(mark) - reach)
+            over |= run.tick < self.first(side, exact_moment(mark) - reach)
         if not over.any():
             return run
         if side == 0:
-            out += self._results(run.some(over & (run.ends >= run.limit)))
-        run.ends = np.where(over, -_NEVER, run.ends)
-        return run.left_at(limit)
+            out += self._results(run.some(over & (ends >= passed_by(run))))
+        run.beside["ends"] = np.where(over, -_NEVER, ends)
+        return self.side(side).left_at(run, limit)
 
     def _results(self, left: Run) -> Iterator[Any]:
         """Each of these left records with the right one that it meets."""
-        distance = np.full(len(left.codes), _NONE)  # twice, and one more for what is ahead
-        epochs = np.zeros(len(left.codes), np.int64)
-        where, found = np.full(len(left.codes), -1), np.zeros(len(left.codes), np.int64)
-        everything = np.arange(len(left.codes))
-        for number, right in enumerate(self.runs[1]):
+        distance = np.full(len(left), _NONE)  # twice, and one more for what is ahead
+        epochs = np.zeros(len(left), np.int64)
+        where, found = np.full(len(left), -1), np.zeros(len(left), np.int64)
+        everything = np.arange(len(left))
+        for number, right in enumerate(self.runs(1)):
             for lefts, rights, ahead in self._candidates(left, everything, right):
-                away = np.abs(right.ticks[rights] - left.ticks[lefts]).astype(np.uint64) * np.uint64(2) + np.uint64(ahead)
-                nearer = (away < distance[lefts]) | ((away == distance[lefts]) & (right.more[rights] > epochs[lefts]))
+                away = np.abs(right.tick[rights] - left.tick[lefts]).astype(np.uint64) * np.uint64(2) + np.uint64(ahead)
+                nearer = (away < distance[lefts]) | ((away == distance[lefts]) & (right.beside["more"][rights] > epochs[lefts]))
                 lefts, rights, away = lefts[nearer], rights[nearer], away[nearer]
                 same = self._equal(left.rows, lefts, right.rows, rights)
                 lefts, rights = lefts[same], rights[same]
-                distance[lefts], epochs[lefts] = away[same], right.more[rights]
+                distance[lefts], epochs[lefts] = away[same], right.beside["more"][rights]
                 where[lefts], found[lefts] = number, rights
-        for number, right in enumerate(self.runs[1]):
+        for number, right in enumerate(self.runs(1)):
             met = np.flatnonzero(where == number)
             if len(met):
                 yield self.results(take_rows(left.rows, pa.array(met)), take_rows(right.rows, pa.array(found[met])))
@@ -212,6 +214,18 @@ class AsOfColumns(KeptRuns):
         rows.take(found)
         rows.forget(self.settled)
         return rows.kept
+
+
+def _follows(run: Run) -> Any:
+    """Whether each row but the first has the key of the one before it."""
+    return run.place[1:] == run.place[:-1]
+
+
+def _stretches(run: Run) -> Stretches:
+    """An index of its places and ticks."""
+    if run.index is None:
+        run.index = Stretches(run.place, run.tick)
+    return run.index  # type: ignore[no-any-return]
 
 
 __all__ = ["AsOfColumns"]

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rayad.dataflow.operators.joins.columns import joined_batch
 from rayad.dataflow.operators.joins.matching import matches
+from rayad.dataflow.operators.joins.pairs import joined_batch
 from rayad.dataflow.operators.keys.column_keys import common_type, equal_keys
 from rayad.dataflow.operators.keys.key_first import KeyFirst, pairs_of
 from rayad.dataflow.operators.keys.keyed import TAGS, distinct_names

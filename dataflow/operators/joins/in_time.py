@@ -9,7 +9,7 @@ from typing import Any, Generic
 
 import pyarrow as pa
 
-from rayad.dataflow.operators.joins.columns import NotColumnar
+from rayad.dataflow.operators.joins.pairs import NotColumnar
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.operators.state.two_forms import Columns, Rows, TwoForms
 from rayad.dataflow.operators.state.waiting import Batches, Waiting

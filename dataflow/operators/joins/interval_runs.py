@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from rayad.dataflow.operators.joins.columns import joined_batch
-from rayad.dataflow.operators.joins.kept_runs import KeptRuns, Run
-from rayad.dataflow.operators.joins.matching import ALONE, LEFT_ONLY, OWED, How, Positions, matches_within
+from rayad.dataflow.operators.joins.kept_runs import KeptRuns, passed_by
+from rayad.dataflow.operators.joins.matching import ALONE, LEFT_ONLY, OWED, How, matches_within
+from rayad.dataflow.operators.joins.pairs import joined_batch
 from rayad.dataflow.operators.keys.column_keys import equal_keys
 from rayad.dataflow.operators.keys.key_first import has_key, record_of
 from rayad.dataflow.operators.keys.keyed import distinct_names
 from rayad.dataflow.operators.results import record_array
+from rayad.dataflow.operators.state.runs.order import Positions
+from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.records.batches import mark_keyed, take_rows
 from rayad.dataflow.records.event_times import TICKS_MAX, exact_moment
 from rayad.dataflow.windows import Between
 
 
 class IntervalColumns(KeptRuns):
-    """Records of both sides that are not settled, in columns. ``Run.more`` says of each whether it is owed a result of its own, since it
+    """Records of both sides that are not settled, in columns. ``more`` says of each whether it is owed a result of its own, since it
     has met none."""
 
     def __init__(self, between: Between, how: How) -> None:
@@ -31,23 +34,20 @@ class IntervalColumns(KeptRuns):
         lower, upper = exact_moment(between.lower), exact_moment(between.upper)
         self._reach = ((lower, upper), (-upper, -lower))
 
-    def runs_of(self, side: int, rows: pa.RecordBatch, more: Any) -> list[Run]:
-        return [Run.of(rows, self.keys(side), more)]
-
     def taken_in(self, side: int, batch: pa.RecordBatch, *told: Any) -> list[Any]:
-        (run,) = self.runs_of(side, batch, np.full(batch.num_rows, OWED[self.how][side]))
+        (run,) = self.come(side, batch, np.full(batch.num_rows, OWED[self.how][side]))
         out = list(self._meet(side, run))
-        self.keep(side, [run])
+        self.side(side).add([run])
         return out
 
     def _meet(self, side: int, run: Run) -> Iterator[pa.RecordBatch]:
         """The results of records with those of the other side within their intervals."""
         low, high = self._reach[side]
-        lows = run.ticks + self.first(side, low)
-        highs = run.ticks - self.first(side, -high)  # the last tick at or before
-        for other in self.runs[1 - side]:
-            live = np.maximum(lows, other.limit)  # rows that are over stay for a while, and what is late could still meet them
-            for mine, theirs in matches_within(run.codes, live, highs, other.codes, other.ticks):
+        lows = run.tick + self.first(side, low)
+        highs = run.tick - self.first(side, -high)  # the last tick at or before
+        for other in self.runs(1 - side):
+            live = np.maximum(lows, passed_by(other))  # rows that are over stay for a while, and what is late could still meet them
+            for mine, theirs in matches_within(run.place, live, highs, other.place, other.tick):
                 left, right = ((run, mine), (other, theirs))[:: 1 if side == 0 else -1]
                 yield from self._met(*left, *right)
 
@@ -65,31 +65,31 @@ class IntervalColumns(KeptRuns):
         if self.how not in LEFT_ONLY:
             yield self.results(met[0], met[1])
         elif self.how == "semi":
-            first = np.unique(at_left[left.more[at_left]])
+            first = np.unique(at_left[left.beside["more"][at_left]])
             if len(first):
                 yield self._records(take_rows(left.rows, pa.array(first)))
-        left.more[at_left] = right.more[at_right] = False
+        left.beside["more"][at_left] = right.beside["more"][at_right] = False
 
     def settle(self, mark: Any) -> list[Any]:
         """The records that are settled and met none, where the join gives these."""
         out: list[Any] = []
-        for side, runs in enumerate(self.runs):
-            if runs:
+        for side in (0, 1):
+            if self.runs(side):
                 limit = TICKS_MAX if mark is None else self.first(side, exact_moment(mark) - self._reach[side][1])
-                self.runs[side] = [left for run in runs if (left := self._left_of(side, run, limit, out)) is not None]
+                self.side(side).change(partial(self._left_of, side, limit, out))
         return out
 
-    def _left_of(self, side: int, run: Run, limit: int, out: list[Any]) -> Run | None:
+    def _left_of(self, side: int, limit: int, out: list[Any], run: Run) -> Run | None:
         """What is left of a run; ``out`` gets what is owed."""
-        settled = run.ends < limit
+        settled = run.beside["ends"] < limit
         if not settled.any():
             return run
-        alone = settled & run.more
+        alone = settled & run.beside["more"]
         if ALONE[self.how][side] and alone.any():
             rows = run.some(alone).rows
             out.append(self._records(rows) if self.how == "anti" else self.alone(side, rows))
-        run.more[settled] = False
-        return run.left_at(limit)
+        run.beside["more"][settled] = False
+        return self.side(side).left_at(run, limit)
 
     def results(self, left: pa.RecordBatch, right: pa.RecordBatch) -> pa.RecordBatch:
         """Rows that have met, as they are given."""

@@ -102,6 +102,9 @@ class IntervalJoin(JoinInTwoForms[IntervalRows, IntervalColumns]):
     and anti joins give besides. What comes behind the watermark goes to output port 1: ``(key, (record, None))``, or ``(key, (None,
     record))`` from the right."""
 
+    state_version = 3
+    """2: what is known of each record was stored without a name."""
+
     def __init__(self, between: Between, delays: tuple[Any, ...], how: How = "inner") -> None:
         super().__init__(delays, TwoForms(IntervalRows(between, how), partial(IntervalColumns, between, how)))
         self.between = between

@@ -7,7 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from rayad.dataflow.operators.joins.columns import ColumnJoin, NotColumnar
+from rayad.dataflow.operators.joins.columns import ColumnJoin
+from rayad.dataflow.operators.joins.pairs import NotColumnar
 from rayad.dataflow.operators.keys.key_first import pairs_of
 from rayad.dataflow.operators.state.by_key import KeyedLists
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
@@ -20,6 +21,9 @@ class Join(KeyedVertex):
 
     Both sides are columns as long as all batches are; the first rows turn what is kept into rows.
     """
+
+    state_version = 3
+    """2: columns in the order in which they came, with an index."""
 
     def __init__(self) -> None:
         self.sides = TwoForms(KeyedLists(2), ColumnJoin)

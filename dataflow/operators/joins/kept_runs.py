@@ -1,120 +1,96 @@
 """The records of both sides that a join over event time keeps, in columns, until the watermark is beyond them: in runs that are sorted by
 key and event time.
 
-A row carries the 64-bit hash of its key and its event time in ticks (``windows.pane_ticks``). Four runs of like size become one, so that
-there are few to search and a row is copied a logarithmic number of times. Keys of what matches are compared as well.
+Beside each record is ``more``, what the join has to know of it besides, and ``ends``, the last tick to which the join needs it, as far as
+that is known. Ticks are those of ``windows.pane_ticks``. Keys of what matches are compared as well.
 """
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from rayad.dataflow.operators.joins.columns import NotColumnar, alone_batch, common_schema
-from rayad.dataflow.operators.joins.matching import Positions, Stretches
-from rayad.dataflow.operators.keys.column_keys import Numbers
+from rayad.dataflow.operators.joins.both_sides import BothSides
+from rayad.dataflow.operators.joins.pairs import NotColumnar, alone_batch
 from rayad.dataflow.operators.keys.key_first import keys_of, record_of
-from rayad.dataflow.operators.state.group_index import chosen, compacted
-from rayad.dataflow.operators.state.stored_columns import stored, stored_mixed, taken_back, taken_back_mixed
+from rayad.dataflow.operators.state.runs.order import Ticks, ticks
+from rayad.dataflow.operators.state.runs.run import Run
+from rayad.dataflow.operators.state.runs.runs import Runs
+from rayad.dataflow.operators.state.stored_columns import stored_mixed, taken_back_mixed
 from rayad.dataflow.operators.state.touched_keys import Additions
-from rayad.dataflow.operators.state.two_forms import ColumnForm
-from rayad.dataflow.operators.windows.pane_ticks import ticks
-from rayad.dataflow.records.batches import keyed_columns, one_batch, take_rows, to_rows
+from rayad.dataflow.records.batches import keyed_columns, one_batch, to_rows
 from rayad.dataflow.records.event_times import DAY_TICKS, TICKS_MAX, exact_moment
-from rayad.dataflow.records.key_hashing import groups_of_hashes, hash_columns
 
-_FAN_IN = 4
-_SMALL_RUN = 1 << 12
 _DAY_NS, _MICROSECOND_NS = DAY_TICKS * 1_000, 1_000
 
 
-@dataclass(slots=True)
-class Run:
-    """Rows in the order of (code, tick)."""
+class KeptSide(Runs):
+    """One side of :class:`KeptRuns`. Rows that are needed to no tick beyond what has ``passed`` are over; they go when they are half of
+    all."""
 
-    codes: Numbers
-    ticks: Positions
-    rows: pa.RecordBatch
-    more: Any
-    """What the join has to know of each row besides, shape (rows,)."""
-    ends: Positions
-    """The last tick to which the join needs each row, as far as it is known."""
-    limit: int = -TICKS_MAX
-    """Rows that are needed to no tick beyond this one are over; they go when they are half of all."""
-    _stretches: Stretches | None = None
+    derived: ClassVar[frozenset[str]] = frozenset({"ends"})
 
-    @property
-    def stretches(self) -> Stretches:
-        """An index of its codes and ticks."""
-        if self._stretches is None:
-            self._stretches = Stretches(self.codes, self.ticks)
-        return self._stretches
+    def __init__(self, kept: KeptRuns, side: int, keys: int) -> None:
+        super().__init__(keys, moment=keys)
+        self._kept = kept
+        self._side = side
 
-    @property
-    def tier(self) -> int:
-        """Its order of magnitude."""
-        return int(math.log(max(1.0, len(self.codes) / _SMALL_RUN), _FAN_IN))
+    def read(self, rows: pa.RecordBatch, **beside: Any) -> Run:
+        return super().read(rows, more=np.array(beside["more"]))
 
-    @staticmethod
-    def of(rows: pa.RecordBatch, keys: int, more: Any, ends: Any = None) -> Run:
-        """Rows whose event times are behind ``keys`` columns of keys; ``ends``: by default their own ticks."""
-        codes = hash_columns(rows.columns[:keys]).view(np.int64)
-        moments = ticks(rows.column(keys))
-        by = (moments, codes) if (more == more[:1]).all() else (more, moments, codes)
-        order = np.lexsort(by)
-        moments = moments[order]
-        return Run(codes[order], moments, take_rows(rows, pa.array(order)), more[order], moments if ends is None else ends[order])
+    def arranged(self, run: Run) -> list[Run]:
+        runs = super().arranged(run)
+        if "ends" not in run.beside:
+            for each in runs:
+                each.beside["ends"] = self._kept.ends_of(self._side, each)
+        return self._kept.in_order(self._side, runs)
 
-    def some(self, rows: Any) -> Run:
-        """Those that a mask says."""
-        return self if rows.all() else self.at(np.flatnonzero(rows))
+    def live(self, run: Run) -> Run:
+        return replace(run.some(run.beside["ends"] >= passed_by(run)), passed=None)
 
-    def at(self, rows: Positions) -> Run:
-        """Those at positions that increase."""
-        taken = take_rows(self.rows, pa.array(rows))
-        return Run(self.codes[rows], self.ticks[rows], taken, self.more[rows], self.ends[rows], self.limit)
-
-    def live(self) -> Run:
-        """Those that are not over."""
-        return self.some(self.ends >= self.limit)
-
-    def left_at(self, limit: int) -> Run | None:
+    def left_at(self, run: Run, limit: int) -> Run | None:
         """What is left when rows that are needed to no tick from ``limit`` on are over."""
-        over = int(np.count_nonzero(self.ends < limit))
-        if over == len(self.ends):
+        over = int(np.count_nonzero(run.beside["ends"] < limit))
+        if over == len(run):
             return None
-        self.limit = max(self.limit, limit)
-        return self.live() if 2 * over > len(self.ends) else self
+        run.passed = max(passed_by(run), limit)
+        return self.live(run) if 2 * over > len(run) else run
 
 
-class KeptRuns(ColumnForm):
+def passed_by(run: Run) -> int:
+    """The tick up to which rows of a run are over."""
+    return -TICKS_MAX if run.passed is None else run.passed
+
+
+class KeptRuns(BothSides[KeptSide]):
     """Runs of both sides."""
 
     def __init__(self) -> None:
-        self.schemas: list[pa.Schema | None] = [None, None]
-        self.runs: list[list[Run]] = [[], []]
+        super().__init__()
         self._added = Additions()
         self.settled: Any = None
         """The last watermark, if it is one for all that is here."""
 
-    @property
-    def rows(self) -> int:
-        """Records kept."""
-        return sum(len(run.codes) for runs in self.runs for run in runs)
+    def made(self, side: int, schema: pa.Schema) -> KeptSide:
+        return KeptSide(self, side, keyed_columns(schema) or 0)
 
-    @property
-    def is_used(self) -> bool:
-        return any(self.runs)
+    def runs(self, side: int) -> list[Run]:
+        """The runs of a side, to be searched."""
+        runs = self.sides[side]
+        return [] if runs is None else runs.all()
 
-    @abstractmethod
-    def runs_of(self, side: int, rows: pa.RecordBatch, more: Any) -> list[Run]:
-        """Records of a side, with what is known of each besides, as runs."""
+    def ends_of(self, side: int, run: Run) -> Ticks:
+        """The last tick to which the join needs each record of a run that has come."""
+        return run.tick  # type: ignore[no-any-return]
+
+    def in_order(self, side: int, runs: list[Run]) -> list[Run]:
+        """Runs that are sorted by key and event time, as the join wants them."""
+        return runs
 
     @abstractmethod
     def taken_in(self, side: int, batch: pa.RecordBatch, *told: Any) -> list[Any]:
@@ -124,11 +100,10 @@ class KeptRuns(ColumnForm):
     def settle(self, mark: Any) -> list[Any]:
         """Give what is settled at a watermark (None: all), and forget what is over."""
 
-    def together(self, side: int, runs: Sequence[Run]) -> list[Run]:
-        """Several runs as one."""
-        runs = [run.live() for run in runs]
-        rows = one_batch(pa.Table.from_batches([run.rows for run in runs]))
-        return self.runs_of(side, rows, np.concatenate([run.more for run in runs]))
+    def come(self, side: int, batch: pa.RecordBatch, more: Any) -> list[Run]:
+        """Records of a side, with what is known of each besides, as runs."""
+        runs = self.side(side)
+        return runs.arranged(runs.read(batch, more=more))
 
     # -- ticks ---------------------------------------------------------------------
     def first(self, side: int, moment: Any) -> int:
@@ -146,15 +121,7 @@ class KeptRuns(ColumnForm):
             return 1 if bound.unit == "ns" else _MICROSECOND_NS
         return 1
 
-    def keys(self, side: int) -> int:
-        """Columns of keys."""
-        return keyed_columns(self.schemas[side]) or 0
-
     # -- records -------------------------------------------------------------------
-    def check(self, side: int, batches: Sequence[pa.RecordBatch]) -> None:
-        """Raises NotColumnar, with nothing changed, unless these go together with each other and with what is kept."""
-        self.schemas[side] = common_schema(side, batches, self.schemas)
-
     def accept(self, side: int, batches: Sequence[pa.RecordBatch], *told: Any) -> tuple[list[Any], list[Any]]:
         """Take records in; ``told`` is the watermark, and what a join is told besides. Gives those that are late, as ``(key, record)``,
         and results. To be called after :meth:`check`."""
@@ -167,17 +134,6 @@ class KeptRuns(ColumnForm):
                 late = self.pairs(side, batch.filter(pa.array(behind)))
                 batch = batch.filter(pa.array(~behind))
         return late, self.taken_in(side, batch, *told) if batch.num_rows else []
-
-    def keep(self, side: int, more: Sequence[Run]) -> None:
-        """Put runs in their places."""
-        runs = self.runs[side]
-        for run in more:
-            runs.append(run)
-            while len(runs) >= _FAN_IN and runs[-_FAN_IN].tier <= runs[-1].tier:
-                merged = self.together(side, runs[-_FAN_IN:])
-                runs[-_FAN_IN:] = merged
-                if len(merged) > 1:  # keys with one hash stay apart
-                    break
 
     def due(self, mark: Any) -> list[Any]:
         """What is settled at a watermark (None: all): batches, or lists of rows where columns cannot say it. It is forgotten."""
@@ -200,17 +156,6 @@ class KeptRuns(ColumnForm):
         return list(zip(keys_of(batch.replace_schema_metadata(schema.metadata)), to_rows(record_of(batch, schema)), strict=True))
 
     # -- snapshots -----------------------------------------------------------------
-    def checkpoint(self) -> Any:
-        """The schemas, and of each side the rows that are not over, and what is known of them besides."""
-        live = [[run.live() for run in runs] for runs in self.runs]
-        return list(self.schemas), [[(stored([run.rows]), run.more.copy()) for run in runs] for runs in live]
-
-    def restore(self, state: Any) -> None:
-        """Take back what :meth:`checkpoint` gave."""
-        self.schemas = list(state[0])
-        for side in (1, 0):
-            self.runs[side] = [run for rows, more in state[1][side] for run in self.runs_of(side, taken_back(rows)[0], more)]
-
     def take_changes(self) -> Callable[[], Any] | None:
         """The batches that have come, and the watermark up to which records are settled: all else follows from them."""
         added, settled, schemas = self._added.take(), self.settled, list(self.schemas)
@@ -220,7 +165,8 @@ class KeptRuns(ColumnForm):
 
     def restore_changes(self, changes: Any) -> None:
         """Take back what the function of :meth:`take_changes` gave."""
-        self.schemas, added, settled = list(changes[0]), changes[1], changes[2]
+        schemas, added, settled = changes
+        self.learn_both(schemas)
         for side, batch, *told in added:
             self.accept(side, taken_back_mixed(batch), *told)
         if settled is not None:
@@ -231,46 +177,18 @@ class KeptRuns(ColumnForm):
         self._added.forget()
 
     # -- to other replicas -----------------------------------------------------------
-    def give(self, groups: frozenset[int], key_groups: int) -> Any:
-        """What these groups have of both sides. The hashes of keys are kept, so it needs no index."""
-        leaves = chosen(groups, key_groups)
-        given: list[list[tuple[pa.RecordBatch, Any]]] = [[], []]
-        for side, runs in enumerate(self.runs):
-            stay = []
-            for run in runs:
-                leaving = leaves[groups_of_hashes(run.codes.view(np.uint64), key_groups)]
-                gone, left = run.some(leaving & (run.ends >= run.limit)), run.some(~leaving)
-                if len(gone.codes):
-                    given[side].append((compacted(gone.rows), gone.more.copy()))
-                if len(left.codes):
-                    stay.append(left)
-            self.runs[side] = stay
-        return (list(self.schemas), given) if any(given) else None
-
-    def fits(self, given: Any) -> bool:
-        """Whether the records of a sibling go together with those here."""
-        try:
-            for side, schema in enumerate(given[0]):
-                if schema is not None:
-                    self.check(side, [pa.RecordBatch.from_pylist([], schema=schema)])
-        except NotColumnar:
-            return False
-        return True
-
     def take(self, given: Any) -> None:
         """Keep what :meth:`give` gave, at another watermark perhaps."""
         self.settled = None
-        for side in (1, 0):
-            for rows, more in given[1][side]:
-                self.keep(side, self.runs_of(side, rows, more))
+        super().take(given)
 
     def as_rows(self) -> Any:
         """``{key: ([entry], [entry])}``, as the rows' own form has it."""
         out: dict[Any, tuple[list[Any], list[Any]]] = {}
-        for side, runs in enumerate(self.runs):
-            for run in (each.live() for each in runs):
+        for side, runs in enumerate(self.sides):
+            for run in [] if runs is None else runs.each_live():
                 times = run.rows.column(self.keys(side)).to_pylist()
-                for (key, record), time, more in zip(self.pairs(side, run.rows), times, run.more.tolist(), strict=True):
+                for (key, record), time, more in zip(self.pairs(side, run.rows), times, run.beside["more"].tolist(), strict=True):
                     out.setdefault(key, ([], []))[side].append([exact_moment(time), time, record, more])
         for sides in out.values():
             for entries in sides:
@@ -278,4 +196,4 @@ class KeptRuns(ColumnForm):
         return out
 
 
-__all__ = ["KeptRuns", "Run"]
+__all__ = ["KeptRuns", "KeptSide", "passed_by"]

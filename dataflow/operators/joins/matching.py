@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from rayad.dataflow.operators.keys.column_keys import Numbers, beginnings
+from rayad.dataflow.operators.state.runs.order import Positions, ranges
 
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
 """What a join gives besides pairs, as in SQL; of a semi or anti join the left record alone."""
@@ -25,8 +26,6 @@ OWED: dict[How, tuple[bool, bool]] = {**ALONE, "semi": (True, False)}
 LEFT_ONLY = ("semi", "anti")
 PAIRS_MAX = 1 << 19
 """Pairs are made in portions of about so many, so that a product of two frequent keys does not take all memory at once."""
-
-Positions = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def matches(left: Numbers, right: Numbers) -> Iterator[tuple[Positions, Positions]]:
@@ -134,15 +133,4 @@ def _expanded(heads: Positions, sizes: Positions, low: Positions, counts: Positi
         begin = end
 
 
-def ranges(starts: Positions, lengths: Positions) -> Positions:
-    """``starts[0], starts[0] + 1, ..`` for each length, one behind the other."""
-    total = int(lengths.sum())
-    if total == len(lengths) and (lengths == 1).all():
-        return starts
-    ends = np.cumsum(lengths)
-    out: Positions = np.arange(total, dtype=np.int64)
-    out += np.repeat(starts - (ends - lengths), lengths)
-    return out
-
-
-__all__ = ["ALONE", "LEFT_ONLY", "OWED", "PAIRS_MAX", "How", "Stretches", "matches", "matches_within", "ranges", "reached"]
+__all__ = ["ALONE", "LEFT_ONLY", "OWED", "PAIRS_MAX", "How", "Stretches", "matches", "matches_within", "reached"]

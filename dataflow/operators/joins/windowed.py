@@ -15,16 +15,18 @@ import numpy as np
 import pyarrow as pa
 
 from rayad.dataflow.operators.aggregates.partial import Partials
-from rayad.dataflow.operators.joins.columns import NotColumnar, alone_batch, common_schema, joined_batch
+from rayad.dataflow.operators.joins.both_sides import BothSides
 from rayad.dataflow.operators.joins.in_time import JoinInTwoForms
-from rayad.dataflow.operators.joins.matching import ALONE, LEFT_ONLY, How, Positions, matches
+from rayad.dataflow.operators.joins.matching import ALONE, LEFT_ONLY, How, matches
+from rayad.dataflow.operators.joins.pairs import NotColumnar, alone_batch, joined_batch
 from rayad.dataflow.operators.keys.column_keys import in_common, key_numbers
 from rayad.dataflow.operators.keys.key_first import has_key, is_null, keys_of, pairs_of, record_of
 from rayad.dataflow.operators.state.group_index import GroupIndices
+from rayad.dataflow.operators.state.runs.order import Positions
 from rayad.dataflow.operators.state.stored_columns import stored_mixed, taken_back_mixed
 from rayad.dataflow.operators.state.tables import WINDOW, Entries
 from rayad.dataflow.operators.state.touched_keys import Additions
-from rayad.dataflow.operators.state.two_forms import ColumnForm, RowForm, TwoForms
+from rayad.dataflow.operators.state.two_forms import RowForm, TwoForms
 from rayad.dataflow.operators.windows.assigning import assigner
 from rayad.dataflow.operators.windows.best import with_windows
 from rayad.dataflow.operators.windows.pane_ticks import Form, grid_of, moment_ticks, windows_between, windows_of_place
@@ -43,110 +45,24 @@ class RecordForm(Form):
         return None
 
 
-class WindowJoinColumns(ColumnForm):
+class WindowJoinColumns(BothSides[Panes]):
     """Records of both sides whose windows are open, in columns."""
 
     def __init__(self, windows: Tumbling | Sliding, how: How) -> None:
+        super().__init__()
         self.windows = windows
         self.how = how
-        self.schemas: list[pa.Schema | None] = [None, None]
-        self.sides: list[Panes | None] = [None, None]
 
-    @property
-    def rows(self) -> int:
-        """Records kept."""
-        return sum(side.rows for side in self.sides if side is not None)
-
-    @property
-    def is_used(self) -> bool:
-        return self.rows > 0
-
-    # -- snapshots -----------------------------------------------------------------
-    def checkpoint(self) -> Any:
-        """The schema and the records of each side."""
-        return self.schemas, [None if panes is None else panes.checkpoint() for panes in self.sides]
-
-    def restore(self, state: Any) -> None:
-        """Take back what :meth:`checkpoint` gave."""
-        schemas, sides = state
-        self.learn(schemas)
-        for panes, kept in zip(self.sides, sides, strict=True):
-            if panes is not None:
-                panes.restore(kept)
-
-    def learn(self, schemas: list[pa.Schema | None]) -> None:
-        """What records look like, for sides of which that is not known."""
-        for side, schema in enumerate(schemas):
-            if self.sides[side] is None and schema is not None:
-                form = RecordForm(schema.remove_metadata(), keyed_columns(schema) or 0, 1, Partials([]))
-                self.schemas[side], self.sides[side] = schema, Panes(form, grid_of(self.windows, form.bound))
-
-    def take_changes(self) -> Callable[[], Any] | None:
-        """The records that have come since the last call; None when these are most of them, or not known."""
-        changed = [panes and panes.take_changes() for panes in self.sides]
-        if any(panes is not None and some is None for panes, some in zip(self.sides, changed, strict=True)):
-            return None
-        return lambda: [some and some() for some in changed]
-
-    def restore_changes(self, changes: Any) -> None:
-        """Take back what the function of :meth:`take_changes` gave."""
-        for panes, some in zip(self.sides, changes, strict=True):
-            if panes is not None:
-                panes.restore_changes(some)
-
-    def forget_changes(self) -> None:
-        """The next of :meth:`take_changes` gives None."""
-        for panes in self.sides:
-            if panes is not None:
-                panes.forget_changes()
-
-    # -- to other replicas -----------------------------------------------------------
-    def index(self, key_groups: int) -> Iterator[None]:
-        """Find out the key-group of each record, some at a time."""
-        for panes in self.sides:
-            if panes is not None:
-                yield from panes.index_groups(key_groups)
-
-    def give(self, groups: frozenset[int], key_groups: int) -> Any:
-        """What these groups have of both sides."""
-        sides = [panes and panes.give(groups, key_groups) for panes in self.sides]
-        return (list(self.schemas), sides) if any(sides) else None
-
-    def fits(self, given: Any) -> bool:
-        """Whether the records of a sibling go together with those here."""
-        self.gave()
-        try:
-            for side, schema in enumerate(given[0]):
-                if schema is not None:
-                    self.check(side, [pa.RecordBatch.from_pylist([], schema=schema)])
-        except NotColumnar:
-            return False
-        return True
-
-    def take(self, given: Any) -> None:
-        """Keep what :meth:`give` gave."""
-        for panes, kept in zip(self.sides, given[1], strict=True):
-            if panes is not None:
-                panes.take(kept or [])
-
-    def gave(self) -> None:
-        """The change of layout is over."""
-        for panes in self.sides:
-            if panes is not None:
-                panes.forget_groups()
+    def made(self, side: int, schema: pa.Schema) -> Panes:
+        form = RecordForm(schema.remove_metadata(), keyed_columns(schema) or 0, 1, Partials([]))
+        return Panes(form, grid_of(self.windows, form.bound))
 
     # -- records -------------------------------------------------------------------
-    def check(self, side: int, batches: list[pa.RecordBatch]) -> None:
-        """Raises NotColumnar, with nothing changed, unless these go together with each other and with what is kept."""
-        known = common_schema(side, batches, self.schemas)
-        self.learn([known, None] if side == 0 else [None, known])
-
     def accept(self, side: int, batches: list[pa.RecordBatch], watermark: Any) -> tuple[list[Any], list[Any]]:
         """Take records in; gives those that are late as ``(key, window, record)``, and no results. To be called after :meth:`check`."""
-        panes = self.sides[side]
-        assert panes is not None
+        panes = self.side(side)
         mark = None if watermark is None else moment_ticks(watermark, panes.form.bound, self.windows)
-        run = panes.run_of(pa.Table.from_batches([b.replace_schema_metadata(None) for b in batches]))
+        run = panes.run_of([b.replace_schema_metadata(None) for b in batches])
         late = [] if mark is None else self._late(side, panes.windows([run], mark))
         panes.keep(run, mark)
         return late, []
@@ -191,9 +107,7 @@ class WindowJoinColumns(ColumnForm):
 
     def _matches(self, left: pa.RecordBatch, right: pa.RecordBatch) -> Iterator[tuple[Positions, Positions]]:
         """The positions of records with equal keys and windows."""
-        panes = self.sides[0]
-        assert panes is not None
-        keys = panes.form.keys
+        keys = self.keys(0)
         numbers = key_numbers([pa.concat_arrays(in_common(left.column(i), right.column(i))) for i in range(keys + 1)])
         halves = numbers[: left.num_rows], numbers[left.num_rows :]
         orders = [np.argsort(half, kind="stable") for half in halves]
@@ -203,9 +117,7 @@ class WindowJoinColumns(ColumnForm):
             yield orders[0][mine], orders[1][theirs]
 
     def _windows(self, side: int, batch: pa.RecordBatch) -> pa.ExtensionArray:
-        panes = self.sides[side]
-        assert panes is not None
-        return windows_between(batch.column(panes.form.keys), panes.ends_of(batch), self.windows)
+        return windows_between(batch.column(self.keys(side)), self.side(side).ends_of(batch), self.windows)
 
     def results(self, left: pa.RecordBatch, right: pa.RecordBatch) -> pa.RecordBatch:
         """Rows that have met, as they are given."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -115,11 +116,18 @@ def key_first(batch: pa.RecordBatch, keys: tuple[str, ...], extra: tuple[tuple[s
 
 def record_of(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The records of a batch with the columns of ``schema``, which :func:`key_first` made."""
-    back = json.loads(schema.metadata[RECORD_KEY])
+    at, mark = _way_back(schema.metadata[RECORD_KEY])
+    columns, names = batch.columns, schema.names
+    out = pa.RecordBatch.from_arrays([columns[i] for i in at], names=[names[i] for i in at])
+    return out.replace_schema_metadata({ROWS_KEY: mark.encode()}) if mark else out
+
+
+@lru_cache(maxsize=1024)
+def _way_back(data: bytes) -> tuple[list[int], str | None]:
+    """The positions of the record's columns, and how its rows are read."""
+    back = json.loads(data)
     keys, extra = back["keys"], back["extra"]
-    at = [i if i < keys else i + extra for i in back["order"]]
-    out = pa.RecordBatch.from_arrays([batch.column(i) for i in at], names=[schema.names[i] for i in at])
-    return out.replace_schema_metadata({ROWS_KEY: back["mark"].encode()}) if back["mark"] else out
+    return [i if i < keys else i + extra for i in back["order"]], back["mark"]
 
 
 def keys_of(batch: pa.RecordBatch) -> list[Any]:

@@ -15,9 +15,10 @@ from rayad.dataflow.operators.aggregates.aggregators import Aggregator, Several
 from rayad.dataflow.operators.aggregates.combiner import Combine, rows_because, value_columns, with_inputs
 from rayad.dataflow.operators.keys.keyed import distinct_names, import_group_by, require_hashable
 from rayad.dataflow.operators.keys.packing import Packing, can_be_packed
+from rayad.dataflow.operators.state.runs.order import ticks
 from rayad.dataflow.operators.stateless import Element, Gatherer
 from rayad.dataflow.operators.windows.best import BestRecords, best_of_batch
-from rayad.dataflow.operators.windows.pane_ticks import grid_of, in_each_window, panes_of, ticks
+from rayad.dataflow.operators.windows.pane_ticks import grid_of, in_each_window, panes_of
 from rayad.dataflow.records.batches import mark_keyed, no_rows, to_rows
 from rayad.dataflow.records.event_times import event_time
 from rayad.dataflow.records.selectors import KeySelector, ValueSelector, sole_value_column

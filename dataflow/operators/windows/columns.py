@@ -42,11 +42,11 @@ class WindowColumns(ColumnForm):
     @property
     def rows(self) -> int:
         """Partials kept."""
-        return 0 if self.state is None else self.state.rows
+        return 0 if self.state is None else self.state.count
 
     @property
     def is_used(self) -> bool:
-        return self.state is not None and self.state.rows > 0
+        return self.state is not None and self.state.count > 0
 
     # -- snapshots ----------------------------------------------------------------
     def checkpoint(self) -> Any:
@@ -84,7 +84,7 @@ class WindowColumns(ColumnForm):
     def index(self, key_groups: int) -> Iterator[None]:
         """Find out the key-groups of what is kept, some at a time."""
         if self.state is not None:
-            yield from self.state.index_groups(key_groups)
+            yield from self.state.index(key_groups)
 
     def give(self, groups: frozenset[int], key_groups: int) -> Any:
         """How it arrives, and what these groups have."""
@@ -108,7 +108,7 @@ class WindowColumns(ColumnForm):
     def gave(self) -> None:
         """The change of layout is over."""
         if self.state is not None:
-            self.state.forget_groups()
+            self.state.gave()
 
     # -- in ----------------------------------------------------------------------
     def put_by(self, waiting: list[pa.RecordBatch], batch: pa.RecordBatch) -> None:
@@ -155,7 +155,7 @@ class WindowColumns(ColumnForm):
         if isinstance(self.state, Sessions):
             self.state.accept(batches, mark)
         else:
-            self.state.keep(self.state.run_of(pa.Table.from_batches(batches)), mark)
+            self.state.keep(self.state.run_of(batches), mark)
 
     def hold(self, batch: pa.RecordBatch) -> Array:
         """Whether the sessions that are open hold each of these partials."""

@@ -21,12 +21,13 @@ import pyarrow as pa
 from rayad.dataflow.operators.aggregates.aggregators import Count
 from rayad.dataflow.operators.keys.key_first import key_first, with_key, without_null_keys
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
+from rayad.dataflow.operators.state.runs.order import ticks
 from rayad.dataflow.operators.state.waiting import Batches, Waiting
 from rayad.dataflow.operators.stateless import Element, columns_given
 from rayad.dataflow.operators.windows.assigning import assigner
 from rayad.dataflow.operators.windows.best import with_windows
 from rayad.dataflow.operators.windows.kept_windows import KeptWindows
-from rayad.dataflow.operators.windows.pane_ticks import as_bounds, grid_of, moment_ticks, panes_of, ticks, windows_between
+from rayad.dataflow.operators.windows.pane_ticks import as_bounds, grid_of, moment_ticks, panes_of, windows_between
 from rayad.dataflow.operators.windows.watermarks import Marks
 from rayad.dataflow.records.batches import keyed_columns, mark_keyed, no_rows, take_rows, to_rows
 from rayad.dataflow.records.event_times import compared, event_time, watermark_less

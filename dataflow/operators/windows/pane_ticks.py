@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from rayad.dataflow.operators.aggregates.partial import Partials
 from rayad.dataflow.operators.keys.column_keys import plain
 from rayad.dataflow.operators.results import window_array
+from rayad.dataflow.operators.state.runs.order import Ticks
 from rayad.dataflow.records.batches import one_batch
 from rayad.dataflow.records.event_times import DAY_TICKS, EXACT_FLOATS_MAX, TICKS_MAX, Lengths, Scale, nanoseconds
 from rayad.dataflow.records.selectors import require_columns
@@ -34,8 +35,6 @@ _FLOAT_TICKS_MAX = 1 << 51
 _INT64 = np.iinfo(np.int64)
 _DATETIMES = Scale(Lengths.SPAN).reached(dt.datetime.min), Scale(Lengths.SPAN).reached(dt.datetime.max)
 _DATES = _DATETIMES[0] // DAY_TICKS, _DATETIMES[1] // DAY_TICKS
-
-Ticks = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,13 +190,6 @@ def as_bounds(ticks: Ticks, bound: pa.DataType) -> pa.Array:
     if pa.types.is_date32(bound):
         return array.cast(pa.int32()).view(bound)
     return array if bound == pa.int64() else array.view(bound)
-
-
-def ticks(column: pa.Array) -> Ticks:
-    """What :func:`as_bounds` gave, as ticks."""
-    if pa.types.is_date32(column.type):
-        column = column.cast(pa.int32())
-    return column.cast(pa.int64()).to_numpy()  # type: ignore[no-any-return]
 
 
 def windows_between(starts: pa.Array, ends: pa.Array, windows: Any) -> pa.ExtensionArray:

@@ -1,0 +1,151 @@
+"""In which order the rows of a run are: by the places of their keys, or by moments.
+
+The *place* of a key is its hash, turned so that its key-group leads: places grow with (key-group, hash). So rows sorted by place have each
+key-group in one slice, and rows of one key beside each other. Hash and place determine each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rayad.dataflow.records.key_hashing import hash_columns
+
+Places = npt.NDArray[np.uint64]
+Ticks = np.ndarray[Any, np.dtype[np.int64]]
+Positions = np.ndarray[Any, np.dtype[np.int64]]
+_HASHES = 1 << 64
+_STRETCHES_MAX = 16
+"""A stable sort of integers merges what is sorted: of more stretches the other sort is faster."""
+
+
+def places_of(columns: Sequence[pa.Array], key_groups: int) -> Places:
+    """The places of keys that are one column, or a tuple of several, shape (rows,)."""
+    return places_of_hashes(hash_columns(list(columns)), key_groups)
+
+
+def places_of_hashes(hashes: Places, key_groups: int) -> Places:
+    """The place of each hash. The key-group of a hash is its remainder by ``key_groups``.
+
+    >>> places_of_hashes(np.array([3, 7, 4], np.uint64), 4) >> np.uint64(62)
+    array([3, 3, 0], dtype=uint64)
+    """
+    if key_groups & (key_groups - 1) == 0:
+        bits = key_groups.bit_length() - 1
+        return hashes if bits == 0 else (hashes >> np.uint64(bits)) | (hashes << np.uint64(64 - bits))
+    groups = hashes % np.uint64(key_groups)
+    places: Places = beginnings_of_groups(key_groups)[groups] + hashes // np.uint64(key_groups)
+    return places
+
+
+def beginnings_of_groups(key_groups: int) -> Places:
+    """The first place of each key-group, shape (key_groups,).
+
+    >>> beginnings_of_groups(3).tolist() == [0, -(-2**64 // 3), -(-2**65 // 3)]
+    True
+    """
+    each, more = divmod(_HASHES, key_groups)
+    return np.array([group * each + min(group, more) for group in range(key_groups)], np.uint64)
+
+
+def groups_of_places(places: Places, key_groups: int) -> npt.NDArray[np.uint16]:
+    """The key-group of each place, shape (rows,)."""
+    if key_groups & (key_groups - 1) == 0 and key_groups > 1:
+        return (places >> np.uint64(65 - key_groups.bit_length())).astype(np.uint16)
+    return (np.searchsorted(beginnings_of_groups(key_groups), places, side="right") - 1).astype(np.uint16)
+
+
+def slices_of_groups(places: Places, groups: Iterable[int], key_groups: int) -> list[tuple[int, int]]:
+    """Where rows sorted by place have these key-groups: ranges of positions, ascending, groups that follow each other in one.
+
+    >>> slices_of_groups(places_of_hashes(np.array([8, 1, 5, 2, 6], np.uint64), 4), [2, 1], 4)
+    [(1, 5)]
+    """
+    some = np.unique(np.fromiter(groups, np.int64))
+    first = some[np.concatenate(([True], np.diff(some) > 1))] if len(some) else some
+    last = some[np.concatenate((np.diff(some) > 1, [True]))] if len(some) else some
+    edges = np.append(np.searchsorted(places, beginnings_of_groups(key_groups)), len(places))
+    return [(low, high) for low, high in zip(edges[first].tolist(), edges[last + 1].tolist(), strict=True) if high > low]
+
+
+def order_of(leading: npt.NDArray[Any], *then: npt.NDArray[Any]) -> Positions | None:
+    """The positions of rows in the order of these columns of integers; None where they are in that order. Rows that are equal in all of
+    them come in any order.
+
+    One sort by one number where 64 bits hold all columns: four times as fast as ``lexsort``.
+
+    >>> order_of(np.array([5, 9, 5]), np.array([2, 0, 1])).tolist(), order_of(np.array([1, 1, 2]))
+    ([2, 0, 1], None)
+    """
+    order = _ascending(leading)
+    if not then or len(leading) < 2:
+        return order
+    if order is None and _is_sorted(leading, then):
+        return None
+    ordered = leading if order is None else leading[order]
+    rank = np.cumsum(np.concatenate(([False], ordered[1:] != ordered[:-1])), dtype=np.int64)
+    number, distinct = rank, int(rank[-1]) + 1
+    if order is not None:
+        number = np.empty_like(rank)
+        number[order] = rank
+    for column in then:
+        column = column.astype(np.int64, copy=False)
+        low = int(column.min())
+        span = int(column.max()) - low + 1
+        distinct *= span
+        if distinct >= 1 << 62:
+            return np.lexsort((*reversed(then), leading))
+        number = number * span + (column - low)
+    return _ascending(number)
+
+
+def _ascending(values: npt.NDArray[Any]) -> Positions | None:
+    """The positions of values in their order; None where they are in it. A few sorted stretches are merged."""
+    descents = np.count_nonzero(values[1:] < values[:-1])
+    return None if descents == 0 else np.argsort(values, kind="stable" if descents < _STRETCHES_MAX else None)
+
+
+def _is_sorted(leading: npt.NDArray[Any], then: tuple[npt.NDArray[Any], ...]) -> bool:
+    """Whether rows, sorted by the first column, are in the order of all."""
+    undecided = leading[1:] == leading[:-1]
+    for column in then:
+        if (undecided & (column[1:] < column[:-1])).any():
+            return False
+        undecided &= column[1:] == column[:-1]
+    return True
+
+
+def ranges(starts: Positions, lengths: Positions) -> Positions:
+    """``starts[0], starts[0] + 1, ..`` for each length, one behind the other.
+
+    >>> ranges(np.array([5, 0]), np.array([2, 3])).tolist()
+    [5, 6, 0, 1, 2]
+    """
+    total = int(lengths.sum())
+    if total == len(lengths) and (lengths == 1).all():
+        return starts
+    out: Positions = np.arange(total, dtype=np.int64)
+    out += np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
+    return out
+
+
+def ticks(column: pa.Array) -> Ticks:
+    """A column of integers, dates, timestamps or durations as numbers in its own unit."""
+    if pa.types.is_date32(column.type):
+        column = column.cast(pa.int32())
+    return column.cast(pa.int64()).to_numpy()  # type: ignore[no-any-return]
+
+
+def between(values: npt.NDArray[Any], after: int | None, until: int | None) -> tuple[int, int]:
+    """The range of sorted values beyond ``after`` and at or before ``until``; None: no bound.
+
+    >>> between(np.array([1, 2, 2, 5]), 1, 2)
+    (1, 3)
+    """
+    low = 0 if after is None else int(np.searchsorted(values, after, side="right"))
+    high = len(values) if until is None else int(np.searchsorted(values, until, side="right"))
+    return low, high

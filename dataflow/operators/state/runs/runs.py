@@ -1,0 +1,266 @@
+"""Rows by key in sorted runs that are written once and merged geometrically.
+
+What comes becomes a run. Runs that have come since the last search become one when somebody searches, and four runs of like size become
+one; so there are few to search, and a row is copied a logarithmic number of times. Nothing else changes the rows of a run: what leaves is
+a slice of it, what has changed since a snapshot are the runs that have come.
+
+Prior art: the spine of differential dataflow and DBSP, and the sorted runs of RocksDB (docs/design/state.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from rayad.dataflow.operators.state.group_index import SLICE_ROWS, chosen, compacted
+from rayad.dataflow.operators.state.keyed_state import KeyedState
+from rayad.dataflow.operators.state.runs.order import (
+    Places,
+    Positions,
+    groups_of_places,
+    order_of,
+    places_of,
+    ranges,
+    slices_of_groups,
+    ticks,
+)
+from rayad.dataflow.operators.state.runs.run import Run, one_behind_the_other
+from rayad.dataflow.operators.state.stored_columns import Stored, narrow, stored, taken_back
+from rayad.dataflow.operators.state.touched_keys import Additions
+from rayad.dataflow.records.key_hashing import DEFAULT_KEY_GROUPS
+
+FAN_IN = 4
+SMALL_RUN = 1 << 12
+"""Runs of at most so many rows are of like size."""
+FRESH_ROWS_MAX = 1 << 18
+"""So many rows that have come are merged though nobody searches."""
+PIECES_MAX = 4
+"""A run of which more pieces would be left, when key-groups leave it, is copied instead."""
+
+StoredRun: TypeAlias = tuple[Stored, dict[str, Any], int | None]
+"""A run in a snapshot or on its way: rows, the numbers beside them, and ``passed``."""
+
+
+class Runs(KeyedState):
+    """Rows in sorted runs.
+
+    Args:
+        keys: how many leading columns are the key.
+        moment: the column of moments, which rows of one key are sorted by.
+        by_time: whether rows are sorted by moment alone: what comes due is then a slice of a run, and a key-group is not.
+        among: of how many rows, in all, these are part.
+    """
+
+    derived: ClassVar[frozenset[str]] = frozenset()
+    """Numbers beside rows that :meth:`read` finds out anew: they are not stored."""
+
+    def __init__(self, keys: int, moment: int | None = None, *, by_time: bool = False, among: Callable[[], int] | None = None) -> None:
+        self.keys = keys
+        self.moment = moment
+        self.by_time = by_time
+        self.key_groups = DEFAULT_KEY_GROUPS
+        """By which places are: until groups move the default, whatever the job has."""
+        self._runs: list[Run] = []
+        self._fresh: list[Run] = []
+        """They have come since the last search."""
+        self._added = Additions()
+        self._among = among or (lambda: self.count)
+        self._gone: list[int] = []
+        """Groups that left runs by time, whose rows are still in the runs that know places."""
+
+    # -- what an operator says of its runs ---------------------------------------------
+    def arranged(self, run: Run) -> list[Run]:
+        """Rows in any order as runs in order."""
+        columns = (run.tick,) if self.by_time else (run.place, run.tick)
+        order = order_of(*(column for column in columns if column is not None))
+        return [run if order is None else run.at(order)]
+
+    def live(self, run: Run) -> Run:
+        """A run without the rows that nobody needs any more; of what is merged or stored."""
+        stay = self.stay(run)
+        return run if stay is None else run.some(stay)
+
+    def stay(self, run: Run, rows: slice = slice(None)) -> Any | None:
+        """Which rows of a run by time are of groups that have not left, as a mask; None: all."""
+        if not self._gone or run.place is None:  # it has come since they left
+            return None
+        return ~np.isin(groups_of_places(run.place[rows], self.key_groups), self._gone)
+
+    # -- rows --------------------------------------------------------------------------
+    @property
+    def count(self) -> int:
+        """Rows kept."""
+        return sum(map(len, self._runs)) + sum(map(len, self._fresh))
+
+    def read(self, rows: pa.RecordBatch, **beside: Any) -> Run:
+        """Rows in any order, with their places and moments."""
+        place = None if self.by_time else places_of(rows.columns[: self.keys], self.key_groups)
+        return Run(rows, place, None if self.moment is None else ticks(rows.column(self.moment)), beside)
+
+    def add(self, runs: Iterable[Run]) -> None:
+        """Keep runs that :meth:`arranged` gave."""
+        for run in runs:
+            if len(run):
+                self._fresh.append(run)
+                self.note(run)
+        if sum(map(len, self._fresh)) > FRESH_ROWS_MAX:
+            self.all()
+
+    def note(self, run: Run) -> None:
+        """A run has come: it is part of the next increment."""
+        self._added.note(run, len(run), self._among())
+
+    def all(self) -> list[Run]:
+        """The runs, few of each order of magnitude, to be searched."""
+        if self._fresh:
+            fresh, self._fresh = self._fresh, []
+            self._push(fresh if len(fresh) == 1 else self._merged(fresh))
+        return self._runs
+
+    def _push(self, more: Iterable[Run]) -> None:
+        runs = self._runs
+        for run in more:
+            runs.append(run)
+            while len(runs) >= FAN_IN and _tier(runs[-FAN_IN]) <= _tier(runs[-1]):
+                merged = self._merged(runs[-FAN_IN:])
+                runs[-FAN_IN:] = merged
+                if len(merged) > 1:
+                    break
+
+    def _merged(self, runs: Sequence[Run]) -> list[Run]:
+        """Several runs as one; as several where what has passed differs."""
+        runs = [run for run in map(self.live, runs) if len(run)]
+        if len({run.passed for run in runs}) != 1:
+            return list(runs)
+        return self.arranged(one_behind_the_other(runs))
+
+    def having(self, places: Places) -> Iterator[tuple[Run, Positions]]:
+        """The positions of the rows of these places, which ascend and differ, in each run that has any."""
+        for run in self.all():
+            low, high = (np.searchsorted(run.place, places, side=side) for side in ("left", "right"))
+            if (high > low).any():
+                yield run, ranges(low, high - low)
+
+    def change(self, left: Callable[[Run], Run | None]) -> None:
+        """Keep of each run what is left."""
+        kept = [left(run) for run in self.all()]
+        self._runs = [run for run in kept if run is not None and len(run)]
+
+    def each_live(self) -> Iterator[Run]:
+        """The runs without what nobody needs any more."""
+        return (run for run in map(self.live, self.all()) if len(run))
+
+    # -- snapshots -----------------------------------------------------------------
+    def checkpoint(self) -> list[StoredRun]:
+        return [self.stored(run) for run in self.each_live()]
+
+    def restore(self, stored: list[StoredRun]) -> None:
+        self._runs, self._fresh = self.again(stored), []
+
+    def take_changes(self) -> Callable[[], Any] | None:
+        """The runs that have come."""
+        added = self._added.take()
+        return None if added is None else lambda: self.changed(added)
+
+    def changed(self, added: list[Run]) -> Any:
+        """Runs that have come as a snapshot has them."""
+        return [self.stored(one_behind_the_other(added))] if added else []
+
+    def restore_changes(self, changes: Any) -> None:
+        self.add(self.again(changes))
+
+    def forget_changes(self) -> None:
+        self._added.forget()
+
+    def stored(self, run: Run, *, compact: bool = False) -> StoredRun:
+        """A run for a snapshot, or, compact, for another replica."""
+        beside = {name: numbers for name, numbers in run.beside.items() if name not in self.derived}
+        small = {name: numbers if isinstance(numbers, int) else _smaller(numbers) for name, numbers in beside.items()}
+        return stored([compacted(run.rows) if compact else run.rows]), small, run.passed
+
+    def again(self, parts: Iterable[StoredRun]) -> list[Run]:
+        """Runs from what :meth:`stored` gave."""
+        out = []
+        for rows, beside, passed in parts:
+            run = self.read(taken_back(rows)[0], **(beside if isinstance(beside, dict) else {}))  # windows had a flag there once
+            run.passed = passed
+            out += self.arranged(run)
+        return out
+
+    # -- to other replicas ---------------------------------------------------------
+    def place_by(self, key_groups: int) -> None:
+        """Let places be by so many key-groups. Runs that are searched with each other's places have the same number."""
+        if self.key_groups == key_groups:
+            return
+        self.key_groups = key_groups
+
+        def placed(run: Run) -> Run:
+            run.place, run.index = places_of(run.rows.columns[: self.keys], key_groups), None
+            return Runs.arranged(self, run)[0]
+
+        if not self.by_time:
+            self.change(placed)
+
+    def index(self, key_groups: int) -> Iterator[None]:
+        self.place_by(key_groups)
+        for run in list(self.all()) if self.by_time else ():
+            parts = []
+            for at in range(0, len(run), SLICE_ROWS):
+                parts.append(places_of(run.rows.slice(at, SLICE_ROWS).columns[: self.keys], key_groups))
+                yield
+            run.place = np.concatenate(parts)
+
+    def give(self, groups: frozenset[int], key_groups: int) -> list[StoredRun]:
+        """What these groups have: a few slices of each run, or, of runs by time, rows here and there, which stay where they are and are
+        passed over until the change of layout ends."""
+        self.place_by(key_groups)
+        parted = [self._parted(run, groups) for run in self.all()]
+        given = [self.live(run) for run, _ in parted]
+        self._runs = [run for _, left in parted for run in left]
+        if self.by_time:
+            self._gone += groups
+        return [self.stored(run, compact=True) for run in given if len(run)]
+
+    def _parted(self, run: Run, groups: frozenset[int]) -> tuple[Run, list[Run]]:
+        """The rows of these groups, and the others as runs."""
+        if run.place is None:
+            run.place = places_of(run.rows.columns[: self.keys], self.key_groups)
+        if self.by_time:
+            some = chosen(groups, self.key_groups)[groups_of_places(run.place, self.key_groups)]
+            return run.at(np.flatnonzero(some)), [] if some.all() else [run]
+        slices = slices_of_groups(run.place, groups, self.key_groups)
+        given = np.concatenate([np.arange(0), *(np.arange(low, high) for low, high in slices)])
+        left = run.without(slices)
+        if len(left) > PIECES_MAX:
+            left = [run.at(np.delete(np.arange(len(run)), given))]
+        return run.cut(*slices[0]) if len(slices) == 1 else run.at(given), left
+
+    def take(self, given: list[StoredRun]) -> None:
+        self._drop_gone()
+        self.add(self.again(given))
+
+    def gave(self) -> None:
+        self._drop_gone()
+        if self.by_time:
+            for run in self.all():
+                run.place = None
+
+    def _drop_gone(self) -> None:
+        if self._gone:
+            self.change(self.live)
+            self._gone = []
+
+
+def _tier(run: Run) -> int:
+    """Its order of magnitude."""
+    return int(math.log(max(1.0, len(run) / SMALL_RUN), FAN_IN))
+
+
+def _smaller(numbers: Any) -> Any:
+    """A copy, of integers in as few bytes as they need."""
+    small = narrow(numbers) if numbers.dtype.kind == "i" else numbers
+    return numbers.copy() if small is numbers else small

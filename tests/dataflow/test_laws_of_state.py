@@ -1,0 +1,248 @@
+"""The laws of keyed state, tried on each of its forms by itself: what was put in is there after snapshots, crashes and moves of key-groups
+in any order, and nothing else."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rayad.actors.replica.part_files import loaded
+from rayad.dataflow.operators.state import group_index, touched_keys
+from rayad.dataflow.operators.state.runs import runs as runs_module
+from rayad.dataflow.operators.state.runs.order import groups_of_places, places_of, slices_of_groups
+from rayad.dataflow.operators.state.runs.run import Run
+from rayad.dataflow.operators.state.runs.runs import FAN_IN, Runs
+from rayad.dataflow.records.key_hashing import key_group
+from tests.dataflow.driven import pickled
+from tests.dataflow.forms import FORMS, Form, Row, batch
+from tests.thorough import amount
+
+SEEDS = amount(each_run=40, soak=1000)
+KEYS = 30
+
+
+@pytest.fixture(autouse=True)
+def _small_states_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(touched_keys, "FEW_ITEMS", 2)
+    monkeypatch.setattr(group_index, "SLICE_KEYS", 4)
+    monkeypatch.setattr(runs_module, "SLICE_ROWS", 4)
+    monkeypatch.setattr(runs_module, "SMALL_RUN", 4)
+    monkeypatch.setattr(runs_module, "FRESH_ROWS_MAX", 40)
+
+
+class Replica:
+    """One of the replicas that have a state between them: its state, what must be there, and its last snapshots."""
+
+    def __init__(self, form: Form) -> None:
+        self.form = form
+        self.state = form.make()
+        self.expected: list[Row] = []
+        self.chain: list[bytes] = []
+        self.then: list[Row] = []
+
+    def put(self, rows: list[Row]) -> None:
+        self.form.put(self.state, rows)
+        self.expected = self.form.model(self.expected, rows)
+
+    def snapshot(self) -> bool:
+        """Write what has changed, or all; gives whether it was what has changed."""
+        changed = self.state.take_changes()
+        is_whole = changed is None or not self.chain
+        self.chain = [pickled(self.state.checkpoint())] if is_whole else [*self.chain, pickled(changed())]
+        self.then = list(self.expected)
+        self._check(self._again())
+        return not is_whole
+
+    def _again(self) -> Any:
+        """The state of the last snapshot."""
+        state = self.form.make()
+        whole, *changes = map(loaded, self.chain)
+        state.restore(whole)
+        for some in changes:
+            state.restore_changes(some)
+        return state
+
+    def crash(self) -> None:
+        """Go back to the last snapshot."""
+        self.state, self.expected, self.chain = self._again(), list(self.then), []
+
+    def check(self) -> None:
+        self._check(self.state)
+
+    def _check(self, state: Any) -> None:
+        assert Counter(self.form.rows(state)) == Counter(self.expected)
+        if isinstance(state, Runs):
+            check_runs(state)
+
+
+def check_runs(runs: Runs) -> None:
+    """Each run is in its order, a key-group is a slice of it, and there are few."""
+    for run in runs.all():
+        assert len(run)
+        if run.place is not None:
+            assert (run.place == places_of(run.rows.columns[: runs.keys], runs.key_groups)).all()
+        order = list(
+            zip(*(column for column in ((run.tick,) if runs.by_time else (run.place, run.tick)) if column is not None), strict=True)
+        )
+        assert order == sorted(order)
+        if not runs.by_time:
+            groups = groups_of_places(run.place, runs.key_groups)
+            assert (groups == [key_group(key, runs.key_groups) for key in run.rows.column(0).to_pylist()]).all()
+            assert (groups[1:] >= groups[:-1]).all()
+
+
+def run_one(form: Form, seed: int) -> int:
+    """Random steps with three replicas; gives how many snapshots were of what has changed."""
+    chance = random.Random(seed)
+    key_groups = chance.choice([8, 12, 256])
+    replicas = [Replica(form) for _ in range(3)]
+    owner = [chance.randrange(3) for _ in range(key_groups)]
+    is_moving = False
+    increments = 0
+    for _ in range(chance.randrange(5, 40)):
+        step = chance.choice(["put", "put", "put", "snapshot", "snapshot", "crash", "begin", "move", "move", "end"])
+        replica = chance.choice(replicas)
+        if step == "put":
+            rows = [(chance.randrange(KEYS), chance.randrange(6), chance.randrange(4)) for _ in range(chance.randrange(1, 12))]
+            for at, each in enumerate(replicas):
+                some = [row for row in rows if owner[key_group(row[0], key_groups)] == at]
+                if some:
+                    each.put(some)
+        elif step == "snapshot" and not is_moving:
+            increments += sum([each.snapshot() for each in replicas])
+        elif step == "crash" and not is_moving and all(each.chain for each in replicas):
+            for each in replicas:
+                each.crash()
+        elif step == "begin":
+            is_moving = True
+            slices = replica.state.index(key_groups)
+            for _ in range(chance.choice([0, 1, 99])):
+                next(slices, None)
+        elif step == "move":
+            is_moving = True
+            move(replicas, owner, chance, key_groups)
+        elif step == "end":
+            is_moving = False
+            for each in replicas:
+                each.state.gave()
+        if chance.random() < 0.5:
+            for each in replicas:
+                each.check()
+    for each in replicas:
+        each.check()
+    return increments
+
+
+def move(replicas: list[Replica], owner: list[int], chance: random.Random, key_groups: int) -> None:
+    """Some groups of a replica go to another one."""
+    old, new = chance.sample(range(3), 2)
+    mine = [group for group in range(key_groups) if owner[group] == old]
+    some = frozenset(chance.sample(mine, chance.randint(0, len(mine))))
+    giver, taker = replicas[old], replicas[new]
+    for replica in (giver, taker):
+        replica.state.forget_changes()
+        replica.chain = []
+    given = giver.state.give(some, key_groups)
+    leaves = [key_group(row[0], key_groups) in some for row in giver.expected]
+    gone = [row for row, goes in zip(giver.expected, leaves, strict=True) if goes]
+    giver.expected = [row for row, goes in zip(giver.expected, leaves, strict=True) if not goes]
+    if given is not None:
+        taker.state.take(loaded(pickled(given)))
+    taker.expected = taker.expected + gone
+    for group in some:
+        owner[group] = new
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+def test_what_was_put_in_is_there_and_nothing_else(form: Form) -> None:
+    assert sum([run_one(form, seed) for seed in range(SEEDS)]) > 0
+
+
+# -- defects that the laws must find ---------------------------------------------------------------
+
+
+class Forgetful(Runs):
+    """Does not note every third run that comes."""
+
+    def add(self, runs: Any) -> None:
+        super().add(runs)
+        if self.count % 3 == 0:
+            self._added.take()
+
+
+class Losing(Runs):
+    """Loses what groups leave behind in a run where these are in several slices."""
+
+    def _parted(self, run: Run, groups: frozenset[int]) -> tuple[Run, list[Run]]:
+        given, left = super()._parted(run, groups)
+        return given, left[:1]
+
+
+class Unsorted(Runs):
+    """Puts runs one behind the other without sorting them."""
+
+    def arranged(self, run: Run) -> list[Run]:
+        return [run]
+
+
+@pytest.mark.parametrize("defect", [Forgetful, Losing, Unsorted])
+def test_the_laws_find_a_defect(defect: type[Runs]) -> None:
+    sound = FORMS[0]
+    broken = Form(defect.__name__, lambda: defect(1), sound.put, sound.rows, sound.model)
+    with pytest.raises(AssertionError):
+        sum(run_one(broken, seed) for seed in range(SEEDS))
+
+
+# -- runs ------------------------------------------------------------------------------------------
+
+
+def test_there_are_few_runs_and_a_row_is_copied_a_logarithmic_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs, copied = Runs(1), []
+    merged = runs.arranged
+    for number in range(1000):
+        (run,) = runs.arranged(runs.read(batch([(number * 7 % 1000, 0, i) for i in range(4)])))
+        monkeypatch.setattr(runs, "arranged", lambda run: (copied.append(len(run)), merged(run))[1])
+        runs.add([run])
+        runs.all()
+        monkeypatch.setattr(runs, "arranged", merged)
+    assert len(runs.all()) <= FAN_IN * 5
+    assert sum(copied) <= 4000 * 5
+
+
+def test_a_run_stays_as_it_is_written() -> None:
+    runs, written = Runs(1, 1), []
+    for number in range(60):
+        (run,) = runs.arranged(runs.read(batch([(i, number, i) for i in range(number % 9 + 1)])))
+        written.append((run, run.rows.to_pydict(), run.place.tolist()))
+        runs.add([run])
+        runs.all()
+    assert all(run.rows.to_pydict() == rows and run.place.tolist() == place for run, rows, place in written)
+
+
+@pytest.mark.parametrize("key_groups", [1, 2, 7, 12, 256, 1000])
+def test_key_groups_are_slices_of_rows_sorted_by_place(key_groups: int) -> None:
+    keys = np.arange(500)
+    place = np.sort(places_of([batch([(int(key), 0, 0) for key in keys]).column(0)], key_groups))
+    groups = groups_of_places(place, key_groups)
+    assert sorted(groups.tolist()) == sorted(key_group(int(key), key_groups) for key in keys)
+    for some in ([0], [key_groups - 1], list(range(0, key_groups, 2)), list(range(key_groups)), []):
+        inside = np.zeros(len(place), bool)
+        for low, high in slices_of_groups(place, some, key_groups):
+            inside[low:high] = True
+        assert (inside == np.isin(groups, some)).all()
+
+
+def test_partials_that_a_version_before_stored_with_a_flag_are_read() -> None:
+    """Windows of version 2 had whether a run was grouped where there are now the numbers beside it."""
+    panes = next(form for form in FORMS if form.name == "Panes")
+    state = panes.make()
+    panes.put(state, [(1, 2, 3), (4, 5, 6)])
+    rows, _, _ = state.checkpoint()[0]
+    again = panes.make()
+    again.restore([(rows, True, 9)])
+    assert sorted(panes.rows(again)) == [(1, 2, 3), (4, 5, 6)]
+    assert [run.passed for run in again.all()] == [9]
