@@ -105,7 +105,7 @@ OF_CHANNELS = {
 """Each with a seed that catches it."""
 RARE = {"copies of broadcast batches are not forwarded": "datetimes-columns-naive"}
 """A defect that few programs would notice, and one that does: watermarks are broadcast to windows that move."""
-LATE = {"batches that wait at the sender are forgotten": 75, "what was restored is passed on behind what has arrived": 5111}
+LATE = {"batches that wait at the sender are forgotten": 238, "what was restored is passed on behind what has arrived": 5111}
 """The first seed that is tried, where those before it catch nothing: few have batches there when an unaligned snapshot comes, or when
 key-groups leave a replica that has just resumed."""
 RUNS = 80
