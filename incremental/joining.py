@@ -6,12 +6,12 @@ both changes count. Source: McSherry et al., *Differential dataflow* (CIDR 2013)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Collection
 from typing import Any
 
-from rayad.incremental.moment_vertex import MomentVertex
+from rayad.incremental.moment_vertex import Arrived, MomentVertex
 from rayad.incremental.moments import join
-from rayad.incremental.traces import Trace, add
+from rayad.incremental.traces import Kept, Trace, add
 from rayad.progress import Timestamp
 
 
@@ -22,9 +22,13 @@ class Join(MomentVertex):
 
     def __init__(self) -> None:
         super().__init__()
-        self.sides = (Trace(), Trace())
+        self.sides = (Trace(self.epochs.is_over), Trace(self.epochs.is_over))
 
-    def on_moment(self, time: Timestamp, arrived: list[dict[tuple[Any, Any], int]], scheduled: set[Any]) -> None:
+    def kept(self) -> dict[str, Kept]:
+        """See there."""
+        return {"left": self.sides[0], "right": self.sides[1]}
+
+    def on_moment(self, time: Timestamp, arrived: list[Arrived], scheduled: Collection[Any]) -> None:
         """Each change of a side meets what the other one has; those of the same moment meet once."""
         out: dict[Timestamp, dict[Any, int]] = {}
         moment = time.counters
@@ -35,24 +39,9 @@ class Join(MomentVertex):
                     both = (key, (value, met) if side == 0 else (met, value))
                     add(out.setdefault(Timestamp.of(time.epoch, join(moment, at)), {}), both, weight * count)
             for (key, value), weight in changes.items():
-                mine.add(key, value, moment, weight)
+                mine.add(key, value, time, weight)
         for then in sorted(out, key=Timestamp.sort_key):
             self.send_changes(then, list(out[then].items()))
-
-    def on_epoch_over(self) -> None:
-        """See there."""
-        for side in self.sides:
-            side.end_epoch()
-
-    def give_keys(self, leaves: Callable[[Any], bool]) -> Any:
-        """See there."""
-        given = [side.give(leaves) for side in self.sides]
-        return given if any(part for pair in given for part in pair) else None
-
-    def take_keys(self, given: Any, *, is_over: bool) -> None:
-        """See there."""
-        for side, part in zip(self.sides, given, strict=True):
-            side.take(part, is_over=is_over)
 
 
 __all__ = ["Join"]

@@ -10,13 +10,13 @@ be kept, follows from moments of one vertex coming one after another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from rayad.incremental.moment_vertex import MomentVertex
+from rayad.incremental.moment_vertex import Arrived, MomentVertex
 from rayad.incremental.moments import Counters, counts_at, join
 from rayad.incremental.sums import Sums, Vector
-from rayad.incremental.traces import Trace, Values, add, taken_out
+from rayad.incremental.traces import Kept, ThisEpoch, Trace, add
 from rayad.progress import Timestamp
 
 Function = Callable[[Any, Any], Iterable[tuple[Any, int]]]
@@ -33,23 +33,33 @@ class Reduce(MomentVertex):
 
     def __init__(self, function: Function, vector: Callable[[Any], Vector] | None = None) -> None:
         super().__init__()
-        self.input = Trace() if vector is None else Sums(vector)
-        self.given: dict[Any, Values] = {}
-        """By key: by result: by moment of this epoch: the weight."""
+        is_over = self.epochs.is_over
+        self.input: Kept = Trace(is_over) if vector is None else Sums(is_over, vector)
+        self.given = ThisEpoch(is_over)
+        """By key: by result: by moment: the weight."""
         self._function = function
 
-    def on_moment(self, time: Timestamp, arrived: list[dict[tuple[Any, Any], int]], scheduled: set[Any]) -> None:
+    def kept(self) -> dict[str, Kept]:
+        """See there."""
+        return {"input": self.input}
+
+    def of_epoch(self) -> dict[str, ThisEpoch]:
+        """See there."""
+        return {"given": self.given}
+
+    def on_moment(self, time: Timestamp, arrived: list[Arrived], scheduled: Collection[Any]) -> None:
         """Results of the keys that have changed, or may have."""
         moment, out = time.counters, []
         keys = dict.fromkeys(scheduled)
         for (key, value), weight in arrived[0].items():
-            self.input.add(key, value, moment, weight)
+            self.input.add(key, value, time, weight)
             keys[key] = None
         for key in keys:
             change = self._change(key, moment)
             for result, weight in change.items():
                 out.append(((key, result), weight))
-                add(self.given.setdefault(key, {}).setdefault(result, {}), moment, weight)
+                self.given.time = time
+                add(self.given.kept.setdefault(key, {}).setdefault(result, {}), moment, weight)
             if moment:
                 self._schedule_joins(time, key)
         self.send_changes(time, out)
@@ -61,7 +71,7 @@ class Reduce(MomentVertex):
             if values:
                 for result, weight in self._function(key, values):
                     add(change, result, sign * weight)
-        for result, weights in self.given.get(key, {}).items():
+        for result, weights in self.given.kept.get(key, {}).items():
             for at, weight in weights.items():
                 if counts_at(at, moment):
                     add(change, result, -weight)
@@ -72,31 +82,6 @@ class Reduce(MomentVertex):
         for at in set(self.input.moments(key)):
             if not counts_at(at, moment):
                 self.schedule(time, join(at, moment), key)
-
-    def on_epoch_over(self) -> None:
-        """See there."""
-        self.input.end_epoch()
-        self.given = {}
-
-    def checkpoint(self) -> Any:
-        return {name: value for name, value in super().checkpoint().items() if name not in ("_function", "input")} | {
-            "input": (self.input.before, self.input.now)
-        }
-
-    def restore(self, state: Any) -> None:
-        (self.input.before, self.input.now), rest = state["input"], {name: state[name] for name in state if name != "input"}
-        super().restore(rest)
-
-    def give_keys(self, leaves: Callable[[Any], bool]) -> Any:
-        """See there."""
-        trace, given = self.input.give(leaves), taken_out(self.given, leaves)
-        return (trace, given) if any(trace) or given else None
-
-    def take_keys(self, given: Any, *, is_over: bool) -> None:
-        """See there."""
-        self.input.take(given[0], is_over=is_over)
-        if not is_over:
-            self.given.update(given[1])
 
 
 def distinct(key: Any, values: dict[Any, int]) -> Iterable[tuple[Any, int]]:

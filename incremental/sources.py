@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
-from rayad.incremental.moment_vertex import MomentVertex
-from rayad.incremental.traces import add, taken_out
+from rayad.dataflow.operators.state.by_key import KeyedDict
+from rayad.incremental.moment_vertex import Arrived, MomentVertex
+from rayad.incremental.traces import add
 from rayad.progress import DataflowError, Timestamp, show
 
 
@@ -15,30 +16,23 @@ class Present(MomentVertex):
 
     def __init__(self) -> None:
         super().__init__()
-        self.there: dict[Any, int] = {}
+        self.there = KeyedDict()
         """How often each record is there."""
 
-    def on_moment(self, time: Timestamp, arrived: list[dict[tuple[Any, Any], int]], scheduled: set[Any]) -> None:
+    def on_moment(self, time: Timestamp, arrived: list[Arrived], scheduled: Collection[Any]) -> None:
         """Raises DataflowError for a record that is removed and is not there."""
-        out = []
+        out, counts = [], self.there.kept
         for (record, _), weight in arrived[0].items():
-            add(self.there, record, weight)
-            if self.there.get(record, 0) < 0:
-                there = self.there[record] - weight
+            add(counts, record, weight)
+            if counts.get(record, 0) < 0:
+                there = counts[record] - weight
                 raise DataflowError(
                     f"{show(record, 80)} was removed {-weight} times in epoch {time.epoch}, and was there {there} times: what is removed "
                     "must have been inserted before, or in the same epoch"
                 )
             out.append((record, weight))
+        self.there.note([record for record, _ in out], len(counts))
         self.send_changes(time, out)
-
-    def give_keys(self, leaves: Callable[[Any], bool]) -> Any:
-        """See there."""
-        return taken_out(self.there, leaves) or None
-
-    def take_keys(self, given: Any, *, is_over: bool) -> None:
-        """See there."""
-        self.there.update(given)
 
 
 class Upsert(MomentVertex):
@@ -51,13 +45,14 @@ class Upsert(MomentVertex):
 
     def __init__(self, order: Callable[[Any], Any] | None, deleted: Callable[[Any], Any] | None) -> None:
         super().__init__()
-        self.newest: dict[Any, Any] = {}
+        self.newest = KeyedDict()
         """By key, also of one that is gone where a later record may be older."""
         self._order = order
         self._deleted = deleted
 
-    def on_moment(self, time: Timestamp, arrived: list[dict[tuple[Any, Any], int]], scheduled: set[Any]) -> None:
+    def on_moment(self, time: Timestamp, arrived: list[Arrived], scheduled: Collection[Any]) -> None:
         """Raises DataflowError for two records of a key in one epoch that have no order."""
+        kept = self.newest.kept
         records: dict[Any, list[Any]] = {}
         for key, record in arrived[0]:
             records.setdefault(key, []).append(record)
@@ -68,30 +63,20 @@ class Upsert(MomentVertex):
                     f"{len(some)} records of key {show(key, 60)} came in epoch {time.epoch}, {show(some[0], 60)} and {show(some[1], 60)} "
                     "among them: which is the newest? Give as_collection(order=...)"
                 )
-            before = self.newest.get(key)
+            before = kept.get(key)
             newest = some[0] if self._order is None else max([*some, *([] if before is None else [before])], key=self._order)
             if newest == before:
                 continue
             out += [(record, weight) for record, weight in ((before, -1), (newest, 1)) if record is not None and not self._is_gone(record)]
             if self._order is None and self._is_gone(newest):
-                self.newest.pop(key, None)
+                kept.pop(key, None)
             else:
-                self.newest[key] = newest
+                kept[key] = newest
+        self.newest.note(list(records), len(kept))
         self.send_changes(time, out)
 
     def _is_gone(self, record: Any) -> bool:
         return self._deleted is not None and bool(self._deleted(record))
-
-    def checkpoint(self) -> Any:
-        return {name: value for name, value in super().checkpoint().items() if name not in ("_order", "_deleted")}
-
-    def give_keys(self, leaves: Callable[[Any], bool]) -> Any:
-        """See there."""
-        return taken_out(self.newest, leaves) or None
-
-    def take_keys(self, given: Any, *, is_over: bool) -> None:
-        """See there."""
-        self.newest.update(given)
 
 
 __all__ = ["Present", "Upsert"]

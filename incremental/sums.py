@@ -14,64 +14,43 @@ from operator import add
 from typing import Any, TypeAlias
 
 from rayad.incremental.moments import Counters, counts_at
-from rayad.incremental.traces import taken_out
-from rayad.progress import DataflowError, show
+from rayad.incremental.traces import Kept
+from rayad.progress import DataflowError, Timestamp, show
 
 Vector: TypeAlias = tuple[Any, ...]
-Keys: TypeAlias = dict[Any, dict[Counters, Vector]]
+Vectors: TypeAlias = dict[Counters, Vector]
 
 
-class Sums:
-    """Of one input of one replica; see :class:`rayad.incremental.traces.Trace`.
+class Sums(Kept):
+    """Keeps the sum of a vector.
 
     Args:
+        is_over: see :class:`rayad.incremental.traces.ThisEpoch`.
         vector: of a value; all are added.
     """
 
-    def __init__(self, vector: Callable[[Any], Vector]) -> None:
-        self.before: Keys = {}
-        self.now: Keys = {}
+    def __init__(self, is_over: Callable[[int], bool], vector: Callable[[Any], Vector]) -> None:
+        super().__init__(is_over)
         self._vector = vector
 
-    def add(self, key: Any, value: Any, moment: Counters, weight: int) -> None:
-        """A change of the epoch under way."""
-        _add(self.now.setdefault(key, {}), moment, tuple(weight * part for part in self._vector(value)))
+    def add(self, key: Any, value: Any, time: Timestamp, weight: int) -> None:
+        self.now.time = time
+        _add(self.now.kept.setdefault(key, {}), time.counters, tuple(weight * part for part in self._vector(value)))
 
     def moments(self, key: Any) -> Iterator[Counters]:
-        """When a key has changed."""
-        for part in (self.before, self.now):
+        for part in (self.before.kept, self.now.kept):
             yield from part.get(key, ())
 
     def accumulated(self, key: Any, moment: Counters) -> tuple[Vector | None, Vector | None]:
-        """The vector of a key at a moment, after the epochs before, and with the epoch under way; None where it is nothing."""
-        before = _sum(self.before.get(key, {}), moment, None)
-        now = _sum(self.now.get(key, {}), moment, before)
+        before = _sum(self.before.kept.get(key, {}), moment, None)
+        now = _sum(self.now.kept.get(key, {}), moment, before)
         return _unless_nothing(before), _unless_nothing(now)
 
-    def end_epoch(self) -> None:
-        """The epoch under way is over."""
-        self._add_to_before(self.now)
-        self.now = {}
-
-    def _add_to_before(self, keys: Keys) -> None:
-        for key, vectors in keys.items():
-            kept = self.before.setdefault(key, {})
-            for moment, vector in vectors.items():
-                _add(kept, moment, vector)
-            if not kept:
-                del self.before[key]
-
-    def give(self, leaves: Callable[[Any], bool]) -> tuple[Keys, Keys]:
-        """Remove keys, and give what was kept of them."""
-        return taken_out(self.before, leaves), taken_out(self.now, leaves)
-
-    def take(self, given: tuple[Keys, Keys], *, is_over: bool) -> None:
-        """Take over keys; ``is_over``: the epoch that was under way where they were is over here."""
-        self.before.update(given[0])
-        if is_over:
-            self._add_to_before(given[1])
-        else:
-            self.now.update(given[1])
+    def merge(self, kept: Vectors | None, changes: Vectors) -> Vectors:
+        merged = {} if kept is None else kept
+        for moment, vector in changes.items():
+            _add(merged, moment, vector)
+        return merged
 
 
 def _add(kept: dict[Counters, Vector], moment: Counters, vector: Vector) -> None:

@@ -7,76 +7,145 @@ between the two.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
+from rayad.dataflow.operators.state.by_key import KeyedDict
+from rayad.dataflow.operators.state.keyed_state import KeyedState, WholeState
+from rayad.dataflow.records.key_hashing import key_group
 from rayad.incremental.moments import Counters, counts_at
+from rayad.progress import Timestamp
 
 Weights: TypeAlias = dict[Counters, int]
 """By moment: how often a value was inserted then, less how often it was removed."""
 Values: TypeAlias = dict[Any, Weights]
-Keys: TypeAlias = dict[Any, Values]
+Keys: TypeAlias = dict[Any, Any]
 
 
-class Trace:
-    """Of one input of one replica."""
+class ThisEpoch(WholeState):
+    """What belongs to the epoch under way, by key: it is small, or soon gone.
 
-    def __init__(self) -> None:
-        self.before: Keys = {}
-        """The changes of the epochs that are over."""
-        self.now: Keys = {}
-        """Those of the epoch under way."""
+    Args:
+        is_over: whether an epoch is over at this replica.
+    """
 
-    def add(self, key: Any, value: Any, moment: Counters, weight: int) -> None:
+    is_in_flight = True
+
+    def __init__(self, is_over: Callable[[int], bool]) -> None:
+        self.kept: Keys = {}
+        self.time: Timestamp | None = None
+        """Any time of the epoch, while something is kept."""
+        self.late: list[Keys] = []
+        """What siblings gave of an epoch that is over here."""
+        self._is_over = is_over
+
+    def clear(self) -> None:
+        """The epoch is over."""
+        self.kept, self.time = {}, None
+
+    def checkpoint(self) -> Any:
+        return self.time, self.kept
+
+    def restore(self, stored: Any) -> None:
+        self.time, self.kept = stored
+
+    def give(self, groups: frozenset[int], key_groups: int) -> Any:
+        leave = [key for key in self.kept if key_group(key, key_groups) in groups]
+        return (self.time, {key: self.kept.pop(key) for key in leave}) if leave else None
+
+    def take(self, given: Any) -> None:
+        time, kept = given
+        if self._is_over(time.epoch):
+            self.late.append(kept)
+        else:
+            self.kept.update(kept)
+            self.time = time
+
+
+class Kept(ABC):
+    """Of one input: the epochs before, and the one under way.
+
+    Args:
+        is_over: see :class:`ThisEpoch`.
+    """
+
+    def __init__(self, is_over: Callable[[int], bool]) -> None:
+        self.before = KeyedDict()
+        self.now = ThisEpoch(is_over)
+
+    def states(self, name: str) -> dict[str, KeyedState]:
+        """Both, by name."""
+        return {f"{name}.before": self.before, f"{name}.now": self.now}
+
+    @abstractmethod
+    def add(self, key: Any, value: Any, time: Timestamp, weight: int) -> None:
         """A change of the epoch under way."""
-        add(self.now.setdefault(key, {}).setdefault(value, {}), moment, weight)
+
+    @abstractmethod
+    def moments(self, key: Any) -> Iterator[Counters]:
+        """When a key has changed."""
+
+    @abstractmethod
+    def accumulated(self, key: Any, moment: Counters) -> tuple[Any, Any]:
+        """What a key has at a moment, after the epochs before, and with the epoch under way; what is false is nothing."""
+
+    @abstractmethod
+    def merge(self, kept: Any, changes: Any) -> Any:
+        """What is kept of a key with some changes; what is false is nothing."""
+
+    def end_epoch(self) -> None:
+        """The epoch under way is over."""
+        self.now.late.append(self.now.kept)
+        self.now.clear()
+        self.settle()
+
+    def settle(self) -> None:
+        """Take in what belongs to epochs that are over."""
+        before = self.before.kept
+        for keys in self.now.late:
+            for key, changes in keys.items():
+                merged = self.merge(before.get(key), changes)
+                if merged:
+                    before[key] = merged
+                else:
+                    before.pop(key, None)
+            self.before.note(list(keys), len(before))
+        self.now.late = []
+
+
+class Trace(Kept):
+    """Keeps values and their weights."""
+
+    def add(self, key: Any, value: Any, time: Timestamp, weight: int) -> None:
+        self.now.time = time
+        add(self.now.kept.setdefault(key, {}).setdefault(value, {}), time.counters, weight)
 
     def changes(self, key: Any) -> Iterator[tuple[Any, Counters, int]]:
         """All changes of a key: value, moment, weight."""
-        for part in (self.before, self.now):
+        for part in (self.before.kept, self.now.kept):
             for value, weights in part.get(key, {}).items():
                 for moment, weight in weights.items():
                     yield value, moment, weight
 
     def moments(self, key: Any) -> Iterator[Counters]:
-        """When a key has changed."""
-        for part in (self.before, self.now):
+        for part in (self.before.kept, self.now.kept):
             for weights in part.get(key, {}).values():
                 yield from weights
 
     def accumulated(self, key: Any, moment: Counters) -> tuple[dict[Any, int], dict[Any, int]]:
-        """The values of a key at a moment, by weight: after the epochs before, and with the epoch under way."""
-        before = _sums(self.before.get(key, {}), moment, {})
-        return before, _sums(self.now.get(key, {}), moment, before)
+        before = _sums(self.before.kept.get(key, {}), moment, {})
+        return before, _sums(self.now.kept.get(key, {}), moment, before)
 
-    def end_epoch(self) -> None:
-        """The epoch under way is over."""
-        self._add_to_before(self.now)
-        self.now = {}
-
-    def _add_to_before(self, keys: Keys) -> None:
-        for key, values in keys.items():
-            kept = self.before.setdefault(key, {})
-            for value, weights in values.items():
-                sums = kept.setdefault(value, {})
-                for moment, weight in weights.items():
-                    add(sums, moment, weight)
-                if not sums:
-                    del kept[value]
-            if not kept:
-                del self.before[key]
-
-    def give(self, leaves: Callable[[Any], bool]) -> tuple[Keys, Keys]:
-        """Remove keys, and give what was kept of them."""
-        return taken_out(self.before, leaves), taken_out(self.now, leaves)
-
-    def take(self, given: tuple[Keys, Keys], *, is_over: bool) -> None:
-        """Take over keys; ``is_over``: the epoch that was under way where they were is over here."""
-        self.before.update(given[0])
-        if is_over:
-            self._add_to_before(given[1])
-        else:
-            self.now.update(given[1])
+    def merge(self, kept: Values | None, changes: Values) -> Values:
+        merged = {} if kept is None else kept
+        for value, weights in changes.items():
+            sums = merged.setdefault(value, {})
+            for moment, weight in weights.items():
+                add(sums, moment, weight)
+            if not sums:
+                del merged[value]
+        return merged
 
 
 def add(sums: dict[Any, int], of: Any, weight: int) -> None:
@@ -93,11 +162,6 @@ def add(sums: dict[Any, int], of: Any, weight: int) -> None:
         sums.pop(of, None)
 
 
-def taken_out(kept: dict[Any, Any], leaves: Callable[[Any], bool]) -> dict[Any, Any]:
-    """Remove what is kept by these keys, and give it."""
-    return {key: kept.pop(key) for key in [key for key in kept if leaves(key)]}
-
-
 def _sums(values: Values, moment: Counters, begin: dict[Any, int]) -> dict[Any, int]:
     sums = dict(begin)
     for value, weights in values.items():
@@ -107,4 +171,4 @@ def _sums(values: Values, moment: Counters, begin: dict[Any, int]) -> dict[Any, 
     return sums
 
 
-__all__ = ["Keys", "Trace", "Values", "Weights", "add", "taken_out"]
+__all__ = ["Kept", "Keys", "ThisEpoch", "Trace", "Values", "Weights", "add"]

@@ -4,11 +4,13 @@ compared with what the vertex should make of all that had gone in by then."""
 from __future__ import annotations
 
 import itertools
+import pickle
 import random
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from rayad.dataflow.records.key_hashing import key_group
 from rayad.dataflow.vertex import VertexContext, begin
 from rayad.incremental.moment_vertex import MomentVertex
 from rayad.incremental.moments import counts_at
@@ -63,6 +65,7 @@ def run(make: Callable[[], MomentVertex], what: Fed, chance: random.Random, *, d
     vertices = [make() for _ in range(2 if disturbed else 1)]
     for vertex in vertices:
         begin(vertex, engine)
+    stored = [Stored() for _ in vertices]
     owner = [chance.randrange(len(vertices)) for _ in range(KEY_GROUPS)]
     for time, port, change in what:
         vertices[owner[_group(change[0])]].on_recv(port, [change], time)
@@ -72,7 +75,9 @@ def run(make: Callable[[], MomentVertex], what: Fed, chance: random.Random, *, d
         engine.now = time
         for vertex in vertices:
             vertex.on_notify(time)
-        if disturbed and chance.random() < 0.5:
+        for one in stored:
+            one.is_new = False
+        if disturbed and chance.random() < 0.3:
             at, to = chance.sample((0, 1), 2)
             groups = frozenset(group for group in range(KEY_GROUPS) if owner[group] == at and chance.random() < 0.7)
             given = vertices[at].give(groups)
@@ -80,18 +85,43 @@ def run(make: Callable[[], MomentVertex], what: Fed, chance: random.Random, *, d
                 owner[group] = to
             if given is not None:
                 vertices[to].take(given)
-        if disturbed and chance.random() < 0.5:
-            at = chance.randrange(2)
-            state = vertices[at].checkpoint()
+        at = chance.randrange(len(vertices))
+        if disturbed and chance.random() < 0.7:
+            stored[at].take(vertices[at])
+        if disturbed and stored[at].is_new and chance.random() < 0.4:
             vertices[at] = make()
             begin(vertices[at], engine)
-            vertices[at].restore(state)
+            stored[at].restore(vertices[at])
     return engine.sent
 
 
-def _group(key: Any) -> int:
-    from rayad.dataflow.records.key_hashing import key_group
+class Stored:
+    """The snapshots of one replica: a whole one, and increments as long as what has changed is known."""
 
+    def __init__(self) -> None:
+        self.parts: list[Any] = []
+        self.is_new = False
+        """Whether nothing has happened since the last one."""
+
+    def take(self, vertex: MomentVertex) -> None:
+        """One more."""
+        self.is_new = True
+        changes = vertex.take_changes() if self.parts else None
+        if changes is None:
+            vertex.take_changes()
+            self.parts = [pickle.dumps(vertex.checkpoint())]
+        else:
+            self.parts.append(pickle.dumps(changes()))
+
+    def restore(self, vertex: MomentVertex) -> None:
+        """What has been stored."""
+        vertex.restore(pickle.loads(self.parts[0]))
+        for part in self.parts[1:]:
+            vertex.restore_changes(pickle.loads(part))
+        self.parts = []
+
+
+def _group(key: Any) -> int:
     return key_group(key, KEY_GROUPS)
 
 

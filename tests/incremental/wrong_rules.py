@@ -7,7 +7,8 @@ from contextlib import ExitStack
 from typing import Any
 from unittest.mock import patch
 
-from rayad.incremental import joining, moment_vertex, reducing, traces
+from rayad.dataflow.operators.state.waiting import PairsOnce
+from rayad.incremental import joining, reducing, traces
 from rayad.incremental.moments import counts_at, join
 from rayad.progress import Timestamp
 
@@ -59,12 +60,12 @@ def former_epochs_whole(stack: ExitStack) -> None:
     real = traces.Trace.accumulated
 
     def accumulated(self: Any, key: Any, moment: Any) -> Any:
-        whole = {value: {(): sum(weights.values())} for value, weights in self.before.get(key, {}).items()}
-        kept, self.before = self.before, {key: whole}
+        whole = {value: {(): sum(weights.values())} for value, weights in self.before.kept.get(key, {}).items()}
+        kept, self.before.kept = self.before.kept, {key: whole}
         try:
             return real(self, key, moment)
         finally:
-            self.before = kept
+            self.before.kept = kept
 
     stack.enter_context(patch.object(traces.Trace, "accumulated", accumulated))
 
@@ -74,7 +75,7 @@ def results_of_an_epoch_forgotten(stack: ExitStack) -> None:
     real = reducing.Reduce.on_moment
 
     def on_moment(self: Any, *arguments: Any) -> None:
-        self.given = {}
+        self.given.clear()
         real(self, *arguments)
 
     stack.enter_context(patch.object(reducing.Reduce, "on_moment", on_moment))
@@ -82,15 +83,18 @@ def results_of_an_epoch_forgotten(stack: ExitStack) -> None:
 
 def scheduled_moments_stay(stack: ExitStack) -> None:
     """Moments that are scheduled do not move with their keys."""
-    real = moment_vertex.MomentVertex.give
+    stack.enter_context(patch.object(PairsOnce, "give", lambda self, kept, known, groups: []))
 
-    def give(self: Any, groups: frozenset[int]) -> Any:
-        kept = {time: set(keys) for time, keys in self.scheduled.items()}
-        given = real(self, groups)
-        self.scheduled = kept
-        return None if given is None else (given[0], {}, *given[2:])
 
-    stack.enter_context(patch.object(moment_vertex.MomentVertex, "give", give))
+def notes_forgotten(stack: ExitStack) -> None:
+    """What an epoch has changed is not noted for the next snapshot."""
+    real = traces.Kept.settle
+
+    def settle(self: Any) -> None:
+        with patch.object(self.before, "note", lambda *_: None):
+            real(self)
+
+    stack.enter_context(patch.object(traces.Kept, "settle", settle))
 
 
 WRONG_RULES: dict[str, Plant] = {
@@ -101,6 +105,6 @@ WRONG_RULES: dict[str, Plant] = {
     "former epochs count whole": former_epochs_whole,
     "results of an epoch are forgotten": results_of_an_epoch_forgotten,
 }
-WRONG_MOVES: dict[str, Plant] = {"scheduled moments do not move": scheduled_moments_stay}
+WRONG_MOVES: dict[str, Plant] = {"scheduled moments do not move": scheduled_moments_stay, "notes are forgotten": notes_forgotten}
 
 __all__ = ["WRONG_MOVES", "WRONG_RULES"]
