@@ -38,8 +38,8 @@ class Collection:
     >>> knows = flow.from_epochs([[("ann", "bob"), ("bob", "cid")], [("ann", "cid")]]).as_collection()
     >>> degrees = knows.key_by(lambda pair: pair[0]).count()
     >>> _ = degrees.changes().collect("degrees")
-    >>> for time, change in flow.run(runtime="local")["degrees"]:
-    ...     print(time.epoch, change)
+    >>> for epoch, change in sorted((time.epoch, change) for time, change in flow.run(runtime="local")["degrees"]):
+    ...     print(epoch, change)
     0 (('ann', 1), 1)
     0 (('bob', 1), 1)
     1 (('ann', 1), -1)

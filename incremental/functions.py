@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from rayad.incremental.records import as_record
 from rayad.incremental.sums import exact
 
 Weights = dict[Any, int]
@@ -88,7 +89,7 @@ class OfValues:
 
     def __call__(self, key: Any, values: Weights) -> Results:
         all_of = [value for value, weight in values.items() for _ in range(weight)]
-        return [(result, 1) for result in self.function(key, all_of)]
+        return [(as_record(result), 1) for result in self.function(key, all_of)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rayad.dataflow.records.calling import checked_function
+from rayad.incremental.records import as_record
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +48,8 @@ class Keyed:
     key: Callable[[Any], Any]
 
     def __call__(self, change: tuple[Any, int]) -> tuple[Any, Any, int]:
-        record, weight = change
-        return self.key(record), record, weight
+        record, weight = as_record(change[0]), change[1]
+        return as_record(self.key(record)), record, weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class Tagged:
     side: int
 
     def __call__(self, change: tuple[Any, int]) -> tuple[Any, Any, int]:
-        return change[0], self.side, change[1]
+        return as_record(change[0]), self.side, change[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ def selected(of: Any, what: str) -> Callable[[Any], Any]:
 
 def inserted(record: Any) -> tuple[Any, int]:
     """A record that comes once."""
-    return record, 1
+    return as_record(record), 1
 
 
 def negated(change: tuple[Any, int]) -> tuple[Any, int]:
@@ -93,13 +94,13 @@ def negated_keyed(change: tuple[Any, Any, int]) -> tuple[Any, Any, int]:
 
 def by_record(change: tuple[Any, int]) -> tuple[Any, Any, int]:
     """The record as the key."""
-    return change[0], None, change[1]
+    return as_record(change[0]), None, change[1]
 
 
 def by_first(change: tuple[tuple[Any, Any], int]) -> tuple[Any, Any, int]:
     """A pair by its first."""
     (key, value), weight = change
-    return key, value, weight
+    return as_record(key), as_record(value), weight
 
 
 def plain(change: tuple[Any, Any, int]) -> tuple[Any, int]:

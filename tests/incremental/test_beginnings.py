@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import rayad as rd
@@ -43,11 +44,44 @@ def test_the_newest_record_of_a_key_replaces_the_one_before() -> None:
         assert got == Counter(record for record in newest.values() if not record[2])
 
 
+def test_records_may_be_dicts_and_columns() -> None:
+    """As change data capture has them: fields by name."""
+    orders = [
+        [{"id": 1, "at": 1, "customer": "ann", "sum": 10, "gone": False}, {"id": 2, "at": 1, "customer": "bob", "sum": 5, "gone": False}],
+        [{"id": 1, "at": 2, "customer": "ann", "sum": 12, "gone": False}],
+        [{"id": 2, "at": 3, "customer": "bob", "sum": 5, "gone": True}],
+    ]
+    flow = rd.Dataflow("orders")
+    people = flow.from_arrow(pa.table({"name": ["ann", "bob"], "city": ["Oslo", None]})).as_collection()
+    kept = flow.from_epochs(orders).as_collection(key="id", order="at", deleted="gone")
+    kept.key_by("customer").sum(lambda order: order["sum"]).collect("sums")
+    met = kept.key_by("customer").join(people.key_by("name"), "right")
+    met.map(lambda m: {"city": m[1][1]["city"], "sum": m[1][0] and m[1][0]["sum"]}).distinct().collect("cities")
+    result = flow.run(runtime="local", parallelism=2)
+    assert table_of(result["sums"]) == {("ann", 12): 1}
+    assert {(row["city"], row["sum"]): n for row, n in table_of(result["cities"]).items()} == {("Oslo", 12): 1, (None, None): 1}
+
+
+def test_a_record_is_a_value() -> None:
+    def changes(row: Any) -> Any:
+        row["n"] = 2
+        return row
+
+    flow = rd.Dataflow("changed")
+    flow.from_items([{"n": 1}]).as_collection().map(changes).collect("out")
+    with pytest.raises(rd.DataflowError, match="a record of a collection is a value and is not changed"):
+        flow.run(runtime="local")
+    flow = rd.Dataflow("lists")
+    flow.from_items([{"n": [1]}]).as_collection().collect("out")
+    with pytest.raises(rd.DataflowError, match=r"\[1\] cannot be a record of a collection, nor a part of one: it is not hashable"):
+        flow.run(runtime="local")
+
+
 def test_two_upserts_of_a_key_in_an_epoch_need_an_order() -> None:
     flow = rd.Dataflow("unordered")
-    records = flow.from_epochs([[{"id": 1, "n": 1}.items(), {"id": 1, "n": 2}.items()]]).map(tuple)
-    records.as_collection(key=lambda r: r[0]).collect("out")
-    with pytest.raises(rd.DataflowError, match=r"2 records of key \('id', 1\) came in epoch 0.*which is the newest.*order="):
+    records = flow.from_epochs([[{"id": 1, "n": 1}, {"id": 1, "n": 2}]])
+    records.as_collection(key="id").collect("out")
+    with pytest.raises(rd.DataflowError, match=r"2 records of key 1 came in epoch 0.*which is the newest.*order="):
         flow.run(runtime="local")
     with pytest.raises(rd.DataflowError, match="order or deleted without key"):
         records.as_collection(order=len)
