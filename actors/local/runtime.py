@@ -228,6 +228,7 @@ class LocalRuntime:
         self._take_answers()
         if self.snapshots is not None:
             self.job.trim_logs()
+        self._poll()  # what has been answered may be what somebody waits for
         self.job.look()
 
     def _take_answers(self) -> bool:
@@ -340,6 +341,7 @@ class LocalRuntime:
 
     def _poll(self) -> None:
         """The coordinator looks at what it was told, and at the clock."""
+        self.processes.ready.discard(POLL)
         if self.snapshots is not None and self.recovery.is_running:
             self.snapshots.poll(0.0)
             self.job.look()
@@ -386,7 +388,6 @@ class LocalRuntime:
         if event == STORE:
             self.step_store()
         elif event == POLL:
-            self.processes.ready.discard(POLL)
             self._poll()
         elif kind in changing.EVENTS:
             assert self.rescaling is not None
