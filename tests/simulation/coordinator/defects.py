@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
+from unittest.mock import patch
 
 from rayad.actors.coordinator.change_driver import ChangeDriver
 from rayad.actors.coordinator.coordinators_part import CoordinatorsPart
@@ -313,7 +314,8 @@ def the_attempt_of_a_region_that_failed_goes_on(stack: ExitStack) -> None:
 
 @defect
 def the_coordinator_looks_again_and_again_while_nothing_may_begin(stack: ExitStack) -> None:
-    around(stack, CoordinatorSnapshots, "_may_tick", lambda real, self: self._is_live and self.final is None)
+    is_ready = property(lambda self: self._is_live and self.final is None)
+    stack.enter_context(patch.object(CoordinatorSnapshots, "is_ready", is_ready))
     around(stack, CoordinatorSnapshots, "_all_connected", lambda real, self: real(self) and self._clock.now_s > self._live_s + 0.2)
 
 

@@ -62,7 +62,7 @@ CAUGHT_BY: dict[str, int] = {
     "answers to heartbeats are not heard": 467,
     "after a failure the layout stays older": 474,
     "the layout is not that of the snapshot": 515,
-    "the long call of the progress actor is not waited for": 402,
+    "the long call of the progress actor is not waited for": 54,
     "a node that is silent is not known to be": 492,
     "frames of replicas that begin anew are stale": 573,
     "what the retired leave is forgotten": 538,
