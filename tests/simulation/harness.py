@@ -145,7 +145,8 @@ def run(
     strikes = faults_of(seed, count, rescales=rescales) if faults is None else faults
     run_of = _Run(seed, chosen, parallelism, strikes, folder, mode=mode, rescales=rescales, groups=groups, input_share=input_share)
     try:
-        with patch.object(workplace, "ChannelEnds", WatchedEnds), slow_sources(run_of.world), watched_activations():
+        world = run_of.world
+        with patch.object(workplace, "ChannelEnds", WatchedEnds), slow_sources(world), watched_activations(), world.changes.hearing():
             run_of.drive()
     except Exception as error:
         outcome.violation = f"{type(error).__name__}: {error}"[:1500]
@@ -213,6 +214,7 @@ class _Run:
         resume = "latest" if self.drivers else None
         self.drivers += 1
         self.world.reports.clear()  # a new run has new actors: answers of the old ones are lost
+        self.world.changes.answers.clear()
         config = _replace(self.config, resume=resume)
         scaling = ScalingConfig(parallelism=self.parallelism)
         if self.rescales and self.drivers > 1 and self.program.parallelism is None and self.rng.random() < 0.3:
