@@ -84,7 +84,7 @@ def test_the_right_to_send_at_the_end_follows_the_frontier_and_goes_when_nothing
     hold.follow(vertex, View((), ()), callbacks, is_waiting=True)
     assert (hold.time, hold.has_spoken) == (T(2), False)
     hold.follow(vertex, View((), ()), callbacks, is_waiting=False)
-    assert vertex.called == [("on_advance", T(0)), ("on_end", T(4))]
+    assert vertex.called == [("on_advance", T(0)), ("on_advance", T(2)), ("on_end", T(4))]
     assert (hold.time, hold.has_spoken, changes.take()) == (None, True, [])
 
 

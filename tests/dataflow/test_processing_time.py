@@ -94,7 +94,9 @@ def test_windows_and_timers_fire_by_the_clock_while_no_record_comes(columns: boo
     assert [(time.epoch, *told) for time, told in result["silent"]] == [(3, "b", 102.0), (4, "a", 103.0), (11, "a", 112.0)]
 
 
-def test_records_of_an_epoch_have_one_moment_and_none_is_late_when_the_clock_is_set_back() -> None:
+@pytest.mark.parametrize("seed", [3, 4, 10, 12])
+def test_records_of_an_epoch_have_one_moment_and_none_is_late_when_the_clock_is_set_back(seed: int) -> None:
+    """With three of the seeds it failed: where the input of the clock ended at once, it was read in the last epoch alone."""
     clock = Clock()
     flow = rd.Dataflow()
     stamped = flow.from_epochs([[{"n": e * 10 + i} for i in range(4)] for e in range(6)], parts=2).rebalance().with_processing_time("at")
@@ -102,7 +104,7 @@ def test_records_of_an_epoch_have_one_moment_and_none_is_late_when_the_clock_is_
     counted = stamped.key_by("n").window(rd.windows.tumbling(SECOND)).count()
     counted.late.collect("late")
     counted.collect("counts")
-    job = flow.submit(runtime="local", clock=clock, parallelism=3, seed=4)
+    job = flow.submit(runtime="local", clock=clock, parallelism=3, seed=seed)
     while job.step():
         clock.now_s += random.Random(job.steps).choice((0.5, -0.4))
     result = job.wait()

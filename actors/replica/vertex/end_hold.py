@@ -48,6 +48,8 @@ class EndHold:
         # Which frontiers were seen depends on timing; the time at which the inputs ended and the last time consumed do not.
         ends = [time for time in (self.latest, view.end) if time is not None and self.time < time]
         last = max(ends, key=Timestamp.sort_key, default=self.time)
+        if self.time < last:  # the frontier has moved beyond it, too
+            callbacks.at_end("on_advance", vertex.on_advance, self.time)
         callbacks.at_end("on_end", vertex.on_end, last)
         self._changes.capability(self.time, -1)
         self.time, self.has_spoken = None, True
