@@ -283,20 +283,31 @@ class LocalRuntime:
 
     def step_recovery(self) -> None:
         """Something is built, an answer arrives, or time passes."""
-        leader, ready = self.recovery, self.processes.ready
+        leader = self.recovery
         if leader.has_failed:
             self.supervisor.tell(recovery_leader.AllReported())  # here one thing happens at a time, so all that could be has been
             self.supervisor.tell(recovery_leader.Tick())
             return
-        ready.keep(STORE, self.job.store_thread.has_work)
-        events = [event for event in ready.items if event[0] in RECOVERING]
+        events = self._events_of_recovery()
         if events:
             self.act(events[int(self.chance.random() * len(events))])
-        elif (due_in_s := leader.due_in_s(self.now_s())) is None or leader.waiting:
-            self.fail(InternalError(f"a recovery cannot go on: {leader.phase.value}: {sorted(leader.waiting)}"))
-        else:
+        elif not self.job.store_thread.is_busy:
+            phase = leader.phase
+            self.supervisor.look(0.0)  # what is known need not be waited for
+            if self._events_of_recovery() or leader.phase is not phase or leader.has_failed:
+                return
+            due_in_s = leader.due_in_s(self.now_s())
+            if due_in_s is None or leader.waiting:
+                self.fail(InternalError(f"a recovery cannot go on: {leader.phase.value}: {sorted(leader.waiting)}"))
+                return
             self._pause(due_in_s)
         self.supervisor.look(0.0)
+
+    def _events_of_recovery(self) -> list[Any]:
+        """What can happen while the job recovers."""
+        ready = self.processes.ready
+        ready.keep(STORE, self.job.store_thread.has_work)
+        return [event for event in ready.items if event[0] in RECOVERING]
 
     def _look_whether_more(self) -> None:
         """Whether the coordinator, or who drives a change, has something to do."""
