@@ -304,7 +304,11 @@ class LocalActors:
         try:
             value = method(ref.actor, *ref.arguments)
         except Exception as error:
-            self._bring(ref, Raised(error))
+            if ref.method == "run":  # a start fails as a whole
+                ref.settle(Raised(error))
+                self._on_answer(ref)
+            else:
+                self._bring(ref, Raised(error))
         else:
             if ref.method != "run":
                 self._bring(ref, Gave(value))
