@@ -383,7 +383,7 @@ class LocalJob(Job):
         while not taken.done():
             if not self.step() and not taken.done():
                 raise ProtocolError("the savepoint cannot complete: nothing can move")
-        return taken.result()
+        return taken.result(timeout=0)
 
     def rescale(self, vertex: str | Mapping[str, int], replicas: int | None = None, *, timeout_s: float = 120.0) -> RescaleReport:
         wanted = replicas_wanted(vertex, replicas)
