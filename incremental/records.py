@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any, NoReturn
 
 from rayad.progress import DataflowError, show
@@ -39,7 +40,7 @@ class Row(dict[str, Any]):
 
 
 def as_record(record: Any) -> Any:
-    """A record as a value. Raises DataflowError where it has no hash.
+    """A record as a value. Raises DataflowError where it has no hash, or NaN in it: no removal would find what was inserted.
 
     >>> as_record(("a", {"n": 1}))
     ('a', {'n': 1})
@@ -48,7 +49,21 @@ def as_record(record: Any) -> Any:
         hash(record)
     except TypeError:
         record = _with_rows(record)
+    if _has_nan(record):
+        raise DataflowError(
+            f"{show(record, 80)} cannot be a record of a collection: NaN equals nothing, so that its removal would not find it; give None "
+            "instead"
+        )
     return record
+
+
+def _has_nan(value: Any) -> bool:
+    kind = type(value)
+    if kind is tuple:
+        return any(map(_has_nan, value))
+    if kind is Row:
+        return any(map(_has_nan, value.values()))
+    return isinstance(value, (float, Decimal)) and value != value
 
 
 def _with_rows(record: Any) -> Any:
