@@ -33,16 +33,17 @@ class Head(KeyedVertex):
         self.pending[time].append([(key, value) for key, value in to_rows(batch) if given.get(key, 0) < n])
 
     def on_notify(self, time: Timestamp) -> None:
-        given, touched, out = self.given.kept, [], []
-        for key, values in values_by_key(self.pending.pop(time, ())).items():
-            left = self.n - given.get(key, 0)
-            if left > 0:
-                first = in_order(values, self.by, "head")[:left]
-                out += [(key, value) for value in first]
-                given[key] = given.get(key, 0) + len(first)
-                touched.append(key)
+        touched: list[Any] = []
+        out: list[Any] = []
+        with self.given.changing(touched) as given:
+            for key, values in values_by_key(self.pending.pop(time, ())).items():
+                left = self.n - given.get(key, 0)
+                if left > 0:
+                    first = in_order(values, self.by, "head")[:left]
+                    out += [(key, value) for value in first]
+                    given[key] = given.get(key, 0) + len(first)
+                    touched.append(key)
         if out:
-            self.given.note(touched, len(given))
             self.send_by(0, out, time)
 
 

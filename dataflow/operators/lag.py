@@ -29,17 +29,17 @@ class Lag(KeyedVertex):
         self.pending[time].append(to_rows(batch))
 
     def on_notify(self, time: Timestamp) -> None:
-        last, out = self.last.kept, []
+        out = []
         of_key = values_by_key(self.pending.pop(time, ()))
         if not of_key:
             return  # all of it was given to another replica
-        for key, values in of_key.items():
-            before = last.get(key)
-            for value in in_order(values, self.by, "lag"):
-                out.append((key, (before, value)))
-                before = value
-            last[key] = before
-        self.last.note(of_key, len(last))
+        with self.last.changing(of_key) as last:
+            for key, values in of_key.items():
+                before = last.get(key)
+                for value in in_order(values, self.by, "lag"):
+                    out.append((key, (before, value)))
+                    before = value
+                last[key] = before
         self.send_by(0, out, time)
 
 

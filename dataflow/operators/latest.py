@@ -34,13 +34,12 @@ class Latest(KeyedVertex, EndVertex):
         self.pending[time].append(to_rows(batch))
 
     def on_notify(self, time: Timestamp) -> None:
-        last = self.last.kept
         of_key = values_by_key(self.pending.pop(time, ()))
         if not of_key:
             return  # all of it was given to another replica
-        for key, values in of_key.items():
-            last[key] = list(in_order(values, self.by, "latest"))[-1]
-        self.last.note(of_key, len(last))
+        with self.last.changing(of_key) as last:
+            for key, values in of_key.items():
+                last[key] = list(in_order(values, self.by, "latest"))[-1]
 
     def on_end(self, time: Timestamp) -> None:
         rows = self.last.taken_out()

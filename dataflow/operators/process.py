@@ -120,12 +120,12 @@ class Processes(KeyedByMoment):
 
     def put(self, key: Any, held: Held) -> None:
         """What the key has now."""
-        if held[0] is None and not held[1]:
-            self.kept.pop(key, None)
-        else:
-            self.kept[key] = held
-            self.schedule((key,))
-        self.note((key,), len(self.kept))
+        with self.changing((key,)) as kept:
+            if held[0] is None and not held[1]:
+                kept.pop(key, None)
+            else:
+                kept[key] = held
+                self.schedule((key,))
 
     def due(self, mark: Any) -> list[Any]:
         """The keys with timers before ``mark`` (None: none), in the order of these."""
@@ -136,8 +136,9 @@ class Processes(KeyedByMoment):
         return {"": Entries(list(self.kept), columns)}
 
     def put_entries(self, name: str, entries: Entries) -> None:
-        for key, state, timers in zip(entries.keys, entries.columns["value"], entries.columns["timers"], strict=True):
-            self.kept[key] = (state, timers)
+        held = zip(entries.columns["value"], entries.columns["timers"], strict=True)
+        with self.changing(entries.keys) as kept:
+            kept.update(zip(entries.keys, held, strict=True))
 
 
 class KeyedProcess(KeyedVertex, EndVertex):

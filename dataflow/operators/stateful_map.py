@@ -23,25 +23,24 @@ class StatefulMap(KeyedVertex):
         self.state = KeyedDict(of_pairs=True)
 
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
-        state, function, out = self.state.kept, self.function, []
-        initial = self.initial
-        rows = to_rows(batch)
-        for key, value in rows:
-            before = state[key] if key in state else initial() if callable(initial) else copy.deepcopy(initial)
-            answer = function(before, value)
-            try:
-                after, result = answer
-            except (TypeError, ValueError) as error:
-                raise DataflowError(
-                    f"the function of stateful_map {self.name!r} returned {show(answer)}; it must return (state, output)"
-                ) from error
-            if after is None:
-                state.pop(key, None)
-            else:
-                state[key] = after
-            if result is not None:
-                out.append((key, copy.deepcopy(result) if result is after else result))  # the state may go on changing in place
-        self.state.note(rows, len(state))
+        function, initial = self.function, self.initial
+        rows, out = to_rows(batch), []
+        with self.state.changing(rows) as state:
+            for key, value in rows:
+                before = state[key] if key in state else initial() if callable(initial) else copy.deepcopy(initial)
+                answer = function(before, value)
+                try:
+                    after, result = answer
+                except (TypeError, ValueError) as error:
+                    raise DataflowError(
+                        f"the function of stateful_map {self.name!r} returned {show(answer)}; it must return (state, output)"
+                    ) from error
+                if after is None:
+                    state.pop(key, None)
+                else:
+                    state[key] = after
+                if result is not None:
+                    out.append((key, copy.deepcopy(result) if result is after else result))  # the state may go on changing in place
         self.send_by(0, out, time)
 
 

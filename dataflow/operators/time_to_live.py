@@ -151,10 +151,10 @@ class Lives(KeyedByMoment):
         """These keys have had records with these event times, the largest of each."""
         if not moments:
             return
-        new = moments.keys() - self.kept.keys()
-        merge_later(self.kept, moments.items())
-        self.schedule(new)
-        self.note(moments, len(self.kept))
+        with self.changing(moments) as kept:
+            new = moments.keys() - kept.keys()
+            merge_later(kept, moments.items())
+            self.schedule(new)
 
     def ended(self, limit: Any) -> list[Any]:
         """The keys whose largest event time lies before ``limit``; they are forgotten."""

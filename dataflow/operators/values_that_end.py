@@ -67,30 +67,29 @@ class LivesOfValues(KeyedDict):
 
     def begin(self, lives: list[tuple[Any, Any]]) -> None:
         """Keep values, as ``((key, value), event time)``, or give known ones another event time."""
-        for (key, value), moment in lives:
-            self.kept.setdefault(key, {})[value] = moment
+        with self.changing([key for (key, _), _ in lives]) as kept:
+            for (key, value), moment in lives:
+                kept.setdefault(key, {})[value] = moment
         if self._order is not None:
             for pair, moment in lives:
                 heapq.heappush(self._order, (moment, next(self._numbers), pair))
-        self.note([key for (key, _), _ in lives], len(self.kept))
 
     def end(self, limit: Any) -> None:
         """Forget the values with event times before ``limit``."""
         if self._order is None:
             self._order = [(moment, next(self._numbers), pair) for pair, moment in self._all()]
             heapq.heapify(self._order)
-        touched = []
-        while self._order and self._order[0][0] < limit:
-            moment, _, pair = heapq.heappop(self._order)
-            if self.of(pair) != moment:
-                continue  # it has begun again since, or was given to another replica
-            key, value = pair
-            del self.kept[key][value]
-            if not self.kept[key]:
-                del self.kept[key]
-            touched.append(key)
-        if touched:
-            self.note(touched, len(self.kept))
+        touched: list[Any] = []
+        with self.changing(touched) as kept:
+            while self._order and self._order[0][0] < limit:
+                moment, _, pair = heapq.heappop(self._order)
+                if self.of(pair) != moment:
+                    continue  # it has begun again since, or was given to another replica
+                key, value = pair
+                del kept[key][value]
+                if not kept[key]:
+                    del kept[key]
+                touched.append(key)
 
     def _all(self) -> Iterable[tuple[Any, Any]]:
         return (((key, value), moment) for key, some in self.kept.items() for value, moment in some.items())

@@ -129,8 +129,8 @@ def _put_sessions(sessions: Sessions, rows: list[Row]) -> None:
 
 
 def _put_dict(state: Any, rows: list[Row]) -> None:
-    state.kept.update({key: (moment, value) for key, moment, value in rows})
-    state.note([key for key, _, _ in rows], len(state.kept))
+    with state.changing([key for key, _, _ in rows]) as kept:
+        kept.update({key: (moment, value) for key, moment, value in rows})
 
 
 def _rows_of_dict(state: Any) -> Iterable[Row]:

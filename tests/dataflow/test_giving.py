@@ -56,16 +56,17 @@ def test_a_vertex_of_a_user_moves(steps: list[Step], chance: random.Random) -> N
 def test_the_index_of_a_dict_follows_keys_that_come_and_go(steps: list[tuple[str, int]], chance: random.Random) -> None:
     state = KeyedDict()
     kept = state.kept
-    kept.update({f"k{i}": i for i in range(20)})
+    with state.changing([f"k{i}" for i in range(20)]) as some:
+        some.update({f"k{i}": i for i in range(20)})
     slices = state.index(8)
     for at, (kind, number) in enumerate(steps):
         key = f"k{number}"
         if kind == "put":
-            kept[key] = at
-            state.note([key], len(kept))
+            with state.changing([key]) as some:
+                some[key] = at
         elif kind == "remove":
-            kept.pop(key, None)
-            state.note([key], len(kept))
+            with state.changing([key]) as some:
+                some.pop(key, None)
         elif kind == "slice":
             next(slices, None)
         elif kind == "give":

@@ -3,6 +3,7 @@ in any order, and nothing else."""
 
 from __future__ import annotations
 
+import ast
 import random
 from collections import Counter
 from typing import Any
@@ -12,11 +13,13 @@ import pytest
 
 from rayad.actors.replica.part_files import loaded
 from rayad.dataflow.operators.state import group_index, touched_keys
+from rayad.dataflow.operators.state.by_key import KeyedDict
 from rayad.dataflow.operators.state.runs import runs as runs_module
 from rayad.dataflow.operators.state.runs.order import groups_of_places, places_of, slices_of_groups
 from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.operators.state.runs.runs import FAN_IN, Runs
 from rayad.dataflow.records.key_hashing import key_group
+from tests.checkout import parse, python_files
 from tests.dataflow.driven import pickled
 from tests.dataflow.forms import FORMS, Form, Row, batch
 from tests.thorough import amount
@@ -195,6 +198,32 @@ def test_the_laws_find_a_defect(defect: type[Runs]) -> None:
     broken = Form(defect.__name__, lambda: defect(1), sound.put, sound.rows, sound.model)
     with pytest.raises(AssertionError):
         sum(run_one(broken, seed) for seed in range(SEEDS))
+
+
+class ForgetfulDict(KeyedDict):
+    """Does not note every third key that is changed."""
+
+    def changing(self, keys: Any) -> Any:
+        return super().changing([key for key in keys if key % 3])
+
+
+def test_the_laws_find_a_dict_that_forgets_to_note() -> None:
+    sound = next(form for form in FORMS if form.name == "KeyedDict")
+    broken = Form("ForgetfulDict", ForgetfulDict, sound.put, sound.rows, sound.model)
+    with pytest.raises(AssertionError):
+        sum(run_one(broken, seed) for seed in range(SEEDS))
+
+
+def test_no_operator_notes_changes_by_hand() -> None:
+    """A form notes what its own methods change. What it gives to be read mypy lets nobody change."""
+    found = []
+    for path in python_files("dataflow/operators"):
+        for node in ast.walk(parse(path)):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "note":
+                receiver = ast.unparse(node.func.value)
+                if receiver != "self" and not receiver.startswith("self._"):
+                    found.append(f"{path}:{node.lineno}: {receiver}.note()")
+    assert not found, f"{found}: change state within changing() or adding(), which note"
 
 
 # -- runs ------------------------------------------------------------------------------------------

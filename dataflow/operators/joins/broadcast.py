@@ -310,9 +310,8 @@ class BroadcastJoin(KeyedVertex):
         self._has_met([tag for tag, _ in behind], time)
 
     def _has_met(self, tags: list[int], time: Timestamp) -> None:
-        for tag in tags:
-            self.met.kept[tag] = time
-        self.met.note(tags, len(self.met.kept))
+        with self.met.changing(tags) as met:
+            met.update(dict.fromkeys(tags, time))
 
     def _send(self, batches: Iterable[Any], time: Timestamp) -> None:
         for batch in batches:

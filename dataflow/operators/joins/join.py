@@ -44,25 +44,24 @@ class Join(KeyedVertex):
                 return
         if not rows.rows:
             self.sides.to_rows()
-        pairs = pairs_of(batch)
-        self._join_rows(edge, pairs, time)
-        rows.note(edge, pairs, time)
+        self._join_rows(edge, pairs_of(batch), time)
 
     def _join_rows(self, edge: int, pairs: list[Any], time: Timestamp) -> None:
-        mine, other = self.sides.rows.kept[edge], self.sides.rows.kept[1 - edge]
+        rows, other = self.sides.rows, self.sides.rows.kept[1 - edge]
         out: dict[Timestamp, list[Any]] = {}
-        for key, value in pairs:
-            kept = mine.get(key)
-            if kept is None:
-                mine[key] = [(value, time)]
-            else:
-                kept.append((value, time))
-            for match, then in other.get(key, ()):
-                at = time if then == time else time.join(then)
-                met = out.get(at)
-                if met is None:
-                    met = out[at] = []
-                met.append((key, (value, match) if edge == 0 else (match, value)))
+        with rows.adding(edge, pairs, time) as mine:
+            for key, value in pairs:
+                kept = mine.get(key)
+                if kept is None:
+                    mine[key] = [(value, time)]
+                else:
+                    kept.append((value, time))
+                for match, then in other.get(key, ()):
+                    at = time if then == time else time.join(then)
+                    met = out.get(at)
+                    if met is None:
+                        met = out[at] = []
+                    met.append((key, (value, match) if edge == 0 else (match, value)))
         for at, met in out.items():
             self.send_by(0, met, at)
 

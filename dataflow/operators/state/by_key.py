@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from operator import itemgetter
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from rayad.dataflow.operators.state.contents import comparable, originals
 from rayad.dataflow.operators.state.group_index import GroupIndices, PairIndex
@@ -14,43 +14,80 @@ from rayad.dataflow.operators.state.touched_keys import Additions, TouchedKeys, 
 from rayad.dataflow.operators.state.two_forms import RowForm
 
 Note = Callable[[Collection[Any], int], None]
+Kept = TypeVar("Kept")
+
+
+class Changing(Generic[Kept]):
+    """What a form gives to be changed within a ``with``. When that ends the keys are noted: they are part of the next increment."""
+
+    __slots__ = ("_kept", "_note")
+
+    def __init__(self, kept: Kept, note: Callable[[], None]) -> None:
+        self._kept = kept
+        self._note = note
+
+    def __enter__(self) -> Kept:
+        return self._kept
+
+    def __exit__(self, *_: object) -> None:
+        self._note()
 
 
 class _Indexed(RowForm):
     """A dict by key, and what is known of the groups of its keys while a change of layout is under way."""
 
+    note: Note
+    """Note keys: the items of a collection, which must stay as it is, and how many keys there are now. For the form's own methods."""
+
     def __init__(self, opening: Opening | None = None) -> None:
-        self.kept: dict[Any, Any] = {}
-        """For the operator to read and to change."""
+        self._kept: dict[Any, Any] = {}
         self._indices = GroupIndices()
         self._opening: Opening = Whole() if opening is None else opening
 
+    @property
+    def kept(self) -> Mapping[Any, Any]:
+        """To be read."""
+        return self._kept
+
+    def changing(self, keys: Collection[Any]) -> Changing[dict[Any, Any]]:
+        """The dict, for the values of these keys to be put, changed or removed. ``keys`` may be filled meanwhile; then it must stay as it
+        is.
+
+        >>> totals = KeyedDict()
+        >>> with totals.changing(["a"]) as kept:
+        ...     kept["a"] = 1
+        >>> totals.kept
+        {'a': 1}
+        """
+        kept = self._kept
+        return Changing(kept, lambda: self.note(keys, len(kept)))
+
     def entries(self) -> dict[str, Entries]:
-        return entries_of_dict(self.kept, self._opening)
+        return entries_of_dict(self._kept, self._opening)
 
     def put_entries(self, name: str, entries: Entries) -> None:
-        self.kept.update(dict_of_entries(entries, self._opening))
+        self._kept.update(dict_of_entries(entries, self._opening))
 
     def taken_out(self) -> list[tuple[Any, Any]]:
         """All of it, which is gone then: what is sent at the end must not be sent again by a replica to which a key moves after that."""
-        rows = list(self.kept.items())
+        rows = list(self._kept.items())
         self.restore({})
         self.forget_changes()
         return rows
 
     @property
     def is_used(self) -> bool:
-        return bool(self.kept)
+        return bool(self._kept)
 
     def index(self, key_groups: int) -> Iterator[None]:
-        return self._indices.slices((self.kept,), key_groups)
+        return self._indices.slices((self._kept,), key_groups)
 
     def give(self, groups: frozenset[int], key_groups: int) -> dict[Any, Any] | None:
-        return self._indices.taken_out(self.kept, groups, key_groups) or None
+        return self._indices.taken_out(self._kept, groups, key_groups) or None
 
     def take(self, given: dict[Any, Any]) -> None:
-        self._indices.removed(self.kept, given)
-        self.kept.update(given)
+        self._indices.removed(self._kept, given)
+        self._kept.update(given)
 
     def gave(self) -> None:
         self._indices.forget()
@@ -66,7 +103,8 @@ class KeyedDict(_Indexed):
     >>> totals = KeyedDict()
     >>> totals.take_changes() is None
     True
-    >>> totals.kept.update(a=1, b=2); totals.note(["a", "b"], 2)
+    >>> with totals.changing(["a", "b"]) as kept:
+    ...     kept.update(a=1, b=2)
     >>> changes = totals.take_changes()()
     >>> again = KeyedDict()
     >>> again.restore_changes(changes); again.kept == totals.kept
@@ -77,29 +115,28 @@ class KeyedDict(_Indexed):
         super().__init__(opening)
         self._key = itemgetter(0) if of_pairs else None
         self._touched = TouchedKeys(self._key)
-        self.note: Note = self._touched.note
-        """Tell which keys were changed or removed: the items of a batch, which must stay as they are, and how many keys there are now."""
+        self.note = self._touched.note
 
     @property
     def inline(self) -> bool:
         """However many keys have come, numbers of few keys are pickled faster than a process is forked."""
-        return plain_and_few(self.kept, FEW_ROWS)
+        return plain_and_few(self._kept, FEW_ROWS)
 
     def checkpoint(self) -> Any:
-        return self.kept
+        return self._kept
 
     def restore(self, stored: Any) -> None:
-        self.kept = stored
+        self._kept = stored
 
     def take_changes(self) -> Callable[[], Any] | None:
-        touched, kept = self._touched.take(), self.kept
+        touched, kept = self._touched.take(), self._kept
         return None if touched is None else lambda: now_and_gone(touched(), kept)
 
     def restore_changes(self, changes: Any) -> None:
         now, gone = changes
-        self.kept.update(now)
+        self._kept.update(now)
         for key in gone:
-            self.kept.pop(key, None)
+            self._kept.pop(key, None)
 
     def forget_changes(self) -> None:
         self._touched.forget()
@@ -109,8 +146,8 @@ class KeyedDict(_Indexed):
 
     def drop(self, keys: list[Any]) -> None:
         for key in keys:
-            self.kept.pop(key, None)
-        self.note(keys if self._key is None else [(key, None) for key in keys], len(self.kept))
+            self._kept.pop(key, None)
+        self.note(keys if self._key is None else [(key, None) for key in keys], len(self._kept))
 
     def index(self, key_groups: int) -> Iterator[None]:
         self.note = self._note_while_moving
@@ -119,7 +156,7 @@ class KeyedDict(_Indexed):
     def _note_while_moving(self, items: Collection[Any], kept: int) -> None:
         self._touched.note(items, kept)
         # any of them may have gone and come again, and so stand elsewhere in the dict
-        self._indices.removed(self.kept, items if self._key is None else map(self._key, items))
+        self._indices.removed(self._kept, items if self._key is None else map(self._key, items))
 
     def give(self, groups: frozenset[int], key_groups: int) -> dict[Any, Any] | None:
         self.note = self._note_while_moving
@@ -142,8 +179,7 @@ class GrowingDict(_Indexed):
         super().__init__(opening)
         self._beside = beside
         self._stored = StoredRows()
-        self.note: Note = self._stored.note
-        """Tell which keys were touched; the collection must stay as it is."""
+        self.note = self._stored.note
 
     @property
     def inline(self) -> bool:
@@ -151,16 +187,16 @@ class GrowingDict(_Indexed):
         return self._stored.inline
 
     def checkpoint(self) -> Any:
-        return self._stored.checkpoint(self.kept)
+        return self._stored.checkpoint(self._kept)
 
     def restore(self, stored: Any) -> None:
-        self.kept = self._stored.restore(stored)
+        self._kept = self._stored.restore(stored)
 
     def take_changes(self) -> Callable[[], Any] | None:
-        return self._stored.take(self.kept, self._beside())
+        return self._stored.take(self._kept, self._beside())
 
     def restore_changes(self, changes: Any) -> None:
-        self._stored.restore_changes(self.kept, changes)
+        self._stored.restore_changes(self._kept, changes)
 
     def forget_changes(self) -> None:
         self._stored.forget()
@@ -253,25 +289,25 @@ class KeyedSets(KeyedDict):
 
     def new(self, pairs: Iterable[Any]) -> list[Any]:
         """Those of these pairs that are not here."""
-        kept, nothing = self.kept, ()
+        kept, nothing = self._kept, ()
         return [pair for pair in pairs if pair[1] not in kept.get(pair[0], nothing)]
 
     def add(self, pairs: list[Any]) -> None:
         """Keep these, which are new."""
         for key, value in pairs:
-            self.kept.setdefault(key, {})[value] = None
-        self.note([key for key, _ in pairs], len(self.kept))
+            self._kept.setdefault(key, {})[value] = None
+        self.note([key for key, _ in pairs], len(self._kept))
 
     def give(self, groups: frozenset[int], key_groups: int) -> Any:
         given = super().give(groups, key_groups)
         return given and [(key, value) for key, some in given.items() for value in some]
 
     def take(self, given: Any) -> None:
-        self._indices.removed(self.kept, [key for key, _ in given])
+        self._indices.removed(self._kept, [key for key, _ in given])
         self.add(given)
 
     def entries(self) -> dict[str, Entries]:
-        pairs = originals((key, value) for key, some in self.kept.items() for value in some)
+        pairs = originals((key, value) for key, some in self._kept.items() for value in some)
         return {"": Entries([key for key, _ in pairs], {"value": [value for _, value in pairs]})}
 
     def put_entries(self, name: str, entries: Entries) -> None:
@@ -287,25 +323,31 @@ class KeyedLists(RowForm):
     """
 
     def __init__(self, sides: int) -> None:
-        self.kept: tuple[dict[Any, list[Any]], ...] = tuple({} for _ in range(sides))
-        """For the operator to read, and to add to by its own loop; then :meth:`note` says what."""
+        self._kept: tuple[dict[Any, list[Any]], ...] = tuple({} for _ in range(sides))
         self.rows = 0
         self._added = Additions()
         self._indices = GroupIndices()
 
     @property
+    def kept(self) -> tuple[Mapping[Any, list[Any]], ...]:
+        """To be read, by side."""
+        return self._kept
+
+    @property
     def is_used(self) -> bool:
-        return any(self.kept)
+        return any(self._kept)
 
     def add(self, side: int, pairs: list[Any], mark: Any) -> None:
         """Keep ``(key, value)`` pairs of a side, each with ``mark``."""
-        mine = self.kept[side]
-        for key, value in pairs:
-            mine.setdefault(key, []).append((value, mark))
-        self.note(side, pairs, mark)
+        with self.adding(side, pairs, mark) as mine:
+            for key, value in pairs:
+                mine.setdefault(key, []).append((value, mark))
 
-    def note(self, side: int, pairs: list[Any], mark: Any) -> None:
-        """These have been added as by :meth:`add`. ``pairs`` must stay as they are."""
+    def adding(self, side: int, pairs: list[Any], mark: Any) -> Changing[dict[Any, list[Any]]]:
+        """A side, for these to be added by a loop of the operator's as :meth:`add` does it. ``pairs`` must stay as they are."""
+        return Changing(self._kept[side], lambda: self._note(side, pairs, mark))
+
+    def _note(self, side: int, pairs: list[Any], mark: Any) -> None:
         self.rows += len(pairs)
         self._added.note((side, pairs, mark), len(pairs), self.rows)
 
@@ -313,17 +355,17 @@ class KeyedLists(RowForm):
         return self
 
     def drop(self, keys: list[Any]) -> None:
-        for kept in self.kept:
+        for kept in self._kept:
             for key in keys:
                 self.rows -= len(kept.pop(key, ()))
             self._indices.removed(kept, keys)
         self._added.note((None, keys, None), len(keys), self.rows)
 
     def checkpoint(self) -> Any:
-        return self.kept
+        return self._kept
 
     def restore(self, stored: Any) -> None:
-        self.kept = stored
+        self._kept = stored
         self.rows = _values_of(stored)
 
     def take_changes(self) -> Callable[[], Any] | None:
@@ -341,15 +383,15 @@ class KeyedLists(RowForm):
         self._added.forget()
 
     def index(self, key_groups: int) -> Iterator[None]:
-        return self._indices.slices(self.kept, key_groups)
+        return self._indices.slices(self._kept, key_groups)
 
     def give(self, groups: frozenset[int], key_groups: int) -> Any:
-        given = tuple(self._indices.taken_out(kept, groups, key_groups) for kept in self.kept)
+        given = tuple(self._indices.taken_out(kept, groups, key_groups) for kept in self._kept)
         self.rows -= _values_of(given)
         return given if any(given) else None
 
     def take(self, given: Any) -> None:
-        for kept, side in zip(self.kept, given, strict=True):
+        for kept, side in zip(self._kept, given, strict=True):
             self._indices.removed(kept, side)
             for key, values in side.items():
                 if key in kept:
@@ -362,17 +404,17 @@ class KeyedLists(RowForm):
         self._indices.forget()
 
     def _names(self) -> list[str]:
-        return ["left", "right"] if len(self.kept) == 2 else [f"side{side}" for side in range(len(self.kept))]
+        return ["left", "right"] if len(self._kept) == 2 else [f"side{side}" for side in range(len(self._kept))]
 
     def entries(self) -> dict[str, Entries]:
         out = {}
-        for name, side in zip(self._names(), self.kept, strict=True):
+        for name, side in zip(self._names(), self._kept, strict=True):
             rows = [(key, mark, value) for key, some in side.items() for value, mark in some]
             out[name] = Entries([key for key, _, _ in rows], {TIME: [mark for _, mark, _ in rows], "value": [row[2] for row in rows]})
         return out
 
     def put_entries(self, name: str, entries: Entries) -> None:
-        side = self.kept[self._names().index(name)]
+        side = self._kept[self._names().index(name)]
         for key, time, value in zip(entries.keys, entries.columns[TIME], entries.columns["value"], strict=True):
             side.setdefault(key, []).append((value, time))
         self.rows += len(entries.keys)
@@ -382,4 +424,4 @@ def _values_of(sides: Iterable[dict[Any, list[Any]]]) -> int:
     return sum(len(kept) for side in sides for kept in side.values())
 
 
-__all__ = ["GrowingDict", "GrowingSet", "KeyedDict", "KeyedLists", "KeyedSets"]
+__all__ = ["Changing", "GrowingDict", "GrowingSet", "KeyedDict", "KeyedLists", "KeyedSets"]

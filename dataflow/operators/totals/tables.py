@@ -57,11 +57,9 @@ class Table(KeyedVertex):
 
     def _put(self, values: dict[Any, list[Any]], ended: list[Any]) -> None:
         """The table after a time."""
-        kept = self.last.kept
-        for key, some in values.items():
-            kept[key] = some[-1]
-        if values:
-            self.last.note(values, len(kept))
+        with self.last.changing(values) as kept:
+            for key, some in values.items():
+                kept[key] = some[-1]
         if ended:
             assert isinstance(self.last, KeyedDict)
             self.last.drop(ended)

@@ -233,14 +233,14 @@ class Totals(TotalsByTime):
         if not rows:
             return  # all of it was given to another replica
         self.totals.to_rows()
-        state, merge, result = kept.kept, self.aggregator.merge, self.aggregator.emitted
+        merge, result = self.aggregator.merge, self.aggregator.emitted
         out = []
-        for key, accumulator in rows.items():
-            if key in state:
-                accumulator = merge(state[key], accumulator)
-            state[key] = accumulator
-            out.append((key, result(accumulator)))
-        kept.note(rows, len(state))
+        with kept.changing(rows) as state:
+            for key, accumulator in rows.items():
+                if key in state:
+                    accumulator = merge(state[key], accumulator)
+                state[key] = accumulator
+                out.append((key, result(accumulator)))
         self.send_by(0, self.given(out, time), time)
 
 
@@ -291,15 +291,14 @@ class Fold(KeyedVertex):
         self.pending[time].append(to_rows(batch))
 
     def on_notify(self, time: Timestamp) -> None:
-        state = self.state.kept
         touched: dict[Any, None] = {}
-        for pairs in self.pending.pop(time, ()):
-            for key, value in pairs:
-                state[key] = self.function(state[key] if key in state else self.start(), value)
-                touched[key] = None
+        with self.state.changing(touched) as state:
+            for pairs in self.pending.pop(time, ()):
+                for key, value in pairs:
+                    state[key] = self.function(state[key] if key in state else self.start(), value)
+                    touched[key] = None
         if not touched:
             return  # all of it was given to another replica
-        self.state.note(touched, len(state))
         # Copies: the function may go on changing its state in place.
         self.send_by(0, [(key, copy.deepcopy(state[key])) for key in touched], time)
 

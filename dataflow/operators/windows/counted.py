@@ -28,8 +28,9 @@ class OpenCounts(KeyedDict):
         return {"": Entries(list(self.kept), {"seen": counts, "value": open_ones})}
 
     def put_entries(self, name: str, entries: Entries) -> None:
-        for key, count, accumulator in zip(entries.keys, entries.columns["seen"], entries.columns["value"], strict=True):
-            self.kept[key] = (count, accumulator)
+        held = zip(entries.columns["seen"], entries.columns["value"], strict=True)
+        with self.changing(entries.keys) as kept:
+            kept.update(zip(entries.keys, held, strict=True))
 
 
 class CountedWindows(KeyedVertex, EndVertex):
@@ -61,19 +62,18 @@ class CountedWindows(KeyedVertex, EndVertex):
             for key, placed in batch:
                 of_key.setdefault(key, []).append(placed)
         out: list[Any] = []
-        kept, size, create, add = self.open.kept, self.windows.size, self.aggregator.create, self.aggregator.add
-        for key, placed in of_key.items():
-            count, accumulator = kept.get(key, (0, None))
-            for _, record in in_order_of_time(placed):
-                value = self._value(record)
-                accumulator = create(value) if count % size == 0 else add(accumulator, value)
-                count += 1
-                if count % size == 0:
-                    out.append((key, Window(count - size, count), self.aggregator.result(accumulator)))
-                    accumulator = None
-            kept[key] = (count, accumulator)
-        if of_key:
-            self.open.note(of_key, len(kept))
+        size, create, add = self.windows.size, self.aggregator.create, self.aggregator.add
+        with self.open.changing(of_key) as kept:
+            for key, placed in of_key.items():
+                count, accumulator = kept.get(key, (0, None))
+                for _, record in in_order_of_time(placed):
+                    value = self._value(record)
+                    accumulator = create(value) if count % size == 0 else add(accumulator, value)
+                    count += 1
+                    if count % size == 0:
+                        out.append((key, Window(count - size, count), self.aggregator.result(accumulator)))
+                        accumulator = None
+                kept[key] = (count, accumulator)
         if out:
             self.send_by(0, out, time)
 

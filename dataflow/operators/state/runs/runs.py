@@ -207,7 +207,8 @@ class Runs(KeyedState):
 
     def index(self, key_groups: int) -> Iterator[None]:
         self.place_by(key_groups)
-        for run in list(self.all()) if self.by_time else ():
+        runs = list(self.all())  # merged now, not when the first groups leave
+        for run in runs if self.by_time else ():
             parts = []
             for at in range(0, len(run), SLICE_ROWS):
                 parts.append(places_of(run.rows.slice(at, SLICE_ROWS).columns[: self.keys], key_groups))
