@@ -21,17 +21,16 @@ class Present(MomentVertex):
 
     def on_moment(self, time: Timestamp, arrived: list[Arrived], scheduled: Collection[Any]) -> None:
         """Raises DataflowError for a record that is removed and is not there."""
-        out, counts = [], self.there.kept
-        for (record, _), weight in arrived[0].items():
-            add(counts, record, weight)
-            if counts.get(record, 0) < 0:
-                there = counts[record] - weight
-                raise DataflowError(
-                    f"{show(record, 80)} was removed {-weight} times in epoch {time.epoch}, and was there {there} times: what is removed "
-                    "must have been inserted before, or in the same epoch"
-                )
-            out.append((record, weight))
-        self.there.note([record for record, _ in out], len(counts))
+        out = [(record, weight) for (record, _), weight in arrived[0].items()]
+        with self.there.changing([record for record, _ in out]) as counts:
+            for record, weight in out:
+                add(counts, record, weight)
+                if counts.get(record, 0) < 0:
+                    there = counts[record] - weight
+                    raise DataflowError(
+                        f"{show(record, 80)} was removed {-weight} times in epoch {time.epoch}, and was there {there} times: what is "
+                        "removed must have been inserted before, or in the same epoch"
+                    )
         self.send_changes(time, out)
 
 
@@ -52,27 +51,28 @@ class Upsert(MomentVertex):
 
     def on_moment(self, time: Timestamp, arrived: list[Arrived], scheduled: Collection[Any]) -> None:
         """Raises DataflowError for two records of a key in one epoch that have no order."""
-        kept = self.newest.kept
         records: dict[Any, list[Any]] = {}
         for key, record in arrived[0]:
             records.setdefault(key, []).append(record)
         out: list[tuple[Any, int]] = []
-        for key, some in records.items():
-            if self._order is None and len(some) > 1:
-                raise DataflowError(
-                    f"{len(some)} records of key {show(key, 60)} came in epoch {time.epoch}, {show(some[0], 60)} and {show(some[1], 60)} "
-                    "among them: which is the newest? Give as_collection(order=...)"
-                )
-            before = kept.get(key)
-            newest = some[0] if self._order is None else max([*some, *([] if before is None else [before])], key=self._order)
-            if newest == before:
-                continue
-            out += [(record, weight) for record, weight in ((before, -1), (newest, 1)) if record is not None and not self._is_gone(record)]
-            if self._order is None and self._is_gone(newest):
-                kept.pop(key, None)
-            else:
-                kept[key] = newest
-        self.newest.note(list(records), len(kept))
+        with self.newest.changing(list(records)) as kept:
+            for key, some in records.items():
+                if self._order is None and len(some) > 1:
+                    raise DataflowError(
+                        f"{len(some)} records of key {show(key, 60)} came in epoch {time.epoch}, {show(some[0], 60)} and "
+                        f"{show(some[1], 60)} among them: which is the newest? Give as_collection(order=...)"
+                    )
+                before = kept.get(key)
+                newest = some[0] if self._order is None else max([*some, *([] if before is None else [before])], key=self._order)
+                if newest == before:
+                    continue
+                out += [
+                    (record, weight) for record, weight in ((before, -1), (newest, 1)) if record is not None and not self._is_gone(record)
+                ]
+                if self._order is None and self._is_gone(newest):
+                    kept.pop(key, None)
+                else:
+                    kept[key] = newest
         self.send_changes(time, out)
 
     def _is_gone(self, record: Any) -> bool:

@@ -102,15 +102,14 @@ class Kept(ABC):
 
     def settle(self) -> None:
         """Take in what belongs to epochs that are over."""
-        before = self.before.kept
         for keys in self.now.late:
-            for key, changes in keys.items():
-                merged = self.merge(before.get(key), changes)
-                if merged:
-                    before[key] = merged
-                else:
-                    before.pop(key, None)
-            self.before.note(list(keys), len(before))
+            with self.before.changing(list(keys)) as before:
+                for key, changes in keys.items():
+                    merged = self.merge(before.get(key), changes)
+                    if merged:
+                        before[key] = merged
+                    else:
+                        before.pop(key, None)
         self.now.late = []
 
 
