@@ -95,20 +95,14 @@ class HostRescale:
         if place.stage.id in moving:
             mine |= self.siblings()
         self._awaited = set()
+        for process, incarnation in incarnations.items():  # a replica may come there later that this one exchanges frames with
+            place.worker.admit_process(process, incarnation)
         for process, address in addresses.items():
-            if process not in mine:
-                continue
-            if process in incarnations:
-                self._expect(process, incarnations[process])
-            if process in incarnations or not place.link.connected(process):
+            if process in mine and (process in incarnations or not place.link.connected(process)):
                 self._awaited.add(process)
                 place.worker.connect(process, address)
         if place.stage.id in moving and place.core.vertex is not None:
             self._index = place.core.vertex.index_for_giving()
-
-    def _expect(self, process: str, incarnation: int) -> None:
-        """A new process comes; another replica of this worker may have said so already."""
-        self.place.worker.admit_process(process, incarnation)
 
     def siblings(self) -> set[str]:
         """The processes of the other replicas of this vertex."""
