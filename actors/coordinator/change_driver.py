@@ -23,7 +23,7 @@ from rayad.actors.lead.asking import Answered, Ask, Asked, Broke, Died, Event, J
 from rayad.actors.lead.change_leader import ChangeLeader
 from rayad.actors.lead.change_protocol import STOP_TIMEOUT_S
 from rayad.actors.lead.configure_leader import Configured, ConfigureLeader, NotConfigured
-from rayad.actors.lead.failure import Failure, failure_of
+from rayad.actors.lead.failure import Failure
 from rayad.actors.plane.protocol import COORDINATOR, PROGRESS
 from rayad.actors.plane.replica_id import ReplicaId
 from rayad.actors.process.mailbox import NoAnswer
@@ -55,6 +55,11 @@ class ChangeDriver:
         self._asked: dict[Any, tuple[int, str]] = {}  # turn and actor of each call that is not answered, by reference
         self._said: queue.SimpleQueue[Event] = queue.SimpleQueue()
 
+    @property
+    def has_more(self) -> bool:
+        """Whether the coordinator itself has answered something."""
+        return not self._said.empty()
+
     def begin(self) -> None:
         """Somebody wants the change."""
         self._tell(Asked())
@@ -72,7 +77,10 @@ class ChangeDriver:
         return f"{self._job.who(busy[0][0])} is in {busy[0][1].activity}" if busy else ""
 
     def _tell(self, event: Event) -> None:
-        for effect in self.leader.handle(event, self._clock.monotonic()):
+        effects = self.leader.handle(event, self._clock.monotonic())
+        if isinstance(self.leader, ChangeLeader):
+            self.leader.check_invariants()
+        for effect in effects:
             match effect:
                 case Ask(turn, names, call, within_s):
                     for name in names:
@@ -85,7 +93,9 @@ class ChangeDriver:
                 case change.LayOut(layout, _, processes):
                     self._part.lay_out(layout, processes)
                 case change.Fail(why, cause):
-                    failure = failure_of("a change of layout", cause if isinstance(cause, Exception) else TimeoutError(why))
+                    failure = self._job.around.failure_of(
+                        "a change of layout", cause if isinstance(cause, Exception) else TimeoutError(why)
+                    )
                     self.failure = dataclasses.replace(failure, is_lost_peer=True)  # if another failure is found, that is the cause
                 case change.Finish() | change.Refuse() | change.GiveWay() | Configured() | NotConfigured():
                     pass  # whoever asked looks at the outcome

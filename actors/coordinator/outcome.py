@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from rayad.actors.job import JobState, JobStatistics, Silent
@@ -30,6 +30,29 @@ class JobOutcome:
     """By sink that tells its updates, and replica: its incarnation, and its last records; for who reads them after the end."""
     stays: bool = False
     """The processes wait for another job."""
+
+
+@dataclasses.dataclass
+class WorkDone:
+    """What actors gave when their work was done, by name."""
+
+    reports: dict[str, ReplicaReport] = dataclasses.field(default_factory=dict)
+    counts: dict[str, int] = dataclasses.field(default_factory=dict)
+    staged: dict[str, dict[int, Any]] = dataclasses.field(default_factory=dict)
+
+    def forget(self, names: Collection[str]) -> None:
+        """These replicas begin anew."""
+        for name in names:
+            self.reports.pop(name, None)
+            self.staged.pop(name, None)
+
+    def recent(self, incarnation_of: Callable[[str], int]) -> dict[str, dict[str, tuple[int, Recent]]]:
+        """By sink that tells its updates, and replica: its incarnation, and the last records that it wrote."""
+        out: dict[str, dict[str, tuple[int, Recent]]] = {}
+        for name, report in self.reports.items():
+            for sink, recent in report.recent.items():
+                out.setdefault(sink, {})[name] = (incarnation_of(name), recent)
+        return out
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

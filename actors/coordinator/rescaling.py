@@ -20,7 +20,7 @@ from rayad.actors.coordinator.surroundings import given
 from rayad.actors.job import JobState
 from rayad.actors.lead import layouts
 from rayad.actors.lead.change_leader import ChangeLeader
-from rayad.actors.lead.change_protocol import STOP_TIMEOUT_S, Finish, Members, Refuse
+from rayad.actors.lead.change_protocol import STEP_TIMEOUT_S, STOP_TIMEOUT_S, Finish, Members, Refuse
 from rayad.actors.lead.configure_leader import ConfigureLeader, NotConfigured
 from rayad.actors.lead.failure import Failure
 from rayad.actors.lead.layouts import RescaleReport
@@ -38,6 +38,7 @@ class Wish:
     Args:
         rescaler: of the job.
         wanted, timeout_s, decided_for: see :meth:`Rescaler.rescale`.
+        groups: how many key-groups a step moves; None: as many as the rescaler says.
         is_again: the job asks itself, after a failure.
     """
 
@@ -48,17 +49,20 @@ class Wish:
         timeout_s: float,
         decided_for: Mapping[str, int] | None = None,
         *,
+        groups: int | None = None,
         is_again: bool = False,
     ) -> None:
         self.wanted, self.timeout_s, self.decided_for = dict(wanted), timeout_s, decided_for
         self.report: RescaleReport | None = None
         self.error: Exception | None = None
         """Why it is not carried out."""
+        self.groups = groups
         self._rescaler = rescaler
         self._is_again = is_again
         self.asked_s = rescaler.clock.monotonic()
-        self._driver: ChangeDriver | None = None
-        self._has_begun = self._is_spread = False
+        self.driver: ChangeDriver | None = None
+        """Of the change that has been begun last: after a failure another one is."""
+        self._is_driven = self._has_begun = self._is_spread = False
 
     @property
     def is_over(self) -> bool:
@@ -70,6 +74,11 @@ class Wish:
         """Seconds until the time for it is over."""
         return self.asked_s + self.timeout_s - self._rescaler.clock.monotonic()
 
+    @property
+    def has_more(self) -> bool:
+        """Whether a look that waits for nothing goes on with it, whatever happens meanwhile."""
+        return not self.is_over and (self.driver is None or not self._is_driven or self.driver.has_more)
+
     def look(self, wait_s: float) -> None:
         """Go on with it, as soon as that is possible within ``wait_s``."""
         try:
@@ -80,13 +89,15 @@ class Wish:
                 _log.warning("after a failure the layout stays older than it was: %s", error)
 
     def _look(self, wait_s: float) -> None:
-        driver = self._driver
         if not self._is_spread:
             begins, self._has_begun = not self._has_begun, True
             self._is_spread = self._rescaler.spread(self, begins=begins, wait_s=wait_s)
             return
-        if driver is None:
-            self._driver = self._rescaler.begin(self, wait_s)
+        driver = self.driver
+        if driver is None or not self._is_driven:
+            driver = self._rescaler.begin(self, wait_s)
+            if driver is not None:
+                self.driver, self._is_driven = driver, True
             return
         try:
             self._rescaler.look(driver, wait_s)
@@ -95,7 +106,7 @@ class Wish:
             raise
         if driver.leader.outcome is None:
             return
-        self._driver = None
+        self._is_driven = False
         self._rescaler.is_idle.set()
         match driver.leader.outcome:
             case Finish(report):
@@ -118,10 +129,20 @@ class Rescaler:
     Args:
         job: see there.
         carry_out: has what is asked for again carried out, beside the coordinator's thread.
+        in_steps: whether a step moves only as much as the job's configuration lets it pause; else all moves in one.
+        step_timeout_s: see :class:`ChangeLeader`.
     """
 
-    def __init__(self, job: RunningJob, carry_out: Callable[[Rescaler, Wish], None] = in_a_thread) -> None:
+    def __init__(
+        self,
+        job: RunningJob,
+        carry_out: Callable[[Rescaler, Wish], None] = in_a_thread,
+        *,
+        in_steps: bool = True,
+        step_timeout_s: float = STEP_TIMEOUT_S,
+    ) -> None:
         self._job = job
+        self._in_steps, self._step_timeout_s = in_steps, step_timeout_s
         self.clock = job.around.clock
         self._beside = carry_out
         self._one_at_a_time = threading.Lock()
@@ -144,9 +165,11 @@ class Rescaler:
             raise wish.error
         return wish.report
 
-    def wish(self, wanted: Mapping[str, int], timeout_s: float, decided_for: Mapping[str, int] | None = None) -> Wish:
+    def wish(
+        self, wanted: Mapping[str, int], timeout_s: float, decided_for: Mapping[str, int] | None = None, *, groups: int | None = None
+    ) -> Wish:
         """As :meth:`rescale`, for who drives it by himself."""
-        return Wish(self, wanted, timeout_s, decided_for)
+        return Wish(self, wanted, timeout_s, decided_for, groups=groups)
 
     def carry_out(self, wish: Wish) -> None:
         """Look until it is over, when those before it are."""
@@ -176,7 +199,7 @@ class Rescaler:
         try:
             if job.state is JobState.RUNNING and job.running.is_set():  # else it has failed just now, and stop() may have been called
                 self._refuse_unless(wish.decided_for, wanted)
-                driver = self._change(wanted, wish.asked_s, wish.timeout_s)
+                driver = self._change(wish)
             elif job.running.is_set() or wish.left_s <= 0.0:
                 self._refuse_not_running(wanted)
         finally:
@@ -222,16 +245,18 @@ class Rescaler:
         if decided_for is not None and decided_for != now:
             raise RescaleRefused(f"rescale({dict(wanted)}): decided for the layout {dict(decided_for)}, which is {now} by now")
 
-    def _change(self, wanted: Mapping[str, int], asked_s: float, timeout_s: float) -> ChangeDriver:
+    def _change(self, wish: Wish) -> ChangeDriver:
         config = self._job.config
         leader = ChangeLeader(
             self._job.plan,
-            wanted,
-            timeout_s=timeout_s,
-            asked_s=asked_s,
+            wish.wanted,
+            timeout_s=wish.timeout_s,
+            asked_s=wish.asked_s,
             members=self._members(),
             turn=self._turn,
-            pause_s=config.rescale_pause_s,
+            groups=wish.groups,
+            pause_s=config.rescale_pause_s if self._in_steps else None,
+            step_timeout_s=self._step_timeout_s,
             holds_by_time=config.failures.recovery == "upstream",
         )
         return self._begin(leader)
@@ -333,4 +358,4 @@ class Rescaler:
         return driver.leader if driver is not None and isinstance(driver.leader, ChangeLeader) else None
 
 
-__all__ = ["Rescaler"]
+__all__ = ["Rescaler", "Wish"]

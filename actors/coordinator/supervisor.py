@@ -10,10 +10,10 @@ import dataclasses
 import logging
 import random
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, assert_never, cast
 
-from rayad.actors.coordinator.outcome import JobOutcome, Starting, stage_statistics
+from rayad.actors.coordinator.outcome import JobOutcome, Starting, WorkDone, stage_statistics
 from rayad.actors.coordinator.processes.crew import Stuck
 from rayad.actors.coordinator.processes.moving import Mover
 from rayad.actors.coordinator.rescaling import Rescaler
@@ -24,19 +24,17 @@ from rayad.actors.job import JobState, JobStatistics
 from rayad.actors.lead import job_leader as lead
 from rayad.actors.lead import recovery_leader as recovery
 from rayad.actors.lead.crashes import how_it_died, isolated_steps, told_place
-from rayad.actors.lead.failure import Failure, failure_of
+from rayad.actors.lead.failure import Failure
 from rayad.actors.lead.job_leader import JobLeader, drive
 from rayad.actors.lead.placing import WORKERS, needs_of
 from rayad.actors.lead.recovery_leader import Failed, Listens, RolledBack
 from rayad.actors.plane.address import Address
 from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, stage_of
-from rayad.actors.plane.replica_id import ReplicaId
+from rayad.actors.plane.replica_id import ReplicaId, replicas_of
 from rayad.actors.replica.places import is_worker
-from rayad.actors.replica.recent import Recent
-from rayad.actors.replica.report import ReplicaReport
 from rayad.actors.replica.source_parts import Resumable, parts_of
 from rayad.actors.replica.user_errors import restarts_of
-from rayad.actors.store.job_store import NothingWhole
+from rayad.actors.store.job_store import JobStore, NothingWhole
 from rayad.dataflow.resources import told_resources
 from rayad.progress import DataflowError, RayadError, say
 from rayad.snapshots.manifest import KeeperId, Manifest
@@ -50,26 +48,26 @@ LOOK_S = 0.25
 _log = logging.getLogger(__name__)
 
 
-@dataclasses.dataclass
-class _Ended:
-    """What actors gave when their work was done, by name."""
-
-    reports: dict[str, ReplicaReport] = dataclasses.field(default_factory=dict)
-    counts: dict[str, int] = dataclasses.field(default_factory=dict)
-    staged: dict[str, dict[int, Any]] = dataclasses.field(default_factory=dict)
-
-    def forget(self, names: Collection[str]) -> None:
-        """These replicas begin anew."""
-        for name in names:
-            self.reports.pop(name, None)
-            self.staged.pop(name, None)
-
-
 class Supervisor:
-    """Runs one job, in one thread."""
+    """Runs one job, in one thread.
 
-    def __init__(self, job: RunningJob, rescaler: Rescaler) -> None:
+    Args:
+        job, rescaler: see there.
+        store: of snapshots; None: as the job's configuration says.
+        on_effect: called before each effect of the leader is carried out.
+    """
+
+    def __init__(
+        self,
+        job: RunningJob,
+        rescaler: Rescaler,
+        *,
+        store: JobStore | None = None,
+        on_effect: Callable[[lead.Effect], None] = lambda effect: None,
+    ) -> None:
         self._job = job
+        self._on_effect = on_effect
+        self._failure_of = job.around.failure_of
         self._actors, self._clock = job.around.actors, job.around.clock
         self._rescaler = rescaler
         restarts = restarts_of(job.config.failures, random.Random(job.job))
@@ -78,16 +76,34 @@ class Supervisor:
         self._asked_s = 0.0
         self._published: deque[Manifest] = deque()  # since the last look
         self._mover = Mover(job)
-        self._stored = StoredJob(job, self.leader.recovery, published=self._published.append, failed=self._failed, wanted=rescaler.want)
-        self._ended = _Ended()
-        self._outcome: JobOutcome | None = None
+        told: dict[str, Any] = {"published": self._published.append, "failed": self.failed, "wanted": rescaler.want}
+        self._stored = StoredJob(job, self.leader.recovery, store=store, **told)
+        self._ended = WorkDone()
+        self.outcome: JobOutcome | None = None
+        """How the job has ended, once it has."""
         self._began_s = self._clock.time()
         self._start_s = 0.0
         self._run_s = 0.0
         self._stays = False
 
     # -- the long call ----------------------------------------------------------------
-    def run(
+    def run(self, run: str | None = None, earlier: Collection[str] = (), **options: Any) -> JobOutcome:
+        """Start everything, wait for the end, publish. Never raises: the outcome says what happened. The arguments are those of
+        :meth:`begin`."""
+        try:
+            self.begin(run, earlier, **options)
+            while self.outcome is None:
+                self.look()
+            if self._job.snapshots is not None:
+                self._job.snapshots.close_journal()
+            return dataclasses.replace(self.outcome, journal=self._job.journal.events, stays=self._stays)
+        except Exception as error:  # a mistake of ours
+            self._stop_all(JobState.FAILED)
+            return JobOutcome(JobState.FAILED, {}, JobStatistics(), self._failure_of("coordinator", error))
+        finally:
+            self._stored.close()
+
+    def begin(
         self,
         run: str | None = None,
         earlier: Collection[str] = (),
@@ -96,8 +112,8 @@ class Supervisor:
         keeper: KeeperId | None = None,
         failures: int = 0,
         asked_s: float | None = None,
-    ) -> JobOutcome:
-        """Start everything, wait for the end, publish. Never raises: the outcome says what happened.
+    ) -> None:
+        """Begin to start everything.
 
         Args:
             run: tells this coordinator's run from others in the store.
@@ -112,31 +128,20 @@ class Supervisor:
         self._stored.has_begun, self._stored.keeper = has_begun, keeper
         self._job.failures = len(earlier)
         self._job.begun.set()
-        try:
-            self._tell(lead.Cancel() if self._job.cancelled.is_set() else recovery.Begin(bool(earlier), failures))
-            while self._outcome is None:
-                self._look()
-            if self._job.snapshots is not None:
-                self._job.snapshots.close_journal()
-            return dataclasses.replace(self._outcome, journal=self._job.journal.events, stays=self._stays)
-        except Exception as error:  # a mistake of ours
-            self._stop_all(JobState.FAILED)
-            return JobOutcome(JobState.FAILED, {}, JobStatistics(), failure_of("coordinator", error))
-        finally:
-            self._stored.close()
+        self.tell(lead.Cancel() if self._job.cancelled.is_set() else recovery.Begin(bool(earlier), failures))
 
-    def _tell(self, event: lead.Event) -> None:
+    def tell(self, event: lead.Event) -> None:
         """Something has happened: do what follows."""
-        drive(self.leader, event, self._clock.monotonic, self._carry_out, self._failed)
+        drive(self.leader, event, self._clock.monotonic, self._carry_out, self.failed)
         self.leader.check_invariants()
         self._show_awaited()
 
-    def _failed(self, error: Exception) -> Failed:
+    def failed(self, error: BaseException, *, is_final: bool = False) -> Failed:
         """An error in this thread as an event."""
         if self.leader.is_over:
             _log.warning("job %r: while it ended", self._job.name, exc_info=error)
-        is_final = isinstance(error, (Superseded, NothingWhole))
-        return Failed(None, self.leader.recovery.incarnation, failure_of("coordinator", error), is_final=is_final)
+        is_final = is_final or isinstance(error, (Superseded, NothingWhole))
+        return Failed(None, self.leader.recovery.incarnation, self._failure_of("coordinator", error), is_final=is_final)
 
     def _show_awaited(self) -> None:
         """Tell other threads who is waited for."""
@@ -146,38 +151,38 @@ class Supervisor:
         job.awaited = (Starting(waiting, leader.asked), self._asked_s) if is_starting else None
 
     # -- what happens -------------------------------------------------------------------
-    def _look(self) -> None:
-        """Wait for something to happen, for a moment, and tell the leader."""
+    def look(self, most_s: float = LOOK_S) -> None:
+        """One turn: wait for something to happen, not longer than this, and tell the leader."""
         job, leader = self._job, self.leader
         if leader.recovery.is_running:
             leader.recovery.on_changed(job.plan, job.incarnation, job.incarnations)
         try:
-            events = list(self._events())
+            events = list(self._events(most_s))
         except Exception as error:
-            events = [self._failed(error)]
+            events = [self.failed(error)]
         while self._published:
-            self._tell(recovery.SnapshotPublished(is_last=self._published.popleft().kind == "final"))
+            self.tell(recovery.SnapshotPublished(is_last=self._published.popleft().kind == "final"))
             self._move(self._mover.on_published())
         for event in events:
-            self._tell(event)
+            self.tell(event)
         if leader.recovery.is_running and not leader.recovery.has_failed:
             self._move(self._mover.look(self._rescaler.newcomers))
         if job.cancelled.is_set():
-            self._tell(lead.Cancel())
+            self.tell(lead.Cancel())
         if job.is_stopping and not leader.is_stopping:
-            self._tell(lead.Stop())
+            self.tell(lead.Stop())
         if leader.recovery.is_running and not job.calls:
-            self._tell(lead.AllEnded())
-        self._tell(recovery.Tick())
+            self.tell(lead.AllEnded())
+        self.tell(recovery.Tick())
 
     def _move(self, names: frozenset[str]) -> None:
         if names:
-            self._tell(recovery.Move(names))
+            self.tell(recovery.Move(names))
 
-    def _events(self) -> Iterable[lead.Event]:
+    def _events(self, most_s: float) -> Iterable[lead.Event]:
         job, rescaler = self._job, self._rescaler
         job.calls.take_over()
-        ready = self._wait([*self._asked, *job.calls.refs()])
+        ready = self._wait([*self._asked, *job.calls.refs()], most_s)
         yield from self._stored.take()
         for ref in ready:
             if ref in self._asked:
@@ -190,7 +195,7 @@ class Supervisor:
             elif (ended := job.calls.ended(ref)) is not None:  # else of a newcomer that was sent away
                 yield from self._on_ended(ref, *ended)
         if job.superseded:
-            yield self._failed(Superseded(job.superseded))
+            yield self.failed(Superseded(job.superseded))
         if rescaler.failure is not None:
             yield Failed(None, self.leader.recovery.incarnation, rescaler.failure)
         if self.leader.recovery.is_running and not self.leader.recovery.has_failed:
@@ -222,6 +227,9 @@ class Supervisor:
     def _incarnation_of(self, name: str) -> int:
         return self._job.incarnations.get(name, self._job.incarnation)
 
+    def _incarnation_at(self, replica: str) -> int:
+        return self._incarnation_of(self._job.places.process_of(*ReplicaId.from_plane_name(replica)))
+
     def _get(self, ref: Any, who: str) -> Any:
         answer = self._actors.take(ref, CALL_S)  # it is there
         match answer:
@@ -233,18 +241,18 @@ class Supervisor:
                         f"{who}: what its sinks have kept cannot be sent: {type(cause).__name__}: {say(cause)}; let them get data, not "
                         "handles such as files, sockets, locks or generators"
                     )
-                return failure_of(who, cause)
+                return self._failure_of(who, cause)
             case NotFetched():
                 return Failure(who, f"what {who} gave could not be fetched within {CALL_S:g} s: its node may be gone", "", None, False)
             case Ended(told):
                 how = self._actors.last_words(answer) or how_it_died(told)
                 return Failure(who, f"the actor of {who} died: {how}", told, None, False, has_ended=True)
 
-    def _wait(self, waiting: list[Any]) -> list[Any]:
+    def _wait(self, waiting: list[Any], most_s: float) -> list[Any]:
         """Which calls have ended; takes part in the snapshots meanwhile."""
         snapshots, is_running = self._job.snapshots, self.leader.recovery.is_running
         due_s = self.leader.due_in_s(self._clock.monotonic())
-        most_s = LOOK_S if due_s is None else min(LOOK_S, due_s)
+        most_s = most_s if due_s is None else min(most_s, due_s)
         if snapshots is not None and is_running and (not snapshots.poll(min(0.1, most_s)) or not waiting):
             most_s = 0.0
         elif self._job.store_thread.is_busy:  # what follows on the call is what the job waits for: it begins, recovers or ends
@@ -271,7 +279,7 @@ class Supervisor:
             f"{who}{on} is in {activity}: RunConfig.activation_timeout_s is {job.config.activation_timeout_s:g}. If this is how long your "
             "function takes, raise it; else see below where it stood"
         )
-        failure = failure_of(who, DataflowError(told, located=True))
+        failure = self._failure_of(who, DataflowError(told, located=True))
         return dataclasses.replace(failure, details=f"the stack of {who}, innermost last:\n{activity.stack}")
 
     # -- what is to be done ---------------------------------------------------------------
@@ -279,6 +287,7 @@ class Supervisor:
         """One effect; gives the answers that are there at once."""
         job = self._job
         job.journal.on_effect(effect)
+        self._on_effect(effect)
         match effect:
             case recovery.StopChange():
                 job.running.clear()
@@ -327,7 +336,7 @@ class Supervisor:
             case lead.TakeLastSnapshot():
                 pass  # each replica has said so when it finished
             case lead.Publish(from_snapshot):
-                self._stored.publish(from_snapshot, self._all_staged())
+                self.publish(from_snapshot)
             case lead.StopAll(state):
                 ended_s = self._clock.time()  # when the results are published, not when actors have ended
                 self._run_s = ended_s - self._began_s - self._start_s
@@ -335,7 +344,7 @@ class Supervisor:
             case lead.AbortSinks():
                 self._abort_sinks()
             case lead.End(state, failure, why):
-                self._outcome = self._outcome_of(state, failure, why)
+                self.outcome = self._outcome_of(state, failure, why)
             case recovery.GaveUp():  # the leader of the job makes its end of it
                 pass
             case _:
@@ -362,7 +371,7 @@ class Supervisor:
             job.incarnations[COORDINATOR] = effect.incarnation
             job.addresses = {}
             job.calls.clear()
-            self._ended = _Ended()
+            self._ended = WorkDone()
             if snapshots is not None:
                 job.addresses[COORDINATOR] = snapshots.listen(self._actors.own_address(job.config.host), effect.incarnation, unix)
             survives = job.config.failures.recovery == "upstream"
@@ -463,25 +472,21 @@ class Supervisor:
 
     def _outcome_of(self, state: JobState, failure: Failure | None, why: str) -> JobOutcome:
         if state is JobState.COMPLETE:
-            return JobOutcome(state, self._stored.receipts, self._statistics(), recent=self._recent())
+            return JobOutcome(state, self._stored.receipts, self._statistics(), recent=self._ended.recent(self._incarnation_at))
         if failure is not None and why:
             told = f"{failure.message} ({why})"
             failure = dataclasses.replace(failure, message=told, details=f"{told}\n{failure.details}")
         return JobOutcome(state, {}, JobStatistics(), failure)
 
-    def _all_staged(self) -> list[dict[int, Any]]:
-        """What all replicas have staged, without snapshots, those that have retired among them."""
-        retired = [left.staged for _, left in self._job.left] if self._job.snapshots is None else []
-        return [*self._ended.staged.values(), *retired]
+    def publish(self, from_snapshot: bool) -> None:
+        """Let all sinks publish, what the last snapshot names or what all replicas have staged."""
+        self._stored.publish(from_snapshot, self._all_staged())
 
-    def _recent(self) -> dict[str, dict[str, tuple[int, Recent]]]:
-        """By sink that tells its updates, and replica: its incarnation, and the last records that it wrote."""
-        out: dict[str, dict[str, tuple[int, Recent]]] = {}
-        for name, report in self._ended.reports.items():
-            for sink, recent in report.recent.items():
-                process = self._job.places.process_of(*ReplicaId.from_plane_name(name))
-                out.setdefault(sink, {})[name] = (self._incarnation_of(process), recent)
-        return out
+    def _all_staged(self) -> list[dict[int, Any]]:
+        """What all replicas have staged, without snapshots: first those that have retired, then in the order of the plan."""
+        staged, left = self._ended.staged, self._job.left if self._job.snapshots is None else ()
+        names = [at.plane_name for at in replicas_of(self._job.plan.stages)]
+        return [*(one.staged for _, one in left), *(staged[name] for name in names if name in staged)]
 
     def _statistics(self) -> JobStatistics:
         job = self._job

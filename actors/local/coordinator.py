@@ -1,7 +1,9 @@
 """What the coordinator of a local job stands on: its end of the bus, a clock, and calls of its store that are events of their own.
 
-What it does is what ships: :class:`StoredJob` and :class:`CoordinatorSnapshots`, which the coordinator's actor has on Ray, too. Here each
-call of the store or of a sink is an event, ``("store", COORDINATOR)``, so that a crash can come before each.
+What it does is what ships: :class:`Supervisor`, :class:`Rescaler`, :class:`StoredJob` and :class:`CoordinatorSnapshots`, which the
+coordinator's actor has on Ray, too. Its turn is an event, ``("poll", COORDINATOR)``, and so is that of the change of layout that is being
+carried out, ``("wish", COORDINATOR)``, which has a thread of its own on Ray. Each call of the store or of a sink is one, ``("store",
+COORDINATOR)``, so that a crash can come before each.
 """
 
 from __future__ import annotations
@@ -10,21 +12,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from rayad.actors.coordinator.stored.kept_job import KeptJob
-from rayad.actors.coordinator.surroundings import StoreSurroundings
-from rayad.actors.lead.failure import Failure
 from rayad.actors.local.bus import Bus, BusLink
-from rayad.actors.local.processes import Processes
 from rayad.actors.plane.frames import Frame
 from rayad.actors.plane.protocol import COORDINATOR
-from rayad.actors.replica.places import Places
-from rayad.dataflow.config import RunConfig
-from rayad.dataflow.plan import Plan
 
 STORE = ("store", COORDINATOR)
 """The store, or a sink, is called."""
 POLL = ("poll", COORDINATOR)
 """The coordinator looks at what it was told."""
+WISH = ("wish", COORDINATOR)
+"""Who drives a change of layout looks at what has been answered."""
 
 
 class LocalClock:
@@ -39,6 +36,36 @@ class LocalClock:
         self.perf_counter = time.perf_counter
 
 
+class LocalEvent:
+    """As :class:`threading.Event`.
+
+    Args:
+        meanwhile: called when somebody waits for it: the change of layout goes on.
+    """
+
+    def __init__(self, meanwhile: Callable[[], None]) -> None:
+        self._meanwhile = meanwhile
+        self._is_set = False
+
+    def set(self) -> None:
+        """It is so."""
+        self._is_set = True
+
+    def clear(self) -> None:
+        """It is not so any more."""
+        self._is_set = False
+
+    def is_set(self) -> bool:
+        """Whether it is so."""
+        return self._is_set
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Whether it is so; waits for that."""
+        if timeout != 0.0 and not self._is_set:
+            self._meanwhile()
+        return self._is_set
+
+
 class CoordinatorEnd(BusLink):
     """The coordinator's end of the bus: frames wait in it until the coordinator looks."""
 
@@ -51,6 +78,7 @@ class CoordinatorEnd(BusLink):
     def take(self, frames: list[Frame]) -> None:
         """They arrive."""
         self._inbox += frames
+        self._ready.add(POLL)
 
     def poll(self, timeout_s: float | None = 0.0) -> list[Frame]:
         """What has arrived."""
@@ -73,8 +101,13 @@ class CoordinatorEnd(BusLink):
 class StoreEvents:
     """Calls of the store, one at each event; see :class:`rayad.actors.coordinator.surroundings.Steps`."""
 
-    def __init__(self, step: Callable[[], bool]) -> None:
+    def __init__(self) -> None:
+        self.step: Callable[[], bool] = lambda: False
+
+    def beside(self, name: str, step: Callable[[], bool], stop: Callable[[], object]) -> StoreEvents:
+        """These are the steps."""
         self.step = step
+        return self
 
     def close(self, timeout_s: float) -> bool:
         """None is under way between two events."""
@@ -98,58 +131,4 @@ class NoLines:
         """See there."""
 
 
-class LocalKeptJob(KeptJob):
-    """A job of the local runtime, as its store sees it.
-
-    Args:
-        processes: of the job.
-        now_s: the clock.
-        failure_of: an error as a value.
-    """
-
-    def __init__(
-        self,
-        plan: Plan,
-        config: RunConfig,
-        name: str,
-        places: Places,
-        processes: Processes,
-        *,
-        now_s: Callable[[], float],
-        failure_of: Callable[[str, BaseException], Failure],
-    ) -> None:
-        self._processes = processes
-        self._steps: StoreEvents | None = None
-        around = StoreSurroundings(plane=self._plane, clock=LocalClock(now_s), beside=self._beside, lines=NoLines, failure_of=failure_of)
-        super().__init__(plan, config, name, b"", name, places, around)
-
-    def _plane(self, *, name: str, incarnation: int, **_: Any) -> CoordinatorEnd:
-        return CoordinatorEnd(self._processes.bus, name, incarnation)
-
-    def _beside(self, name: str, step: Callable[[], bool], stop: Callable[[], object]) -> StoreEvents:
-        self._steps = StoreEvents(step)
-        return self._steps
-
-    def has_work(self) -> bool:
-        """See :class:`KeptJob`."""
-        return not self._processes.progress.is_over
-
-    def look(self) -> None:
-        """Whether the store waits to be called."""
-        self._processes.ready.keep(STORE, self.store_thread.has_work)
-
-    def step_store(self) -> None:
-        """The next call of the store, or of a sink."""
-        assert self._steps is not None
-        self._steps.step()
-
-    def trim_logs(self) -> None:
-        """What all kept snapshots have of live inputs need not be kept for replay."""
-        assert self.snapshots is not None
-        saved, logs = self.snapshots.saved_inputs, self._processes.logs
-        for name, stage in self.plan.inputs.items():
-            if name in saved and stage in logs:
-                logs[stage].trim(saved[name])
-
-
-__all__ = ["POLL", "STORE", "CoordinatorEnd", "LocalKeptJob"]
+__all__ = ["POLL", "STORE", "WISH", "CoordinatorEnd", "LocalClock", "LocalEvent", "NoLines", "StoreEvents"]

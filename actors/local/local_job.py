@@ -21,10 +21,10 @@ from rayad.actors.inputs.epoch_ticks import EpochTicks, lengths_of
 from rayad.actors.inputs.job_input import JobInput
 from rayad.actors.job import Job, JobEvent, JobProgress, JobState, JobStatistics, JobStatus, Probe, Result, SourcesOfJob, not_yet
 from rayad.actors.lead import job_leader as lead
-from rayad.actors.lead import layouts, recovery_leader
+from rayad.actors.lead import layouts
 from rayad.actors.lead.layouts import RescaleReport, replicas_wanted
 from rayad.actors.lead.placing import placed
-from rayad.actors.local.changing import LocalRescale
+from rayad.actors.local.change import LocalRescale
 from rayad.actors.local.handles import LocalInput, LocalProbe, StillOpen, cannot_move
 from rayad.actors.local.results import explain, news_of, progress_of, result_of, seen_of, statistics_of, status_of
 from rayad.actors.local.runtime import LocalRuntime
@@ -112,9 +112,8 @@ class LocalJob(Job):
         self._page: LocalPage | None = None
         self._sources = SourcesOfJob(plan)
         try:
-            self.runtime.happen(recovery_leader.Begin())
+            self.runtime.begin()
             self.raise_if_over()
-            self.runtime.lay_out_as_asked()
             self._sources.started(self, run)
         except BaseException as error:
             self._fail(error)
@@ -402,21 +401,18 @@ class LocalJob(Job):
         return self.runtime.start_rescale(wanted, groups=groups, timeout_s=timeout_s)
 
     def _rescale_to(self, wanted: Mapping[str, int], timeout_s: float) -> RescaleReport:
-        """Run until a change of layout is done; after a failure meanwhile it is begun again. One that is under way comes first."""
+        """Run until a change of layout is done; one that is under way comes first."""
         layouts.wanted_replicas(self.plan, wanted)  # refused at once
         while self.rescaling is not None and not self.rescaling.is_done:
             self._step_change(self.rescaling)
-        before = layouts.asked_of(self.plan)
         change = self.start_rescale(wanted, timeout_s=timeout_s)
-        while change is not None and not change.is_done:
-            self._step_change(change)
-            if self.rescaling is not change:
-                change = self.start_rescale(wanted, timeout_s=timeout_s)
         if change is None:
-            return RescaleReport(before, layouts.asked_of(self.plan))
+            now = layouts.asked_of(self.plan)
+            return RescaleReport(now, now)
+        while not change.is_done:
+            self._step_change(change)
         if change.report is None:
-            raise RescaleRefused(change.refusal or f"rescale({dict(wanted)}): job {self.name!r} is over")
-        self.runtime.journal.on_layout(change.report)
+            raise RescaleRefused(change.refusal)
         return change.report
 
     def _step_change(self, change: LocalRescale) -> None:
@@ -430,7 +426,7 @@ class LocalJob(Job):
         passed_over = not_changed_locally(changes)
         if passed_over:
             warnings.warn(passed_over, UserWarning, stacklevel=users_level())
-        self.runtime.processes.configure(changes)
+        self.runtime.configure(changes)
 
     def explain_stuck(self) -> str:
         return explain(self.runtime)

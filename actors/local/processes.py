@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -96,7 +96,8 @@ class Processes:
         self.writers: dict[ReplicaId, EventWriter] = {}
         self.logs: dict[int, InputLog] = {}
         """Of live inputs, by stage; they outlive what is lost."""
-        self.stopping: tuple[int, ...] = ()
+        self.at = ""
+        """The process at which something has happened last."""
         self._drivers: dict[int, DriverEnd] = {}
         self._chance = chance
         self._moment = moment
@@ -105,17 +106,20 @@ class Processes:
         self._looked_s: dict[str, float] = {}  # when each worker had its last turn, by its clock
         self._shared = shared_steps(plan) if check_records else {}
         self._survives = config.failures.recovery == "upstream"
-        self.begin_anew(plan, 0)
+        self.begin_progress(plan, 0)
 
     # -- who is there --------------------------------------------------------------------------------
-    def begin_anew(self, plan: Plan, incarnation: int) -> None:
-        """All that was there is gone; the progress worker of the next incarnation is there."""
+    def clear(self) -> None:
+        """All that was there is gone, with what was on its way."""
         for name in list(self.workers):
             self.close(name)
         self.workers = {}
         self.bus.clear()
         self.ready.clear()
         self._drivers.clear()
+
+    def begin_progress(self, plan: Plan, incarnation: int) -> None:
+        """The progress worker of this incarnation is there."""
         self.progress = ProgressWorker(plan, self.places, self.bus.link(PROGRESS, incarnation), survives=self._survives)
 
     def come(self, name: str, plan: Plan, incarnation: int, incarnations: Mapping[str, int] | None = None) -> Worker:
@@ -131,7 +135,6 @@ class Processes:
         around = Surroundings(self.bus.link(name, incarnation), self.clock, self._moment, writer)
         options: dict[str, Any] = {"store": self.store, "incarnations": incarnations}
         worker = self.workers[name] = Worker(name, plan, self.places, self.config, around, **options)
-        worker.stopping = self.stopping
         return worker
 
     def hold(self, name: str, at: ReplicaId, *, part: Resumable | None = None, is_newcomer: bool = False) -> None:
@@ -203,9 +206,11 @@ class Processes:
         elif kind == "feed":
             self._feed(what)
         elif kind == "write":
+            self.at = self.places.process_of(*what)
             self.writers[what].write()
-            self.ready.add(("turn", self.places.process_of(*what)))  # it tells the coordinator
+            self.ready.add(("turn", self.at))  # it tells the coordinator
         elif kind == "views":
+            self.at = PROGRESS
             self.progress.show_late()
             self._look_for_room()
         else:
@@ -214,7 +219,7 @@ class Processes:
 
     def _arrive(self, sender: str, name: str) -> None:
         """Some of what is on its way to one arrives: from this sender alone, or from all."""
-        bus = self.bus
+        bus, self.at = self.bus, name
         frames = bus.deliver((sender, name))
         others = [other for other in bus.senders[name] if other != sender]
         if others and self._chance.random() < self._polls:
@@ -242,6 +247,7 @@ class Processes:
         """A worker takes these frames, and a turn; one that is over has ended."""
         worker = self.workers.get(name)
         if worker is not None and not worker.is_over:
+            self.at = name
             worker.turn(frames)
             self.look(name)
 
@@ -310,13 +316,6 @@ class Processes:
         return worker.timeout_s() if waits_s is None or waits_s < IDLE_S else IDLE_S / 2
 
     # -- what is asked of all ------------------------------------------------------------------------
-    def stop(self, stages: Collection[int]) -> None:
-        """These read no more, and finish what was read."""
-        self.stopping = tuple(stages)
-        for name, worker in self.workers.items():
-            worker.stopping = self.stopping
-            self.ready.add(("turn", name))
-
     def configure(self, changes: Mapping[str, Any]) -> None:
         """Change runtime parameters."""
         self.config = configured(self.config, changes)

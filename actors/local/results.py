@@ -127,7 +127,7 @@ def statistics_of(runtime: LocalRuntime, run_s: float) -> JobStatistics:
 
 def result_of(runtime: LocalRuntime, statistics: JobStatistics) -> Result:
     """What a complete job gives."""
-    return Result(results_of(runtime.plan, runtime.stored.receipts), statistics)
+    return Result(results_of(runtime.plan, runtime.receipts), statistics)
 
 
 def news_of(runtime: LocalRuntime, key: str, seen: ReadSoFar) -> dict[str, News]:

@@ -96,6 +96,7 @@ def test_windows_and_timers_fire_by_the_clock_while_no_record_comes(columns: boo
 
 @pytest.mark.parametrize("seed", range(12))
 def test_records_of_an_epoch_have_one_moment_and_none_is_late_when_the_clock_is_set_back(seed: int) -> None:
+    """With some of the seeds it failed: where the input of the clock ended at once, it was read in the last epoch alone."""
     clock = Clock()
     flow = rd.Dataflow()
     stamped = flow.from_epochs([[{"n": e * 10 + i} for i in range(4)] for e in range(6)], parts=2).rebalance().with_processing_time("at")

@@ -12,7 +12,7 @@ import pytest
 import rayad as rd
 from rayad.actors.lead.layouts import groups_of_next_step
 from rayad.actors.lead.placing import placed
-from rayad.actors.local.changing import LocalRescale
+from rayad.actors.local.change import LocalRescale
 from rayad.actors.local.local_job import LocalJob
 from rayad.actors.local.runtime import LocalRuntime
 from rayad.actors.plane.protocol import Kind

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
+from rayad.actors.coordinator.change_driver import ChangeDriver
+from rayad.actors.lead.asking import Answered, Event, Late
 from rayad.actors.lead.change_protocol import GiveWay
 from rayad.actors.lead.layouts import asked_of, lost_of
-from rayad.actors.local.changing import LocalRescale
-from rayad.actors.local.coordinator import POLL
+from rayad.actors.local.change import LocalRescale
+from rayad.actors.local.coordinator import POLL, WISH
 from rayad.actors.replica.migration import may_move
 from rayad.dataflow.logical_graph import NodeKind
 from rayad.dataflow.plan import Plan
@@ -30,6 +35,8 @@ TIMEOUTS_S = (*[math.inf] * 9, 0.1, 0.3, 0.6)
 """Bounds on the time to prepare: with the short ones some changes are refused, and undone."""
 LATE_SHARE = 0.05
 """The share of steps during a change at which an answer comes a second time."""
+ANSWERS_MOST = 100
+"""So many of the newest answers may come again."""
 COUNTED = ("steps", "moved_groups", "moved_bytes", "passed_on", "held")
 
 
@@ -55,6 +62,22 @@ class Changes:
         self._share = self.rng.choice([0.0, 0.0, 0.01])  # of steps at which a change is asked for, besides those of faults
         self._seen: Any = None
         self._last = ""
+        self.answers: list[Event] = []
+        """To questions of the changes of this driver so far."""
+
+    @contextmanager
+    def hearing(self) -> Iterator[None]:
+        """Answers to whoever drives a change are remembered: they may come again."""
+        real = ChangeDriver._event
+
+        def event_of(driver: ChangeDriver, *asked: Any) -> Event:
+            event = real(driver, *asked)
+            if isinstance(event, Answered | Late) and not self.world.is_replaced_moving:
+                self.answers.append(event)
+            return event
+
+        with patch.object(ChangeDriver, "_event", event_of):
+            yield
 
     @staticmethod
     def is_under_way(job: SimulatedJob) -> bool:
@@ -90,10 +113,10 @@ class Changes:
 
     def _answer_again(self, job: SimulatedJob, change: LocalRescale) -> None:
         """An answer comes a second time, perhaps of an earlier turn, or of the change before."""
-        answered = list(change.answers)
-        if answered:
+        if self.answers and change.wish.driver is not None:
             self.world.figures["answers that came again"] += 1
-            job.runtime.processes.ready.add(("answer", self.rng.choice(answered)))
+            change.wish.driver._said.put(self.rng.choice(self.answers[-ANSWERS_MOST:]))
+            job.runtime.processes.ready.add(WISH)
 
     @staticmethod
     def _require_whole(job: SimulatedJob, change: LocalRescale) -> None:
@@ -127,7 +150,10 @@ class Changes:
                 self.world.figures[f"changes: {name}"] += getattr(report, name)
         elif change.refusal:
             self.world.figures["changes refused"] += 1
-            if not any(why in change.refusal for why in ("simulated", "error in a newcomer", "within", "is not complete after")):
+            if not any(
+                why in change.refusal
+                for why in ("simulated", "error in a newcomer", "within", "is not complete after", "is not back after")
+            ):
                 raise AssertionError(f"a change was refused: {change.refusal}")
 
     def start(self, job: SimulatedJob, direction: str) -> bool:

@@ -146,7 +146,8 @@ def run(
     run_of = _Run(seed, chosen, parallelism, strikes, folder, mode=mode, rescales=rescales, groups=groups, input_share=input_share)
     try:
         ends = partial(WatchedEnds, random.Random(f"sockets of {seed}"))
-        with patch.object(workplace, "ChannelEnds", ends), slow_sources(run_of.world), watched_activations():
+        world = run_of.world
+        with patch.object(workplace, "ChannelEnds", ends), slow_sources(world), watched_activations(), world.changes.hearing():
             run_of.drive()
     except Exception as error:
         outcome.violation = f"{type(error).__name__}: {error}"[:1500]
@@ -214,6 +215,7 @@ class _Run:
         resume = "latest" if self.drivers else None
         self.drivers += 1
         self.world.reports.clear()  # a new run has new actors: answers of the old ones are lost
+        self.world.changes.answers.clear()
         config = _replace(self.config, resume=resume)
         scaling = ScalingConfig(parallelism=self.parallelism)
         if self.rescales and self.drivers > 1 and self.program.parallelism is None and self.rng.random() < 0.3:

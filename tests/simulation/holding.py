@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 SLOW = {"writing": "write", "publishing": "store", "committing": "store", "waiting": "write"}
 HELD_BY_DEATH: dict[str, tuple[str, ...]] = {
     "crash progress": ("views",),
-    "crash coordinator": ("store", "poll", "answer", "call", "give up"),
+    "crash coordinator": ("store", "poll", "wish", "answer", "call", "give up"),
 }
 DEAD = {"crash progress": PROGRESS, "crash coordinator": COORDINATOR}
 LAGGING = ("deliver", "call", "answer")

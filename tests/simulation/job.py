@@ -90,6 +90,8 @@ class SimulatedRuntime(LocalRuntime):
         self.looks = world.looks
         self.polls = 0.0 if world._is_uneven else POLLS  # else what comes slowly would come with the rest
         self.wants_end = False
+        self.unforeseen: BaseException | None = None
+        """A failure that was not simulated: a violation, from which the job must not recover."""
         super().__init__(*args, **kwargs)
 
     @property
@@ -97,12 +99,15 @@ class SimulatedRuntime(LocalRuntime):
         """Whether no other driver has started the job since."""
         return self.world.current is not None and self.world.current.runtime is self
 
-    def _carry_out(self, effect: Any) -> Any:
+    def _on_effect(self, effect: Any) -> None:
         if isinstance(effect, Listen) and effect.is_of_all and not self.world.is_replaced_moving:
             self.world.on_start()
-        return super()._carry_out(effect)
+        super()._on_effect(effect)
 
     def step_recovery(self) -> None:
+        if self.unforeseen is not None:
+            self.fail(self.unforeseen)
+            return
         with patch.object(workplace, "ReplicaCore", partial(SimulatedCore, self.world)):
             super().step_recovery()
 
@@ -144,12 +149,14 @@ class SimulatedRuntime(LocalRuntime):
             for vertex, cls in real:
                 vertex.__class__ = cls
 
-    def is_final(self, error: BaseException) -> bool:
-        """Failures that were not simulated are violations, from which the job must not recover."""
+    def remember(self, who: str, error: BaseException) -> Any:
+        """What is not simulated is not forgotten."""
         is_simulated = isinstance(error, (SnapshotError, SimulatedCrash)) or any(
             word in str(error) for word in ("simulated", "SimulatedCrash")
         )
-        return not is_simulated or super().is_final(error)
+        if not is_simulated and self.unforeseen is None:
+            self.unforeseen = error
+        return super().remember(who, error)
 
     def fail(self, error: BaseException) -> None:
         if not isinstance(error, (DriverDied, Replaced)):
@@ -196,7 +203,7 @@ class SimulatedJob(LocalJob):
             if change is not None and not change.is_done:  # it may build new replicas now
                 stack.enter_context(patch.object(workplace, "ReplicaCore", partial(SimulatedCore, world)))
             if change is not None and world.is_coordinator_dead:
-                stack.enter_context(patch.object(change, "advance", lambda: False))
+                stack.enter_context(patch.object(change.wish, "look", lambda wait_s: None))
             has_moved = super().step()
         if has_moved or runtime.leader.is_over or world.on_idle(self):
             return has_moved or not runtime.leader.is_over

@@ -9,7 +9,7 @@ import pytest
 
 import rayad as rd
 from rayad.actors.lead.change_protocol import Phase
-from rayad.actors.local import changing
+from rayad.actors.local import actors
 from rayad.actors.local.local_job import LocalJob
 from tests.simulation.__main__ import run_until_all_struck
 from tests.simulation.faults import CELLS_OF_CHANGES, CHANGING, Fault
@@ -142,7 +142,7 @@ def test_many_runs_with_all_faults_and_changes() -> None:
 
 def test_a_call_that_comes_after_its_undoing(monkeypatch: pytest.MonkeyPatch) -> None:
     """So rare that seeds do not find it: a replica was prepared for a change that had been refused, and undone there, before."""
-    monkeypatch.setattr(changing, "WITHDRAWN_SHARE", 0.0)  # the call is long on its way, and not in the replica's hands
+    monkeypatch.setattr(actors, "WITHDRAWN_SHARE", 0.0)  # the call is long on its way, and not in the replica's hands
     program, now = all_programs()["sim log"], [0.0]
     job = program.flow().submit(rd.RunConfig(key_groups=8), runtime="local", seed=1, parallelism=2, clock=lambda: now[0])
     assert isinstance(job, LocalJob)
@@ -156,10 +156,10 @@ def test_a_call_that_comes_after_its_undoing(monkeypatch: pytest.MonkeyPatch) ->
     now[0] = 100.0
     while change.leader.phase is not Phase.UNDOING:
         job.step()
-    change._orders[at.plane_name].reverse()  # its undoing comes first
+    job.runtime.actors.calls[at.plane_name].reverse()  # its undoing comes first
     for _ in range(2):
         ready.add(asked)
-        change.perform(*asked)
+        job.runtime.perform(asked)
     assert job.cores[at].plan.layout == job.plan.layout, "it stays with the old layout"
     while not change.is_done:
         job.step()
