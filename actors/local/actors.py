@@ -196,7 +196,12 @@ class LocalActors:
             if not waiting:
                 self._ready.discard((kind, what))
                 del self.calls[what]
-            self._do(ref)
+            try:
+                self._do(ref)
+            except BaseException:  # somebody interrupts it: it is done when the job goes on
+                self.calls.setdefault(what, deque()).appendleft(ref)
+                self._ready.add((kind, what))
+                raise
             return
         self._ready.discard((kind, what))
         if kind == "answer":
@@ -377,8 +382,10 @@ class LocalActors:
             held = processes.places.replicas_at(name, plan)
             for at in held if is_newcomer else self._chance.sample(held, len(held)):
                 processes.hold(name, at, part=(parts or {}).get(at), is_newcomer=is_newcomer)
-        except Exception as error:
+        except BaseException as error:
             self._leave(actor)
+            if not isinstance(error, Exception):
+                raise
             return self._failure_of(processes.places.title(name, self._laid_out(layout)), error)
         return name, incarnation
 

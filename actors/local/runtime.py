@@ -268,8 +268,7 @@ class LocalRuntime:
 
     def _recover(self) -> None:
         """Run a start or recovery that is under way to its end."""
-        leader = self.recovery
-        while not self.leader.is_over and not self.leader.is_publishing and (leader.has_failed or not leader.is_running or self._begins):
+        while self._is_recovering:
             self.step_recovery()
         if self.leader.is_over:
             for _ in range(LOOKS_TO_BEGIN * len(self.wishes)):
@@ -277,8 +276,13 @@ class LocalRuntime:
         self._look_whether_more()
 
     @property
-    def _begins(self) -> bool:
-        """Whether some that are to run have not begun."""
+    def _is_recovering(self) -> bool:
+        """Whether a start or recovery is under way, or some that are to run have not begun."""
+        leader = self.recovery
+        if self.leader.is_over or self.leader.is_publishing:
+            return False
+        if leader.has_failed or not leader.is_running:
+            return True
         return any(waiting[0].method == "run" for waiting in self.actors.calls.values()) and not self.rescaler.newcomers
 
     def step_recovery(self) -> None:
@@ -355,6 +359,8 @@ class LocalRuntime:
         processes = self.processes
         processes.at = COORDINATOR
         try:
+            if not self.recovery.is_running and self._is_recovering:  # somebody has interrupted it
+                self._recover()
             if self.steps % LOOKS_EVERY_STEPS == 0:
                 self._look_at_clock()
             if self.actors.watched:

@@ -133,6 +133,12 @@ class Changes:
             raise AssertionError(f"replicas {sorted(job.cores)} in the layout {asked_of(job.plan)}")
         if job.snapshots is not None and job.snapshots.leader.may_change:
             raise AssertionError("snapshots still wait for the end of a change")
+        runtime, layout = job.runtime, job.plan.layout
+        off = next(
+            (host for host in runtime.processes.hosts() if host.core.plan.layout != layout and host.name not in runtime.actors.calls), None
+        )
+        if off is not None:
+            raise AssertionError(f"a change is over, and {off.name} has layout {off.core.plan.layout}, not {layout}")
 
     @staticmethod
     def _moved(change: LocalRescale) -> int:

@@ -18,6 +18,7 @@ from rayad.actors.lead.failure import Failure
 from rayad.actors.lead.newcomers import Newcomers
 from rayad.actors.plane.protocol import PROGRESS
 from rayad.actors.replica.report import Left, ReplicaReport
+from rayad.actors.worker.rescaling import HostRescale
 from tests.simulation.defects import Plant, around
 
 DEFECTS_OF_ASKING: dict[str, Plant] = {}
@@ -247,6 +248,25 @@ def costs_of_steps_are_not_asked_for(stack: ExitStack) -> None:
             as_it_should()
 
     _other_meaning(stack, calls.IsSettled, meaning)
+
+
+@defect
+def a_replica_is_told_of_those_alone_with_which_it_exchanges_frames_now(stack: ExitStack) -> None:
+    """Another replica may come to a new process later."""
+
+    def prepare(
+        real: Any, self: HostRescale, turn: int, layout: Any, newcomers: Any, addresses: Any, incarnations: Any, moving: Any
+    ) -> None:
+        place = self.place
+        plan = place.plan.laid_out(layout)
+        mine = place.places.partners(place.worker.name, plan, [place.at])
+        if place.stage.id in moving:
+            siblings = range(plan.stage(place.stage.id).parallelism)
+            mine |= {place.places.process_of(place.stage.id, replica) for replica in siblings} - {place.worker.name}
+        told = {process: incarnation for process, incarnation in incarnations.items() if process in mine}
+        real(self, turn, layout, newcomers, addresses, told, moving)
+
+    around(stack, HostRescale, "prepare", prepare)
 
 
 # -- undoing -------------------------------------------------------------------------------------------------------------------

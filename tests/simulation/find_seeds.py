@@ -1,20 +1,26 @@
 """Find seeds that catch planted defects: a change of the order in which things happen makes those in the tests' tables stale.
 
 python -m tests.simulation.find_seeds recoveries asking     # all defects of these groups, each with its first seeds
+python -m tests.simulation.find_seeds --stale --seeds 500   # looks for new ones where those in the table catch nothing, and writes them
 python -m tests.simulation.find_seeds workers --only "a worker is over" --seeds 500
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
+from multiprocessing import get_context
+from multiprocessing.pool import Pool
 from pathlib import Path
 
 import rayad as rd
 from tests.programs.catalog import PROGRAMS
 from tests.simulation import test_upstream
+from tests.simulation.caught_by import all_caught, caught_by, write
 from tests.simulation.coordinator import draw
 from tests.simulation.coordinator.defects import DEFECTS_OF_COORDINATORS
 from tests.simulation.coordinator.planted import bound, with_defect
@@ -51,7 +57,7 @@ def _in_workers(eager: bool) -> Catches:
 
 
 def _upstream(name: str, seed: int) -> bool:
-    program = next(one for one in PROGRAMS if one.name == test_upstream.CAUGHT_BY[name][0])
+    program = next(one for one in PROGRAMS if one.name == test_upstream.PROGRAM_OF[name])
     with tempfile.TemporaryDirectory() as folder:
         try:
             with planted(DEFECTS_OF_RECOVERIES[name]):
@@ -80,20 +86,46 @@ GROUPS: dict[str, tuple[list[str], Catches]] = {
 }
 
 
+def _first(group: str, name: str, seeds: range, pool: Pool) -> int | None:
+    """The first of the seeds that catches a defect."""
+    caught = pool.imap(partial(_catches, group, name), seeds)
+    return next((seed for seed, is_caught in zip(seeds, caught, strict=False) if is_caught), None)
+
+
+def _catches(group: str, name: str, seed: int) -> bool:
+    return GROUPS[group][1](name, seed)
+
+
+def _stale(group: str, pool: Pool) -> list[str]:
+    """Defects of a group whose seed in the table does not catch them."""
+    table = caught_by(group)
+    return [name for name, is_caught in zip(table, pool.starmap(partial(_catches, group), table.items()), strict=True) if not is_caught]
+
+
 def main() -> None:
     """Print the first seed that catches each defect."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("groups", nargs="+", choices=GROUPS)
+    parser.add_argument("groups", nargs="*", choices=[*GROUPS, []], help="all, if none is given")
     parser.add_argument("--seeds", type=int, default=60, help="how many seeds are tried for each")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--only", default="", help="defects whose name has this text; several with |")
+    parser.add_argument("--stale", action="store_true", help="those that their seed in the table does not catch any more; rewrites it")
+    parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
-    for group in options.groups:
-        names, catches = GROUPS[group]
+    seeds = range(options.first, options.first + options.seeds)
+    logging.disable(logging.CRITICAL)
+    for group in options.groups or (all_caught() if options.stale else GROUPS):
+        with get_context("fork").Pool(options.processes) as pool:
+            names = _stale(group, pool) if options.stale else GROUPS[group][0]
         for name in names:
             if any(text in name for text in options.only.split("|")):
-                seeds = range(options.first, options.first + options.seeds)
-                print(f"{group}: {name!r}: {next((seed for seed in seeds if catches(name, seed)), None)}", flush=True)
+                with get_context("fork").Pool(options.processes) as pool:  # when it ends, so do the seeds after the one that was found
+                    found = _first(group, name, seeds, pool)
+                print(f"{group}: {name!r}: {found}", flush=True)
+                if options.stale and found is not None:
+                    table = all_caught()
+                    table[group][name] = found
+                    write(table)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import pytest
 from rayad.actors.lead.change_protocol import Phase
 from tests.actors import test_change_leader
 from tests.programs.catalog import PROGRAMS
+from tests.simulation.caught_by import caught_by
 from tests.simulation.defects import DEFECTS, first_violation, planted
 from tests.simulation.defects_of_asking import DEFECTS_OF_ASKING
 from tests.simulation.defects_of_changes import DEFECTS_OF_CHANGES
@@ -37,37 +38,9 @@ QUICK_OF_CHANGES = (
     "all commit before the last step is settled",
     "new replicas count before they have started",
 )
-OF_RECOVERIES = {
-    "a listening answer of an older incarnation is believed": 42,
-    "replicas run before all listen": 0,
-    "a failure during a recovery is lost": 0,
-    "results are published before the last snapshot": 0,
-    "a restarting job counts as ended": 1,
-}
+OF_RECOVERIES = caught_by("recoveries")
 """Each with a seed that catches it; the others need failures of single stages: see ``test_upstream.py``."""
-OF_ASKING = {
-    "newcomers are looked for where those before them listened": 4,
-    "siblings are not told where the others listen": 1,
-    "only siblings are told of newcomers": 1,
-    "newcomers are admitted in the jobs incarnation": 1,
-    "newcomers register in the jobs incarnation": 1,
-    "newcomers join before the coordinator expects them": 1,
-    "an incarnation is used by two changes": 1,
-    "a newcomer that cannot be built counts as one that listens": 249,
-    "a question that was given up is not asked again": 1,
-    "a question that was given up counts as answered": 3,
-    "a replica that has heard of a step has settled it": 1,
-    "a second question of a phase has the turn of the first": 26,
-    "the job is not released": 3,
-    "the job is not held": 8,
-    "a replica has left when it has heard that it shall": 4,
-    "what a replica has left is lost": 4,
-    "a replica leaves what snapshots have already": 4,
-    "a replica leaves what no snapshot has": 163,
-    "costs of those who leave are lost": 3,
-    "an undoing comes with the turn of an earlier change": 7,
-    "a preparation does not tell its turn": 1,
-}
+OF_ASKING = caught_by("asking")
 """Each with a seed that catches it."""
 FOUND_BY_THE_LEADERS_TESTS: dict[str, Callable[[], None]] = {
     "a job that is over counts as held": test_change_leader.test_a_job_that_is_over_is_not_changed,
@@ -77,30 +50,7 @@ FOUND_BY_THE_LEADERS_TESTS: dict[str, Callable[[], None]] = {
     "costs of steps are not asked for": test_change_leader.test_replicas_are_added_from_the_question_to_the_report,
 }
 """Defects that simulated runs do not show: larger steps give the same results, and a job is seldom asked to wait when it is just over."""
-OF_CHANNELS = {
-    "a credit is given twice": 0,
-    "a grant is lost now and then": 6,
-    "what was consumed is forgotten with a grant": 1,
-    "a sender does not ask for room": 5,
-    "bytes in flight do not count": 7,
-    "batches that wait for credit leave one credit late": 1,
-    "an aligned barrier overtakes batches that wait for credit": 44,
-    "a replica produces without credit": 1,
-    "a demand is forgotten": 41,
-    "the pool goes behind the barrier": 70,
-    "joined batches count as many": 13,
-    "a spilled batch is overtaken by a later one": 110,
-    "a mark overtakes spilled batches": 57,
-    "spilled batches stay on disk": 19,
-    "memory is used again while older batches are on disk": 11,
-    "blocked batches are lost": 25,
-    "blocked batches stay blocked": 25,
-    "a batch that leaves gives no credit back": 7,
-    "the grant of a released piece is lost": 3,
-    "a window is not reset for a new incarnation": 83,
-    "the window to a retired replica stays": 4,
-    "the pool goes to replicas of the old layout": 52,
-}
+OF_CHANNELS = caught_by("channels")
 """Each with a seed that catches it."""
 RARE = {"copies of broadcast batches are not forwarded": "datetimes-columns-naive"}
 """A defect that few programs would notice, and one that does: watermarks are broadcast to windows that move."""

@@ -11,9 +11,10 @@ import pytest
 import rayad as rd
 from rayad.actors.local.local_job import LocalJob
 from rayad.actors.replica.upstream import Region, gated_edges, region_of
-from tests.actors import test_snapshot_leader
+from tests.actors import test_recovery_leader, test_snapshot_leader
 from tests.programs.catalog import PROGRAMS
 from tests.programs.program import Program
+from tests.simulation.caught_by import caught_by
 from tests.simulation.defects import planted
 from tests.simulation.defects_of_recoveries import DEFECTS_OF_RECOVERIES
 from tests.simulation.in_flight import check_in_flight
@@ -82,21 +83,24 @@ def test_failures_leave_others_alive(tmp_path: Path) -> None:
     assert sum(whole for _, whole in outcomes) >= 1
 
 
-CAUGHT_BY = {
-    "a region misses one stage": ("loop-totals", 0),
-    "survivors do not roll back": ("join-rows", 1),
-    "a replica survives though none may": ("totals-mixed", 3),
+PROGRAM_OF = {
+    "a region misses one stage": "loop-totals",
+    "survivors do not roll back": "join-rows",
+    "a replica survives though none may": "totals-mixed",
 }
-"""Defects in the leader of recoveries, with a program and a seed that catch each."""
+"""Defects in the leader of recoveries, with a program that shows each."""
+CAUGHT_BY = caught_by("upstream")
 FOUND_BY_THE_LEADERS_TESTS = {
     "the last snapshot may be of some replicas": test_snapshot_leader.test_the_last_snapshot_is_of_all_replicas_or_of_none,
+    "a listening answer of an older incarnation is believed": test_recovery_leader.test_a_listening_answer_of_an_older_incarnation_is_void,
 }
-"""Simulated runs do not show it: the progress worker has ended by then, and without it all replicas begin anew."""
+"""Simulated runs do not show them: the progress worker has ended by then, and without it all replicas begin anew; and the supervisor drops
+the calls of those that it releases, so that their answers do not come to the leader."""
 
 
 @pytest.mark.parametrize("name", CAUGHT_BY)
 def test_a_defect_in_recoveries_upstream_is_caught(name: str, tmp_path: Path) -> None:
-    program, seed = next(one for one in PROGRAMS if one.name == CAUGHT_BY[name][0]), CAUGHT_BY[name][1]
+    program, seed = next(one for one in PROGRAMS if one.name == PROGRAM_OF[name]), CAUGHT_BY[name]
     run_with_failures(program, seed, tmp_path / "without")
     with planted(DEFECTS_OF_RECOVERIES[name]), pytest.raises((AssertionError, rd.RayadError)):
         run_with_failures(program, seed, tmp_path / "with")

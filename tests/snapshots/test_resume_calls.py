@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import rayad as rd
+from rayad.actors.job import JobState
 from rayad.actors.local.local_job import LocalJob
 from rayad.dataflow.items import CollectSink
 from rayad.progress import SnapshotError
@@ -268,3 +269,26 @@ def test_a_driver_is_told_what_of_its_input_the_snapshot_holds(tmp_path: Path) -
     assert sorted(job.wait()["out"]) == [(zero, (0, 1)), (zero, (1, 2)), (five, (0, 2))]
     numbers = started().input("numbers")
     assert (numbers.sent, numbers.closed) == (3, True)
+
+
+def test_a_recovery_that_somebody_interrupts_goes_on_with_the_next_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in a notebook while the code of a user runs in it."""
+    interrupts = [KeyboardInterrupt()]
+    job = start(tmp_path, Recorded("first", []))
+    for _ in range(30):
+        job.step()
+    job.savepoint()
+    open_writer = Recorded.open
+
+    def interrupted(sink: Recorded, replica: int, parallelism: int) -> Any:
+        if interrupts:
+            raise interrupts.pop()
+        return open_writer(sink, replica, parallelism)
+
+    monkeypatch.setattr(Recorded, "open", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        job.crash()
+    while job.step():
+        pass
+    job.wait()
+    assert (job.status().state, interrupts) == (JobState.COMPLETE, [])

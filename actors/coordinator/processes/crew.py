@@ -247,6 +247,7 @@ class Crew:
     def release(self, names: Collection[str], incarnation: int, stuck: Collection[str] = ()) -> None:
         """Let these end their work in this incarnation. An actor that is dead, stuck or silent is killed and forgotten."""
         with self._lock:
+            self._listen()  # while the job begins nobody does, and an answer says where Ray has put a process
             waiting: dict[Any, str] = {}
             gone, pings = [], {}
             for name in names:

@@ -7,32 +7,14 @@ from contextlib import ExitStack
 
 import pytest
 
+from tests.simulation.caught_by import caught_by
 from tests.simulation.workers.defects import DEFECTS_OF_WORKERS
 from tests.simulation.workers.draw import Outcome, run_seed
 
 SEEDS = 60
-CAUGHT_BY: dict[str, int] = {
-    "a barrier overtakes what was handed over before it": 460,
-    "barriers are not handed over": 1,
-    "what is handed over comes from replica 0": 6,
-    "credit within a worker is lost": 1,
-    "what is handed over costs no credit": 1,
-    "a log keeps nothing of what was handed over": 91,
-    "a worker waits while something is handed over": 1,
-    "a replica that is held up stops its worker": 3,
-    "a worker is over with its first replica": 5,
-    "a report leaves in two halves": 0,
-    "a report holds only the last of several changes": 1,
-    "what combiners keep back is reported as consumed": 20,
-    "what a replica sends is told after it is gone": 19,
-    "the sender of a frame is taken for the replica of its workers number": 21,
-    "a worker resumes its first replica alone": 9,
-    "a replica has left before the progress actor knows": 4,
-    "all run when the first process has registered": 0,
-    "a view that waits is older than one that was sent": 212,
-}
+CAUGHT_BY = caught_by("workers")
 """Each with a seed that catches it."""
-CAUGHT_WHEN_EAGER = {"what waited for credit at the cut goes out after the first barrier": 113}
+CAUGHT_WHEN_EAGER = caught_by("eager")
 """Those that need a snapshot as soon as all have come back, and a crash after it."""
 
 
