@@ -65,7 +65,7 @@ def test_a_local_word_count_loads_neither_ray_nor_what_it_does_not_use() -> None
     loaded = loaded_after(RUN_LOCALLY)
     assert among(loaded, OTHERS | SERVERS - {"ssl"} | PARTS_OF_ARROW | PARTS_OF_NUMPY | {"ray"}) == []  # pyarrow.fs brings ssl
     unused = {f"rayad.actors.{name}" for name in ("cluster", "host", "page", "saved_state", "scaling", "store.keeper_files")}
-    unused |= {f"rayad.actors.coordinator.{name}" for name in ("control", "processes", "rescaling", "running_job", "supervisor")}
+    unused |= {f"rayad.actors.coordinator.{name}" for name in ("control", "coordinated_job", "on_ray", "starting")}
     unused |= {f"rayad.autoscale.{name}" for name in ("autoscaler", "decisions", "ds2", "journal", "limits", "mpr", "policies", "rates")}
     assert among(loaded, unused | {"rayad.commands", "rayad.graphs", "rayad.integrations"}) == []
 

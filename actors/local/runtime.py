@@ -367,7 +367,12 @@ class LocalRuntime:
                 self.actors.look_at_watched()
             has_moved = bool(processes.ready.items) or (bool(self.wishes) and self._moves_on())
             if has_moved:
-                self.perform(processes.ready.draw(self.chance))
+                event = processes.ready.draw(self.chance)
+                self.perform(event)
+                if event == STORE:  # what has been answered may be what somebody waits for
+                    self.look()
+                    while POLL in processes.ready.place:
+                        self.look()
             else:
                 has_moved = processes.pass_time()
             if processes.progress.is_over and self.actors.running:
@@ -398,7 +403,6 @@ class LocalRuntime:
         elif event == STORE:
             self._store.step()
             self.processes.ready.keep(STORE, self.job.store_thread.has_work)
-            self.processes.ready.add(POLL)
         else:
             raise InternalError(f"nobody knows what {event} is")
 

@@ -75,8 +75,9 @@ class Places:
 
     def partners(self, process: str, plan: Plan, own: Collection[ReplicaId] | None = None) -> set[str]:
         """The processes with which the replicas of a process exchange batches."""
-        mine = {stage for stage, _ in (self.replicas_at(process, plan) if own is None else own)}
-        others = {edge.target for edge in plan.edges if edge.source in mine} | {edge.source for edge in plan.edges if edge.target in mine}
+        others: set[int] = set()
+        for stage in {stage for stage, _ in (self.replicas_at(process, plan) if own is None else own)}:
+            others |= {edge.target for edge in plan.edges_from(stage)} | {edge.source for edge in plan.edges_into(stage)}
         out = {self.process_of(other, replica) for other in others for replica in range(plan.stage(other).parallelism)}
         out.discard(process)
         return out

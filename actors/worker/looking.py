@@ -44,8 +44,7 @@ def note_counts(place: Workplace, snapshots: HostSnapshots | None = None) -> Rep
 
 def sinks_written(plan: Plan, stage: Stage) -> tuple[str, ...]:
     """The sinks that a stage writes to."""
-    mine = sinks_of(stage.steps)
-    return tuple(sink.key for sink in plan.sinks if sink.id in mine)
+    return tuple(plan.sink_by_id[sink].key for sink in sorted(sinks_of(stage.steps)))
 
 
 def _waits(place: Workplace, snapshots: HostSnapshots | None) -> Waits:

@@ -80,7 +80,7 @@ def test_a_record_that_is_lost_in_a_change_of_layout_is_found(monkeypatch: pytes
 
 
 TOLD_EARLY = Case(
-    235,
+    271,
     Program(
         (("live", ((42,), (9,), (58,))), ("live", ((71,), (), (), (), ()))),
         (Step("idle as-of join", (0, 1), 3, "null"),),

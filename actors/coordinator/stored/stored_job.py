@@ -233,10 +233,13 @@ class StoredJob:
 
     def _publish_staged(self, staged: Collection[dict[int, Any]]) -> lead.Event:
         """In the thread of the store."""
+        of_sinks: dict[int, list[Any]] = {}
+        for parts in staged:
+            for number, part in parts.items():
+                of_sinks.setdefault(number, []).append(part)
         for sink in self._job.plan.sinks:
-            mine = [parts[sink.id] for parts in staged if sink.id in parts]
             try:
-                self.receipts[sink.id] = self._job.sink_calls.call(sink, "publish", mine)
+                self.receipts[sink.id] = self._job.sink_calls.call(sink, "publish", of_sinks.get(sink.id, []))
             except Exception as error:
                 return lead.NotPublished(self._failure_of(f"sink {sink.key!r} ({sink.where}) failed in publish", error))
         return lead.ResultsPublished()
