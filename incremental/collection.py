@@ -16,6 +16,7 @@ from rayad.dataflow.streams.loops import Loop
 from rayad.dataflow.streams.making import Make
 from rayad.incremental import functions, reducing, steps
 from rayad.incremental.consolidating import Consolidate
+from rayad.incremental.ends import Ends
 from rayad.incremental.joining import Join
 from rayad.incremental.sources import Present, Upsert
 from rayad.progress import DataflowError, arguments, show
@@ -30,7 +31,7 @@ How = Literal["inner", "left", "right", "full", "semi", "anti"]
 HOWS = ("inner", "left", "right", "full", "semi", "anti")
 
 
-class Collection:
+class Collection(Ends):
     """Records with multiplicities that change at times.
 
     >>> import rayad as rd
@@ -135,17 +136,6 @@ class Collection:
         """
         checked_function(body, "iterate", "inner", rule="it takes a function body(inner) that gives the next round")
         return fixed_point({"it": self}, lambda inner: {"it": body(inner["it"])}, max_rounds=max_rounds, name=name)["it"]
-
-    # -- ends ------------------------------------------------------------------------------------------------------
-    def changes(self, *, name: str | None = None) -> Stream:
-        """A stream of ``(record, weight)``: what has changed in each epoch, all in all. Outside of loops."""
-        if self.loops:
-            raise DataflowError("changes(): the collection is inside a loop; let it leave by being what iterate() gives")
-        return self.consolidate(name=name).stream
-
-    def collect(self, name: str | None = None) -> Stream:
-        """Collect the changes: ``result[name]`` is a list of ``(Timestamp, (record, weight))``."""
-        return self.changes().collect(name)
 
     def _made(self, stream: Stream) -> Collection:
         return Collection(stream, self.loops)

@@ -72,6 +72,16 @@ class Field:
         return record[self.name]
 
 
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """Several fields of a record."""
+
+    names: tuple[str, ...]
+
+    def __call__(self, record: Any) -> tuple[Any, ...]:
+        return tuple(record[name] for name in self.names)
+
+
 def selected(of: Any, what: str) -> Callable[[Any], Any]:
     """A function of a record: itself, or that of a field."""
     return Field(of) if isinstance(of, str) else checked_function(of, what, "record")

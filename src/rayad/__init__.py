@@ -305,6 +305,8 @@ for _name, _attribute in {
     "read_postgres": "PostgresSource",
     "write_postgres": "PostgresSink",
     "write_kafka": "KafkaSink",
+    "write_postgres_table": "PostgresTable",
+    "write_kafka_table": "KafkaTable",
     "write_csv": "CsvSink",
     "write_delta": "DeltaSink",
     "write_iceberg": "IcebergSink",
@@ -313,4 +315,4 @@ for _name, _attribute in {
     "to_ray_dataset": "RayDatasetSink",
     "to_spark": "SparkSink",
 }.items():
-    _hooks.register(_name, _connector(_name.removesuffix("_lines"), _attribute))
+    _hooks.register(_name, _connector(_name.removesuffix("_lines").removesuffix("_table"), _attribute))
