@@ -17,9 +17,10 @@ from rayad.dataflow.streams.making import Make
 from rayad.dataflow.windows import AsOf, Between, Direction, Session, Sliding, Tumbling
 from rayad.incremental import functions, reducing, steps
 from rayad.incremental.consolidating import Consolidate
-from rayad.incremental.ends import Ends, Key, key_of
+from rayad.incremental.entering import EnterAt
 from rayad.incremental.in_time import Assigned, Latest, Sessions, Within, by_window
 from rayad.incremental.joining import Join
+from rayad.incremental.outputs.ends import Ends, Key, key_of
 from rayad.incremental.ranking import Numbered, Order, Ranked, Shifted
 from rayad.incremental.records import as_record
 from rayad.incremental.remembering import If, One, Remembered
@@ -168,6 +169,18 @@ class Collection(Ends):
         """
         checked_function(body, "iterate", "inner", rule="it takes a function body(inner) that gives the next round")
         return fixed_point({"it": self}, lambda inner: {"it": body(inner["it"])}, max_rounds=max_rounds, name=name)["it"]
+
+    def enter_at(self, inner: Collection, round_of: Callable[[Any], int], *, name: str | None = None) -> Collection:
+        """This collection inside the loop of ``inner``, where each record is from round ``round_of(record)`` on, and not before.
+
+        For what would be in vain at once, such as large labels where smaller ones come: the loop then starts small. The fixed point is the
+        same.
+        """
+        if not isinstance(inner, Collection) or not inner.loops:
+            raise DataflowError(f"enter_at() was given {show(inner, 60)}: give what the body of iterate() was given")
+        made = Make(EnterAt, checked_function(round_of, "enter_at", "record"))
+        stream = brought_into(self, inner.loops)
+        return Collection(stream.flow.vertex(made, inputs=[stream], name=name), inner.loops)
 
     def _made(self, stream: Stream) -> Collection:
         return Collection(stream, self.loops)

@@ -15,9 +15,9 @@ from rayad.dataflow.streams.loops import Loop
 from rayad.dataflow.streams.making import Make
 from rayad.incremental import steps
 from rayad.incremental.consolidating import Consolidate
-from rayad.incremental.final_table import FinalTable
-from rayad.incremental.subscribing import Subscriber
-from rayad.incremental.unique import Unique
+from rayad.incremental.outputs.final_table import FinalTable
+from rayad.incremental.outputs.subscribing import Subscriber
+from rayad.incremental.outputs.unique import Unique
 from rayad.progress import DataflowError, arguments, show
 
 if TYPE_CHECKING:
