@@ -13,6 +13,7 @@ if __name__ != "rayad.graphs":  # pragma: no cover - a second copy would have it
     )
 
 from rayad.graphs.bfs import bfs
+from rayad.graphs.changing import closure, k_core, reachable, shortest_paths, triangles
 from rayad.graphs.components import connected_components
 from rayad.graphs.pagerank import pagerank
 from rayad.graphs.pregel import pregel
@@ -23,10 +24,15 @@ __all__ = [
     "ProgramVertex",
     "VertexProgram",
     "bfs",
+    "closure",
     "connected_components",
+    "k_core",
     "pagerank",
     "pregel",
+    "reachable",
+    "shortest_paths",
     "strongly_connected_components",
+    "triangles",
 ]
 
 

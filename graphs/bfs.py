@@ -11,7 +11,7 @@ Sources: Naiad (SOSP 2013), 6; McSherry's timely bfs example; Tian et al. (VLDB 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,7 @@ from rayad.dataflow import DataflowError, Stream, Timestamp, show
 from rayad.dataflow.records.wrong_calls import explained
 from rayad.dataflow.streams.making import Make
 from rayad.graphs.adjacency import Adjacency
+from rayad.graphs.changing import ChangingEdges, of_collection
 from rayad.graphs.edges import DST, DST_NAME, SRC, SRC_NAME, check_edges, prepared_edges, unused_name
 from rayad.graphs.nodes import grown
 from rayad.graphs.numbers import Ints, number_of, to_array, to_column
@@ -31,24 +32,45 @@ AGAIN, OUT = 0, 1
 FAR = np.iinfo(np.int64).max
 
 
-@explained
+@overload
 def bfs(
     edges: Stream,
+    sources: Any,
+    *,
+    directed: bool = True,
+    columns: tuple[str, str] | None = None,
+    name: str | None = None,
+    parallelism: int | None = None,
+) -> Stream: ...
+@overload
+def bfs(
+    edges: ChangingEdges,
+    sources: Any,
+    *,
+    directed: bool = True,
+    columns: tuple[str, str] | None = None,
+    name: str | None = None,
+    parallelism: int | None = None,
+) -> Any: ...
+@explained
+def bfs(
+    edges: Stream | ChangingEdges,
     sources: Iterable[Any],
     *,
     directed: bool = True,
     columns: tuple[str, str] | None = None,
     name: str | None = None,
     parallelism: int | None = None,
-) -> Stream:
+) -> Any:
     """``(node, edges from the nearest source)``, per epoch for the nodes that have become reachable or come closer.
 
     The graph is that of all edges up to the epoch. A source has distance 0 from the first epoch on in which an edge
     touches it; sources without edges and nodes that cannot be reached give nothing.
 
     Args:
-        edges: records ``(u, v)`` or columnar batches.
-        sources: the nodes to begin from, at least one.
+        edges: records ``(u, v)`` or columnar batches; or a :class:`rayad.Collection` of ``(u, v)``, whose edges come and go: the result
+            is a collection then, without ``name`` and ``parallelism``.
+        sources: the nodes to begin from, at least one; with a collection of edges also a collection of nodes.
         directed: follow edges from u to v only, or both ways.
         columns: the two columns of source and target; by default the first two.
         name: of the vertex; its loop is ``name.loop``.
@@ -57,6 +79,8 @@ def bfs(
     Raises:
         DataflowError: for what is no stream of edges, and when there are no sources.
     """
+    if isinstance(edges, ChangingEdges):
+        return of_collection("bfs", edges, sources, directed=directed, columns=columns, name=name, parallelism=parallelism)
     given = check_edges("bfs", edges, columns)
     if not isinstance(directed, bool):
         raise DataflowError(f"bfs() was given directed={show(directed)}: it must be True or False")

@@ -19,12 +19,13 @@ But at what COST?" (HotOS 2015): union-find per worker, merge what differs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
 from rayad.dataflow import Stream, Timestamp
 from rayad.dataflow.records.wrong_calls import explained
+from rayad.graphs.changing import ChangingEdges, of_collection
 from rayad.graphs.contraction import Contraction
 from rayad.graphs.disjoint_sets import DisjointSets
 from rayad.graphs.edges import check_edges, prepared_edges, unused_name
@@ -37,17 +38,26 @@ EDGES, MESSAGES = 0, 1
 AGAIN, OUT = 0, 1
 
 
-@explained
+@overload
 def connected_components(
     edges: Stream, *, columns: tuple[str, str] | None = None, name: str | None = None, parallelism: int | None = None
-) -> Stream:
+) -> Stream: ...
+@overload
+def connected_components(
+    edges: ChangingEdges, *, columns: tuple[str, str] | None = None, name: str | None = None, parallelism: int | None = None
+) -> Any: ...
+@explained
+def connected_components(
+    edges: Stream | ChangingEdges, *, columns: tuple[str, str] | None = None, name: str | None = None, parallelism: int | None = None
+) -> Any:
     """``(node, smallest node of its component)``, per epoch for the nodes whose component's smallest node has changed.
 
     The graph is that of all edges up to the epoch, taken as undirected. Duplicate edges and self-loops are fine.
     "Smallest" compares numbers by value and strings alphabetically (numbers come before strings).
 
     Args:
-        edges: records ``(u, v)`` or columnar batches.
+        edges: records ``(u, v)`` or columnar batches; or a :class:`rayad.Collection` of ``(u, v)``, whose edges come and go: the result
+            is a collection then, without ``name`` and ``parallelism``.
         columns: the two columns of the ends; by default the first two.
         name: of the vertex; its loop is ``name.loop``.
         parallelism: replicas of the vertex; by default the job's.
@@ -55,6 +65,8 @@ def connected_components(
     Raises:
         DataflowError: for what is no stream of edges.
     """
+    if isinstance(edges, ChangingEdges):
+        return of_collection("connected_components", edges, columns=columns, name=name, parallelism=parallelism)
     given = check_edges("connected_components", edges, columns)
     name = unused_name(edges.flow, name, "components")
     return components_of(prepared_edges(edges, given, name), name, parallelism, of=edges)

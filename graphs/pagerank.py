@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from numbers import Real
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from rayad.dataflow import DataflowError, Stream, Timestamp, show
 from rayad.dataflow.records.wrong_calls import explained
 from rayad.dataflow.streams.making import Make
 from rayad.graphs.adjacency import Adjacency
+from rayad.graphs.changing import ChangingEdges, of_collection
 from rayad.graphs.edges import DST, SRC, check_edges, check_rounds, prepared_edges, unused_name
 from rayad.graphs.nodes import grown
 from rayad.graphs.numbers import Floats, Ints, owners
@@ -38,7 +39,7 @@ BY_SRC, MESSAGES, TOTALS = 0, 1, 2
 AGAIN, TOTALS_AGAIN, OUT = 0, 1, 2
 
 
-@explained
+@overload
 def pagerank(
     edges: Stream,
     rounds: int = 20,
@@ -47,7 +48,27 @@ def pagerank(
     columns: tuple[str, str] | None = None,
     name: str | None = None,
     parallelism: int | None = None,
-) -> Stream:
+) -> Stream: ...
+@overload
+def pagerank(
+    edges: ChangingEdges,
+    rounds: int = 20,
+    damping: float = 0.85,
+    *,
+    columns: tuple[str, str] | None = None,
+    name: str | None = None,
+    parallelism: int | None = None,
+) -> Any: ...
+@explained
+def pagerank(
+    edges: Stream | ChangingEdges,
+    rounds: int = 20,
+    damping: float = 0.85,
+    *,
+    columns: tuple[str, str] | None = None,
+    name: str | None = None,
+    parallelism: int | None = None,
+) -> Any:
     """``(node, rank)``, per epoch for the nodes whose rank has changed. Ranks sum to 1.
 
     The graph is that of all edges up to the epoch; duplicate edges count once, a self-loop is an edge. The rank is that
@@ -55,7 +76,8 @@ def pagerank(
     uniformly (as networkx does it).
 
     Args:
-        edges: records ``(u, v)`` or columnar batches.
+        edges: records ``(u, v)`` or columnar batches; or a :class:`rayad.Collection` of ``(u, v)``, whose edges come and go: the result
+            is a collection then, without ``name`` and ``parallelism``.
         rounds: iterations, at least 1.
         damping: 0 <= damping < 1.
         columns: the two columns of source and target; by default the first two.
@@ -65,6 +87,8 @@ def pagerank(
     Raises:
         DataflowError: for arguments out of these ranges.
     """
+    if isinstance(edges, ChangingEdges):
+        return of_collection("pagerank", edges, rounds, damping, columns=columns, name=name, parallelism=parallelism)
     given = check_edges("pagerank", edges, columns)
     rounds = check_rounds("pagerank", "rounds", rounds)
     if isinstance(damping, bool) or not isinstance(damping, Real) or not 0 <= damping < 1:

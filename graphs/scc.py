@@ -26,13 +26,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
 from rayad.dataflow import Stream, Timestamp
 from rayad.dataflow.records.wrong_calls import explained
 from rayad.graphs.adjacency import Adjacency
+from rayad.graphs.changing import ChangingEdges, of_collection
 from rayad.graphs.components import components_of
 from rayad.graphs.edges import check_edges, named_edges, prepared_edges, unused_name
 from rayad.graphs.nodes import grown
@@ -70,17 +71,26 @@ class Phase(enum.Enum):
         return Phase.REACH if outer == 0 else (Phase.TRIM, Phase.COLOUR, Phase.MARK)[(outer - 1) % 3]
 
 
-@explained
+@overload
 def strongly_connected_components(
     edges: Stream, *, columns: tuple[str, str] | None = None, name: str | None = None, parallelism: int | None = None
-) -> Stream:
+) -> Stream: ...
+@overload
+def strongly_connected_components(
+    edges: ChangingEdges, *, columns: tuple[str, str] | None = None, name: str | None = None, parallelism: int | None = None
+) -> Any: ...
+@explained
+def strongly_connected_components(
+    edges: Stream | ChangingEdges, *, columns: tuple[str, str] | None = None, name: str | None = None, parallelism: int | None = None
+) -> Any:
     """``(node, smallest node of its strongly connected component)``, per epoch for the nodes for which that has changed.
 
     The graph is that of all edges up to the epoch. Duplicate edges and self-loops are fine. "Smallest" is as in
     :func:`connected_components`.
 
     Args:
-        edges: records ``(u, v)`` or columnar batches.
+        edges: records ``(u, v)`` or columnar batches; or a :class:`rayad.Collection` of ``(u, v)``, whose edges come and go: the result
+            is a collection then, without ``name`` and ``parallelism``.
         columns: the two columns of source and target; by default the first two.
         name: of the vertex; its loops are ``name.phases`` and, inside, ``name.rounds``; ``name.merge`` turns pairs into components.
         parallelism: replicas of both vertices; by default the job's.
@@ -88,6 +98,8 @@ def strongly_connected_components(
     Raises:
         DataflowError: for what is no stream of edges.
     """
+    if isinstance(edges, ChangingEdges):
+        return of_collection("strongly_connected_components", edges, columns=columns, name=name, parallelism=parallelism)
     given = check_edges("strongly_connected_components", edges, columns)
     flow = edges.flow
     name = unused_name(flow, name, "scc")

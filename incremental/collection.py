@@ -14,9 +14,16 @@ from typing import TYPE_CHECKING, Any, Literal
 from rayad.dataflow.records.calling import checked_function
 from rayad.dataflow.streams.loops import Loop
 from rayad.dataflow.streams.making import Make
+from rayad.dataflow.windows import AsOf, Between, Direction, Session, Sliding, Tumbling
 from rayad.incremental import functions, reducing, steps
 from rayad.incremental.consolidating import Consolidate
+from rayad.incremental.entering import EnterAt
+from rayad.incremental.in_time import Assigned, Latest, Sessions, Within, by_window
 from rayad.incremental.joining import Join
+from rayad.incremental.outputs.ends import Ends, Key, key_of
+from rayad.incremental.ranking import Numbered, Order, Ranked, Shifted
+from rayad.incremental.records import as_record
+from rayad.incremental.remembering import If, One, Remembered
 from rayad.incremental.sources import Present, Upsert
 from rayad.progress import DataflowError, arguments, show
 
@@ -30,7 +37,7 @@ How = Literal["inner", "left", "right", "full", "semi", "anti"]
 HOWS = ("inner", "left", "right", "full", "semi", "anti")
 
 
-class Collection:
+class Collection(Ends):
     """Records with multiplicities that change at times.
 
     >>> import rayad as rd
@@ -46,7 +53,14 @@ class Collection:
     1 (('ann', 2), 1)
     """
 
-    def __init__(self, stream: Stream, loops: tuple[Loop, ...] = ()) -> None:
+    def __init__(self, stream: Stream, loops: tuple[Loop, ...] = (), *, checked: bool = False) -> None:
+        """Of a stream of changes, ``(record, weight)``.
+
+        ``checked=True``: a record that goes and is not there ends the job with an error that names it; how often each record is there is
+        kept for that. Otherwise nobody looks, and tables of such a collection are wrong.
+        """
+        if checked:
+            stream = KeyedCollection(stream.map(steps.by_record), loops).vertex(Make(Present), "present", None)
         self.stream = stream
         """Of the changes."""
         self.loops = loops
@@ -56,18 +70,38 @@ class Collection:
         return f"<Collection {self.stream.name!r} of {self.stream.flow.name!r}>"
 
     # -- a record at a time --------------------------------------------------------------------------------
-    def map(self, function: Callable[[Any], Any], *, name: str | None = None) -> Collection:
-        """``function(record)`` instead of each record; it gives the same for a removal as for the insertion."""
-        return self._made(self.stream.map(steps.Mapped(checked_function(function, "map", "record")), name=name))
+    def map(self, function: Callable[[Any], Any], *, remember: bool = False, name: str | None = None) -> Collection:
+        """``function(record)`` instead of each record; it gives the same for a removal as for the insertion.
 
-    def filter(self, predicate: Callable[[Any], Any], *, name: str | None = None) -> Collection:
-        """The records for which ``predicate(record)`` is true."""
-        return self._made(self.stream.filter(steps.Kept(checked_function(predicate, "filter", "record")), name=name))
+        ``remember=True``: of one that does not (a model, a clock, a service) what it gave is kept while the record is there, and that is
+        taken back when it goes. It is called once for equal records. Outside of loops.
+        """
+        made = checked_function(function, "map", "record")
+        if remember:
+            return self._remembered(One(made), "map", name)
+        return self._made(self.stream.map(steps.Mapped(made), name=name))
 
-    def flat_map(self, function: Callable[[Any], Iterable[Any]], *, name: str | None = None) -> Collection:
-        """All that ``function(record)`` gives instead of each record."""
-        made = steps.FlatMapped(checked_function(function, "flat_map", "record"))
-        return self._made(self.stream.flat_map(made, name=name))
+    def filter(self, predicate: Callable[[Any], Any], *, remember: bool = False, name: str | None = None) -> Collection:
+        """The records for which ``predicate(record)`` is true. ``remember`` as in :meth:`map`."""
+        made = checked_function(predicate, "filter", "record")
+        if remember:
+            return self._remembered(If(made), "filter", name)
+        return self._made(self.stream.filter(steps.Kept(made), name=name))
+
+    def flat_map(self, function: Callable[[Any], Iterable[Any]], *, remember: bool = False, name: str | None = None) -> Collection:
+        """All that ``function(record)`` gives instead of each record. ``remember`` as in :meth:`map`."""
+        made = checked_function(function, "flat_map", "record")
+        if remember:
+            return self._remembered(made, "flat_map", name)
+        return self._made(self.stream.flat_map(steps.FlatMapped(made), name=name))
+
+    def _remembered(self, function: Callable[[Any], Iterable[Any]], what: str, name: str | None) -> Collection:
+        if self.loops:
+            raise DataflowError(
+                f"{what}(remember=True): the collection is inside a loop, where a record may be there in one round and not in the next; "
+                "call it outside, and use what it gives inside"
+            )
+        return self._made(self.by_record().vertex(Make(Remembered, function, what), what, name))
 
     def negate(self) -> Collection:
         """What is inserted here is removed there."""
@@ -136,16 +170,17 @@ class Collection:
         checked_function(body, "iterate", "inner", rule="it takes a function body(inner) that gives the next round")
         return fixed_point({"it": self}, lambda inner: {"it": body(inner["it"])}, max_rounds=max_rounds, name=name)["it"]
 
-    # -- ends ------------------------------------------------------------------------------------------------------
-    def changes(self, *, name: str | None = None) -> Stream:
-        """A stream of ``(record, weight)``: what has changed in each epoch, all in all. Outside of loops."""
-        if self.loops:
-            raise DataflowError("changes(): the collection is inside a loop; let it leave by being what iterate() gives")
-        return self.consolidate(name=name).stream
+    def enter_at(self, inner: Collection, round_of: Callable[[Any], int], *, name: str | None = None) -> Collection:
+        """This collection inside the loop of ``inner``, where each record is from round ``round_of(record)`` on, and not before.
 
-    def collect(self, name: str | None = None) -> Stream:
-        """Collect the changes: ``result[name]`` is a list of ``(Timestamp, (record, weight))``."""
-        return self.changes().collect(name)
+        For what would be in vain at once, such as large labels where smaller ones come: the loop then starts small. The fixed point is the
+        same.
+        """
+        if not isinstance(inner, Collection) or not inner.loops:
+            raise DataflowError(f"enter_at() was given {show(inner, 60)}: give what the body of iterate() was given")
+        made = Make(EnterAt, checked_function(round_of, "enter_at", "record"))
+        stream = brought_into(self, inner.loops)
+        return Collection(stream.flow.vertex(made, inputs=[stream], name=name), inner.loops)
 
     def _made(self, stream: Stream) -> Collection:
         return Collection(stream, self.loops)
@@ -210,9 +245,7 @@ class KeyedCollection:
         Source: outer joins by a right side that has None where it has nothing (Feldera's ``saturate``).
         """
         arguments.choice(how, "join: how", *HOWS)
-        if not isinstance(other, KeyedCollection):
-            raise DataflowError(f"join() was given {show(other, 60)}: give a collection that has keys, by key_by()")
-        (mine, theirs), loops = together(self, other)
+        (mine, theirs), loops = together(self, _keyed(other, "join"))
         left, right = KeyedCollection(mine, loops), KeyedCollection(theirs, loops)
         base = f"{how}-join"
         if how == "inner":
@@ -228,6 +261,107 @@ class KeyedCollection:
         if how == "left":
             return out
         return out.concat(right.join(left, "anti").map(steps.alone_right))
+
+    # -- in order ----------------------------------------------------------------------------------------------
+    def row_number(self, order_by: Key, *, descending: bool = False, name: str | None = None) -> Collection:
+        """``(key, (record, number))``: the records of a key in order, numbered from 1, as SQL's ``row_number``.
+
+        ``order_by``: a function of the record, a field, or a list of fields. None comes last. Records equal in it are in the order of
+        their contents. A change costs as much as its key has records; so for the others here.
+        """
+        return self.reduce_weights(Numbered(_order(order_by, descending, "row_number")), "row_number", name=name)
+
+    def rank(self, order_by: Key, *, descending: bool = False, dense: bool = False, name: str | None = None) -> Collection:
+        """``(key, (record, rank))`` as SQL's ``rank``, or ``dense_rank``: equal ones have the same. ``order_by`` as in
+        :meth:`row_number`."""
+        made = Ranked(_order(order_by, descending, "rank"), arguments.flag(dense, "rank: dense"))
+        return self.reduce_weights(made, "rank", name=name)
+
+    def lag(self, order_by: Key, n: int = 1, *, default: Any = None, descending: bool = False, name: str | None = None) -> Collection:
+        """``(key, (record, before))``: each record with the one ``n`` places before it in order, or ``default``. ``order_by`` as in
+        :meth:`row_number`."""
+        made = Shifted(_order(order_by, descending, "lag"), arguments.whole(n, "lag: n", least=0), as_record(default))
+        return self.reduce_weights(made, "lag", name=name)
+
+    def lead(self, order_by: Key, n: int = 1, *, default: Any = None, descending: bool = False, name: str | None = None) -> Collection:
+        """``(key, (record, after))``: each record with the one ``n`` places after it in order, or ``default``. ``order_by`` as in
+        :meth:`row_number`."""
+        made = Shifted(_order(order_by, descending, "lead"), -arguments.whole(n, "lead: n", least=0), as_record(default))
+        return self.reduce_weights(made, "lead", name=name)
+
+    # -- in time -----------------------------------------------------------------------------------------------
+    def join_asof(
+        self,
+        other: KeyedCollection,
+        at: Key,
+        other_at: Key | None = None,
+        *,
+        how: Literal["left", "inner"] = "left",
+        direction: Direction = "backward",
+        tolerance: Any = None,
+        allow_exact_matches: bool = True,
+        name: str | None = None,
+    ) -> Collection:
+        """``(key, (left, right))`` for each record, with the last record of ``other`` that has its key and is not later.
+
+        What comes late, is corrected or goes changes what was joined. ``at`` gives the event time of a record, ``other_at`` of one of
+        ``other`` (None: the same); numbers, dates or datetimes; None matches nothing. The rest as in
+        :meth:`rayad.KeyedStream.join_asof`. A change costs as much as its key has records.
+        """
+        arguments.choice(how, "join_asof: how", "left", "inner")
+        arguments.choice(direction, "join_asof: direction", "backward", "forward", "nearest")
+        rule = AsOf(tolerance, arguments.flag(allow_exact_matches, "join_asof: allow_exact_matches"), direction)
+        times = key_of(at, "join_asof (at)"), key_of(at if other_at is None else other_at, "join_asof (other_at)")
+        (mine, theirs), loops = together(self, _keyed(other, "join_asof"))
+        sides = [one.filter(steps.has_key).map(steps.Sided(side)) for side, one in enumerate((mine, theirs))]
+        made = Latest(rule, *times, how == "inner")
+        found = KeyedCollection(sides[0].union(sides[1]), loops).reduce_weights(made, "asof-join", name=name)
+        if how == "inner":
+            return found
+        return found.concat(KeyedCollection(mine.filter(steps.lacks_key), loops).plain().map(steps.alone))
+
+    def join_interval(
+        self, other: KeyedCollection, within: Between, at: Key, other_at: Key | None = None, how: How = "inner", *, name: str | None = None
+    ) -> Collection:
+        """As :meth:`join`, of records whose event times are so far from each other: ``lower <= right - left <= upper``.
+
+        ``within`` is ``rd.windows.between(lower, upper)``; times as in :meth:`join_asof`. A change meets all records of its key on the
+        other side.
+        """
+        arguments.choice(how, "join_interval: how", *HOWS)
+        if not isinstance(within, Between):
+            raise DataflowError(f"join_interval() was given within={show(within, 60)}: give rd.windows.between(lower, upper)")
+        times = key_of(at, "join_interval (at)"), key_of(at if other_at is None else other_at, "join_interval (other_at)")
+        (mine, theirs), loops = together(self, _keyed(other, "join_interval"))
+        left, right = KeyedCollection(mine, loops), KeyedCollection(theirs, loops)
+        met = left.matched(right, f"{how}-join", name).filter(Within(within, *times))
+        if how == "inner":
+            return met
+        if how == "semi":
+            return _among(left.plain(), met.map(steps.left_of), "semi")
+        alone = _among(left.plain(), met.map(steps.left_of), "anti")
+        if how == "anti":
+            return alone
+        alone_right = _among(right.plain(), met.map(steps.swapped).map(steps.left_of), "anti").map(steps.alone_right)
+        kept = {"left": [alone.map(steps.alone)], "right": [alone_right], "full": [alone.map(steps.alone), alone_right]}[how]
+        return met.concat(*kept)
+
+    def window(self, windows: Tumbling | Sliding | Session, at: Key, *, name: str | None = None) -> KeyedCollection:
+        """By key and window of event time: what is computed of it is ``((key, window), result)``, and a record that is corrected corrects
+        its windows, whenever that comes.
+
+        Args:
+            windows: ``rd.windows.tumbling(size)``, ``sliding(size, slide)`` or ``session(gap)``.
+            at: gives the event time of a record; one without (None) is in no window.
+            name: of the vertex that finds sessions, which looks at all records of a key that changes.
+        """
+        time = key_of(at, "window (at)")
+        if isinstance(windows, (Tumbling, Sliding)):
+            return KeyedCollection(self.stream.flat_map(Assigned(windows, time)), self.loops)
+        if not isinstance(windows, Session):
+            raise DataflowError(f"window() was given {show(windows, 60)}: give rd.windows.tumbling(), sliding() or session()")
+        found = self.reduce_weights(Sessions(windows, time), "sessions", name=name)
+        return KeyedCollection(found.stream.map(by_window), self.loops)
 
     def matched(self, other: KeyedCollection, base: str, name: str | None) -> Collection:
         """The inner join, by the vertex of this name."""
@@ -252,6 +386,22 @@ class KeyedCollection:
 
 def _value(value: Callable[[Any], Any] | None, what: str) -> Callable[[Any], Any] | None:
     return None if value is None else checked_function(value, what, "record")
+
+
+def _order(order_by: Key, descending: bool, what: str) -> Order:
+    return Order(key_of(order_by, what), arguments.flag(descending, f"{what}: descending"), what)
+
+
+def _keyed(other: Any, what: str) -> KeyedCollection:
+    if not isinstance(other, KeyedCollection):
+        raise DataflowError(f"{what}() was given {show(other, 60)}: give a collection that has keys, by key_by()")
+    return other
+
+
+def _among(records: Collection, those: Collection, how: How) -> Collection:
+    """The records that are among those, or are not, each as often as it is there."""
+    one, other = (KeyedCollection(of.map(steps.alone_in_tuple).stream.map(steps.by_record), of.loops) for of in (records, those))
+    return one.join(other, how).map(steps.content_of)
 
 
 def as_collection(stream: Stream, key: Any = None, order: Any = None, deleted: Any = None) -> Collection:

@@ -63,6 +63,16 @@ class Tagged:
 
 
 @dataclass(frozen=True, slots=True)
+class Sided:
+    """The record with which side it is of, behind its key."""
+
+    side: int
+
+    def __call__(self, change: tuple[Any, Any, int]) -> tuple[Any, Any, int]:
+        return change[0], (self.side, change[1]), change[2]
+
+
+@dataclass(frozen=True, slots=True)
 class Field:
     """A field of a record."""
 
@@ -70,6 +80,16 @@ class Field:
 
     def __call__(self, record: Any) -> Any:
         return record[self.name]
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """Several fields of a record."""
+
+    names: tuple[str, ...]
+
+    def __call__(self, record: Any) -> tuple[Any, ...]:
+        return tuple(record[name] for name in self.names)
 
 
 def selected(of: Any, what: str) -> Callable[[Any], Any]:
@@ -112,6 +132,21 @@ def has_key(change: tuple[Any, Any, int]) -> bool:
     """Whether the key is not null, nor any part of it."""
     key = change[0]
     return key is not None and not (type(key) is tuple and None in key)
+
+
+def lacks_key(change: tuple[Any, Any, int]) -> bool:
+    """Whether the key is null, or any part of it."""
+    return not has_key(change)
+
+
+def alone_in_tuple(record: Any) -> tuple[Any]:
+    """A key that is never null."""
+    return (record,)
+
+
+def content_of(pair: tuple[tuple[Any], Any]) -> Any:
+    """What is alone in the key."""
+    return pair[0][0]
 
 
 def left_of(pair: tuple[Any, tuple[Any, Any]]) -> tuple[Any, Any]:

@@ -55,7 +55,7 @@ class Sums(Kept):
 
 def _add(kept: dict[Counters, Vector], moment: Counters, vector: Vector) -> None:
     there = kept.get(moment)
-    total = vector if there is None else tuple(map(add, there, vector))
+    total = vector if there is None else plus(there, vector)
     if any(total):
         kept[moment] = total
     else:
@@ -66,8 +66,38 @@ def _sum(vectors: dict[Counters, Vector], moment: Counters, begin: Vector | None
     total = begin
     for at, vector in vectors.items():
         if counts_at(at, moment):
-            total = vector if total is None else tuple(map(add, total, vector))
+            total = vector if total is None else plus(total, vector)
     return total
+
+
+def plus(one: Vector, other: Vector) -> Vector:
+    """The sum of two vectors. Raises DataflowError where two parts have no sum.
+
+    >>> plus((1, 0.5), (2, 0.25))
+    (3, 0.75)
+    """
+    try:
+        return tuple(map(add, one, other))
+    except TypeError as error:
+        pair = next((a, b) for a, b in zip(one, other, strict=True) if not _have_sum(a, b))
+        said = " and ".join(f"{show(_plain(value), 40)} ({type(_plain(value)).__name__})" for value in pair)
+        raise DataflowError(
+            f"a sum or mean over a collection was given {said}: these have no exact sum; make them of one type, "
+            "such as Decimal(str(x)) or float(x)"
+        ) from error
+
+
+def _have_sum(one: Any, other: Any) -> bool:
+    try:
+        one + other
+    except TypeError:
+        return False
+    return True
+
+
+def _plain(value: Any) -> Any:
+    """As the user gave it: fractions are of floating-point numbers."""
+    return float(value) if isinstance(value, Fraction) else value
 
 
 def _unless_nothing(vector: Vector | None) -> Vector | None:

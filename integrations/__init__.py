@@ -19,9 +19,9 @@ from rayad.integrations.file_output.text_sinks import CsvSink, JsonSink
 from rayad.integrations.files import CsvSource, JsonLinesSource, ParquetSource
 from rayad.integrations.folder import FolderSource
 from rayad.integrations.iceberg import IcebergSink
-from rayad.integrations.kafka import KafkaSink, KafkaSource
+from rayad.integrations.kafka import KafkaSink, KafkaSource, KafkaTable
 from rayad.integrations.lines import csv_lines, json_lines
-from rayad.integrations.postgres import PostgresSink, PostgresSource
+from rayad.integrations.postgres import PostgresSink, PostgresSource, PostgresTable
 from rayad.integrations.ray_data import RayDatasetSink, RayDatasetSource
 from rayad.integrations.spark.frames import SparkSink, SparkSource
 from rayad.integrations.spark.java import JavaHome, find_java
@@ -45,12 +45,14 @@ __all__ = [
     "JsonSink",
     "KafkaSink",
     "KafkaSource",
+    "KafkaTable",
     "PandasSource",
     "ParquetSink",
     "ParquetSource",
     "PolarsSource",
     "PostgresSink",
     "PostgresSource",
+    "PostgresTable",
     "PublishedFiles",
     "RayDatasetSink",
     "RayDatasetSource",

@@ -27,7 +27,7 @@ def unseen(graph: LogicalGraph) -> list[str]:
 
 
 def _shows(node: Node) -> bool:
-    """Sinks and probes; and what is there for its effects: ``inspect``, calls of services, and classes of the user's."""
+    """Sinks and probes; and what is there for its effects: ``inspect``, calls of services, callbacks, and classes of the user's."""
     if node.kind in (NodeKind.SINK, NodeKind.PROBE):
         return True
     op: Any = node.op
@@ -36,7 +36,7 @@ def _shows(node: Node) -> bool:
     if node.kind is NodeKind.VERTEX:
         made = getattr(op, "cls", op)
         module = str(getattr(made, "__module__", ""))
-        return module == PROCESSES or not module.startswith("rayad.")
+        return module == PROCESSES or not module.startswith("rayad.") or getattr(made, "is_seen", False)
     return getattr(op, "base", "") in ("inspect", "map_async") or (isinstance(op, MapBatches) and is_built(op.function))
 
 

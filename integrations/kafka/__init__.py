@@ -2,5 +2,6 @@
 
 from rayad.integrations.kafka.sink import KafkaSink
 from rayad.integrations.kafka.source import KafkaSource
+from rayad.integrations.kafka.table import KafkaTable
 
-__all__ = ["KafkaSink", "KafkaSource"]
+__all__ = ["KafkaSink", "KafkaSource", "KafkaTable"]

@@ -19,7 +19,7 @@ import logging
 import time as clock
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -59,20 +59,23 @@ _OWNED = (
     "delivery.report.only.error",
 )
 _NUMBER_BITS = 32
-_STAGED = pa.schema([("key", pa.binary()), ("value", pa.binary())])
+STAGED = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 _log = logging.getLogger("rayad.kafka")
 
 
 class KafkaWriter(SinkWriter):
     """Keeps a replica's messages until the next snapshot."""
 
+    schema: ClassVar[pa.Schema] = STAGED
+    """Of what is staged."""
+
     def __init__(self, sink: KafkaSink) -> None:
-        self._sink = sink
+        self.sink = sink
         self._batches: list[pa.RecordBatch] = []
         self._bytes = 0
 
     def write(self, time: Timestamp, batch: Any) -> None:
-        sink = self._sink
+        sink = self.sink
         if isinstance(batch, pa.RecordBatch) and sink.columns is not None and keyed_columns(batch.schema) is None:
             key, value = sink.columns
             require_columns(batch, tuple(name for name in (value, key) if name is not None))
@@ -80,13 +83,20 @@ class KafkaWriter(SinkWriter):
             keys = _column(batch, key, "key") if key is not None else pa.nulls(len(batch), pa.binary())
         else:
             rows = to_rows(batch)
-            values = _as_bytes(mapped(sink.value, rows), "value") if sink.value else _as_bytes(rows, "record")
-            keys = _as_bytes(mapped(sink.key, rows), "key") if sink.key else pa.nulls(len(rows), pa.binary())
-        staged = pa.RecordBatch.from_arrays([keys, values], schema=_STAGED)
-        if staged.nbytes > sink.message_bytes:  # else none can be too large
-            self._check_sizes(staged)
-        self._batches.append(staged)
-        self._bytes += staged.nbytes
+            values = as_bytes(mapped(sink.value, rows), "value") if sink.value else as_bytes(rows, "record")
+            keys = as_bytes(mapped(sink.key, rows), "key") if sink.key else pa.nulls(len(rows), pa.binary())
+        self.keep(pa.RecordBatch.from_arrays([keys, values], schema=STAGED), time)
+
+    def keep(self, messages: pa.RecordBatch, time: Timestamp) -> None:
+        """Keep messages until the next snapshot. Raises DataflowError for one that is too large."""
+        if messages.nbytes > self.sink.message_bytes:  # else none can be too large
+            self._check_sizes(messages)
+        self._batches.append(self.staged(messages, time))
+        self._bytes += self._batches[-1].nbytes
+
+    def staged(self, messages: pa.RecordBatch, time: Timestamp) -> pa.RecordBatch:
+        """What is staged of messages."""
+        return messages
 
     def kept_bytes(self) -> int:
         return self._bytes
@@ -94,7 +104,7 @@ class KafkaWriter(SinkWriter):
     def _check_sizes(self, staged: pa.RecordBatch) -> None:
         key, value = (pc.fill_null(pc.binary_length(column), 0) for column in staged.columns)
         largest = pc.max(pc.add(key, value)).as_py() or 0
-        most = self._sink.message_bytes
+        most = self.sink.message_bytes
         if largest > most:
             raise DataflowError(
                 f"write_kafka: a message of {largest:,} bytes, key and value together, is larger than message.max.bytes, {most:,}: "
@@ -107,13 +117,13 @@ class KafkaWriter(SinkWriter):
             return b""
         batches, self._batches, self._bytes = self._batches, [], 0
         out = pa.BufferOutputStream()
-        with pa.ipc.new_stream(out, _STAGED) as stream:
+        with pa.ipc.new_stream(out, self.schema) as stream:
             for batch in batches:
                 stream.write_batch(batch)
         return bytes(out.getvalue())
 
 
-def _batches(staged: Sequence[bytes]) -> Iterator[pa.RecordBatch]:
+def batches_of(staged: Sequence[bytes]) -> Iterator[pa.RecordBatch]:
     """The messages in what is staged, one value in memory at a time."""
     for one in staged:
         if one:
@@ -138,7 +148,7 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def _as_bytes(values: Sequence[Any], what: str) -> pa.Array:
+def as_bytes(values: Sequence[Any], what: str) -> pa.Array:
     for value in values:
         if value is not None and not isinstance(value, (bytes, str)):
             raise DataflowError(
@@ -244,7 +254,7 @@ class KafkaSink(Sink):
             nonlocal messages
             committed, first_valid = self._fenced()
             if snapshot <= committed:
-                messages = sum(batch.num_rows for batch in _batches(staged))
+                messages = sum(batch.num_rows for batch in self.messages(staged))
                 return
             if snapshot < first_valid and snapshot != self._resumed_from:
                 raise DataflowError(
@@ -259,6 +269,10 @@ class KafkaSink(Sink):
     def publish(self, staged: Sequence[Any]) -> int:
         """Write everything in one transaction, for a run that keeps no snapshots."""
         return self.commit(1, staged)
+
+    def messages(self, staged: Sequence[bytes]) -> Iterator[pa.RecordBatch]:
+        """Keys and values of the messages that what is staged comes to."""
+        return batches_of(staged)
 
     # -- transactions ----------------------------------------------------------------------------------
     def _persist(self, act: Callable[[], None], what: str) -> None:
@@ -311,7 +325,7 @@ class KafkaSink(Sink):
         messages = 0
         producer.begin_transaction()
         try:
-            for batch in _batches(staged):
+            for batch in self.messages(staged):
                 self._produce(producer, batch)
                 messages += batch.num_rows
             place = library.TopicPartition(self.topic, 0, first_valid << _NUMBER_BITS | number)

@@ -2,5 +2,6 @@
 
 from rayad.integrations.postgres.sink import PostgresSink
 from rayad.integrations.postgres.source import PostgresSource
+from rayad.integrations.postgres.table import PostgresTable
 
-__all__ = ["PostgresSink", "PostgresSource"]
+__all__ = ["PostgresSink", "PostgresSource", "PostgresTable"]

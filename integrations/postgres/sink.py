@@ -11,8 +11,8 @@ from __future__ import annotations
 import logging
 import time as clock
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -57,7 +57,7 @@ class PostgresWriter(SinkWriter):
         return bytes(out.getvalue())
 
 
-def _tables(staged: Sequence[bytes]) -> Iterator[pa.Table]:
+def tables(staged: Sequence[bytes]) -> Iterator[pa.Table]:
     """The rows in what is staged, as tables of about INGEST_BYTES, one in memory at a time."""
     batches: list[pa.RecordBatch] = []
     size = 0
@@ -86,13 +86,17 @@ class PostgresSink(Sink):
     """
 
     commits = True
+    cannot_take_back: ClassVar[str] = (
+        "nothing tells them from others: resume from the newest snapshot, or write with snapshot_column= from the beginning"
+    )
+    """Why rows of later snapshots stay where there is no ``snapshot_column``, and what to do."""
 
     def __init__(self, uri: str, table: str, *, schema: pa.Schema, snapshot_column: str | None = None, wait_s: float = 120.0) -> None:
-        self._uri = arguments.text(uri, f"{WHERE}: uri", error=ConfigError)
-        self._table = arguments.text(table, f"{WHERE}: table", error=ConfigError)
+        self.uri = arguments.text(uri, f"{WHERE}: uri", error=ConfigError)
+        self.table = arguments.text(table, f"{WHERE}: table", error=ConfigError)
         if not isinstance(schema, pa.Schema):
             raise ConfigError(f"{WHERE}: schema is a {type(schema).__name__}: give a pyarrow.Schema with the columns to write")
-        self._schema = schema
+        self.schema = schema
         self._column = snapshot_column
         self._wait_s = arguments.number(wait_s, f"{WHERE}: wait_s", zero=True, error=ConfigError)
         self._id = f"rayad-{uuid.uuid4().hex}"
@@ -100,14 +104,14 @@ class PostgresSink(Sink):
 
     def check(self) -> None:
         """Raise ConfigError if the table lacks these columns; create the table of commits."""
-        names = [*self._schema.names, *([self._column] if self._column else [])]
+        names = [*self.schema.names, *([self._column] if self._column else [])]
         columns = ", ".join(quoted(name, is_column=True) for name in names)
-        with connect(self._uri, WHERE) as connection:
+        with connect(self.uri, WHERE) as connection:
             try:
-                rows_of(connection, f"SELECT {columns} FROM {quoted(self._table)} LIMIT 0")
+                rows_of(connection, f"SELECT {columns} FROM {quoted(self.table)} LIMIT 0")
             except PostgresError as error:
-                raise ConfigError(f"{WHERE}: table {self._table!r} cannot take the columns {names}: {told(error)}") from error
-        with connect(self._uri, WHERE) as connection, connection.cursor() as cursor:
+                raise ConfigError(f"{WHERE}: table {self.table!r} cannot take the columns {names}: {told(error)}") from error
+        with connect(self.uri, WHERE) as connection, connection.cursor() as cursor:
             lock = "DO $$ BEGIN PERFORM pg_advisory_xact_lock(hashtext('rayad_commits')); END $$"
             cursor.execute(lock)  # CREATE TABLE IF NOT EXISTS fails where two do it at once
             cursor.execute(
@@ -122,7 +126,7 @@ class PostgresSink(Sink):
         self._id = identity
 
     def open(self, replica: int, parallelism: int) -> SinkWriter:
-        return PostgresWriter(self._schema)
+        return PostgresWriter(self.schema)
 
     def roll_back(self, last: int, first_new: int) -> None:
         """Record which snapshots are void and remove their rows. Refused if that is impossible."""
@@ -130,17 +134,17 @@ class PostgresSink(Sink):
         def mark_void(connection: Any, committed: int, first_valid: int) -> None:
             if committed > last and self._column is None:
                 raise ConfigError(
-                    f"{WHERE}: the job resumes from snapshot {last}, but {self._table!r} has the rows of snapshot {committed}, and nothing "
-                    "tells them from others: resume from the newest snapshot, or write with snapshot_column= from the beginning"
+                    f"{WHERE}: the job resumes from snapshot {last}, but {self.table!r} has the rows of snapshot {committed}, and "
+                    f"{self.cannot_take_back}"
                 )
             with connection.cursor() as cursor:
                 if committed > last and self._column is not None:
                     void = ", ".join(f"'{self._mark(number)}'" for number in range(last + 1, committed + 1))
                     column = quoted(self._column, is_column=True)
-                    cursor.execute(f"DELETE FROM {quoted(self._table)} WHERE {column} IN ({void})")
+                    cursor.execute(f"DELETE FROM {quoted(self.table)} WHERE {column} IN ({void})")
             self._note(connection, min(committed, last), max(first_valid, first_new))
 
-        self._persist(mark_void, f"what came after snapshot {last} could not be made void in {self._table!r}")
+        self._persist(mark_void, f"what came after snapshot {last} could not be made void in {self.table!r}")
         self._resumed_from = last
 
     def commit(self, snapshot: int, staged: Sequence[Any]) -> int:
@@ -151,24 +155,34 @@ class PostgresSink(Sink):
             nonlocal rows
             rows = 0
             if snapshot <= committed:
-                rows = sum(table.num_rows for table in _tables(staged))
+                rows = self.rows_in(staged)
                 return
             if snapshot < first_valid and snapshot != self._resumed_from:
                 raise DataflowError(
                     f"{WHERE}: snapshot {snapshot} is void: the job has resumed from an earlier one meanwhile; this coordinator was taken "
                     "for dead and must end"
                 )
-            *place, name = self._table.split(".")
-            for table in _tables(staged):
-                rows += table.num_rows
-                if self._column is not None:
-                    table = table.append_column(self._column, pa.array([self._mark(snapshot)] * len(table), pa.string()))
-                with connection.cursor() as cursor:
-                    cursor.adbc_ingest(name, table, mode="append", db_schema_name=place[0] if place else None)
+            rows = self.put(connection, tables(staged), snapshot)
             self._note(connection, snapshot, first_valid)
 
-        self._persist(append, f"snapshot {snapshot} could not be committed to {self._table!r}")
+        self._persist(append, f"snapshot {snapshot} could not be committed to {self.table!r}")
         return rows
+
+    def put(self, connection: Any, staged: Iterable[pa.Table], snapshot: int) -> int:
+        """Append the rows, in a transaction that is under way; gives how many."""
+        *place, name = self.table.split(".")
+        rows = 0
+        for table in staged:
+            rows += table.num_rows
+            if self._column is not None:
+                table = table.append_column(self._column, pa.array([self._mark(snapshot)] * len(table), pa.string()))
+            with connection.cursor() as cursor:
+                cursor.adbc_ingest(name, table, mode="append", db_schema_name=place[0] if place else None)
+        return rows
+
+    def rows_in(self, staged: Sequence[Any]) -> int:
+        """How many rows what is staged comes to."""
+        return sum(table.num_rows for table in tables(staged))
 
     def publish(self, staged: Sequence[Any]) -> int:
         """Write everything in one transaction, for a run that keeps no snapshots."""
@@ -186,7 +200,7 @@ class PostgresSink(Sink):
         deadline_s = clock.monotonic() + self._wait_s
         while True:
             try:
-                with connect(self._uri, WHERE) as connection:
+                with connect(self.uri, WHERE) as connection:
                     committed, first_valid = self._locked(connection)
                     act(connection, committed, first_valid)
                     connection.commit()
@@ -211,4 +225,4 @@ class PostgresSink(Sink):
         return row["snapshot"], row["first_valid"]
 
 
-__all__ = ["PostgresSink", "PostgresWriter"]
+__all__ = ["WHERE", "PostgresSink", "PostgresWriter", "tables"]

@@ -240,6 +240,12 @@ def _live_collection(*args: Any) -> Any:
     return live(*args)
 
 
+def _graph_of_collection(what: str, *args: Any, **options: Any) -> Any:
+    from rayad.incremental import graphs
+
+    return getattr(graphs, what)(*args, **options)
+
+
 def _run(*args: Any, **options: Any) -> Any:
     from rayad.actors.driver.run_to_end import run_to_end
 
@@ -283,6 +289,7 @@ _hooks.register("submit", _submit)
 _hooks.register("run", _run)
 _hooks.register("as_collection", _as_collection)
 _hooks.register("live_collection", _live_collection)
+_hooks.register("graph_of_collection", _graph_of_collection)
 _hooks.register("session_scaling", _session_scaling)
 _hooks.register("arrival_clock", _arrival_clock)
 _hooks.register("open_page", _open_page)
@@ -305,6 +312,8 @@ for _name, _attribute in {
     "read_postgres": "PostgresSource",
     "write_postgres": "PostgresSink",
     "write_kafka": "KafkaSink",
+    "write_postgres_table": "PostgresTable",
+    "write_kafka_table": "KafkaTable",
     "write_csv": "CsvSink",
     "write_delta": "DeltaSink",
     "write_iceberg": "IcebergSink",
@@ -313,4 +322,4 @@ for _name, _attribute in {
     "to_ray_dataset": "RayDatasetSink",
     "to_spark": "SparkSink",
 }.items():
-    _hooks.register(_name, _connector(_name.removesuffix("_lines"), _attribute))
+    _hooks.register(_name, _connector(_name.removesuffix("_lines").removesuffix("_table"), _attribute))

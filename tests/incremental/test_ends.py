@@ -1,0 +1,175 @@
+"""What collections are given to: callbacks, files that hold a table, and sinks of one's own; what is refused."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rayad as rd
+from tests.incremental.disturbed import run_disturbed
+from tests.incremental.programs import PROGRAMS, History, Kept, Shape, history
+from tests.thorough import amount
+
+
+def counted(edges: rd.Collection) -> rd.Collection:
+    """A table with a key: how many edges a node has."""
+    return edges.key_by(lambda edge: edge[0]).count().map(lambda pair: {"node": pair[0], "n": pair[1]})
+
+
+def degrees_of(there: Counter[Any]) -> dict[int, int]:
+    """The same, computed from scratch."""
+    out: Counter[int] = Counter()
+    for (source, _), weight in there.items():
+        out[source] += weight
+    return dict(out)
+
+
+def tables(changes: History) -> list[Counter[Any]]:
+    """What is there after each epoch."""
+    there: Counter[Any] = Counter()
+    out = []
+    for some in changes:
+        for record, weight in some:
+            there[record] += weight
+        out.append(+there)
+    return out
+
+
+def test_a_callback_is_told_each_epoch_once_and_in_order() -> None:
+    for seed in range(6):
+        changes = history(Shape(5, 9, 8), seed)
+        told: list[tuple[int, Any]] = []
+        flow = rd.Dataflow("subscribed")
+        counted(rd.Collection(flow.from_epochs(changes, batch_rows=2))).subscribe(lambda epoch, some, told=told: told.append((epoch, some)))  # type: ignore[misc]
+        flow.run(runtime="local", seed=seed, parallelism=1 + seed % 3)
+        epochs = [epoch for epoch, _ in told]
+        assert epochs == sorted(set(epochs))
+        table: Counter[Any] = Counter()
+        by_epoch = dict(told)
+        for epoch, there in enumerate(tables(changes)):
+            some = by_epoch.get(epoch, [])
+            assert len(some) == len({record for record, _ in some})
+            for record, weight in some:
+                table[record] += weight
+            assert {row["node"]: row["n"] for row in +table} == degrees_of(there)
+
+
+def test_after_a_failure_a_callback_is_told_the_epochs_since_the_last_snapshot_again(tmp_path: Path) -> None:
+    changes = history(Shape(5, 9, 8), 1)
+    told: list[tuple[int, Any]] = []
+    flow = rd.Dataflow("subscribed")
+    edges = flow.collection("edges")
+    edges.subscribe(lambda epoch, some: told.append((epoch, sorted(some))))
+    edges.changes().probe("seen")
+    job = flow.submit(
+        rd.RunConfig(storage_path=str(tmp_path), snapshots=rd.SnapshotConfig(interval_s=None)), runtime="local", parallelism=2
+    )
+    sent = job.collection("edges")
+    for epoch, some in enumerate(changes):
+        sent.insert([record for record, weight in some if weight > 0])
+        sent.remove([record for record, weight in some if weight < 0])
+        sent.advance_to(epoch + 1)
+        assert job.probe("seen").wait(epoch)
+        if epoch == 2:
+            job.savepoint()
+        if epoch == 5:
+            job.crash()
+    sent.close()
+    job.wait()
+    assert [epoch for epoch, _ in told] == sorted(dict(told)) or len(told) > len(dict(told))
+    table: Counter[Any] = Counter()
+    for epoch, there in enumerate(tables(changes)):
+        assert all(some == dict(told)[epoch] for at, some in told if at == epoch)
+        for record, weight in dict(told).get(epoch, []):
+            table[record] += weight
+        assert +table == there
+
+
+@pytest.mark.parametrize("seed", range(amount(each_run=6, soak=100)))
+def test_updates_are_one_change_a_key_whatever_happens_meanwhile(seed: int, tmp_path: Path) -> None:
+    """Applied one after another, epoch by epoch, they make the table."""
+    found: dict[int, dict[int, dict[str, int] | None]] = {}
+
+    def kept(there: Counter[Any]) -> dict[Any, int]:
+        return dict.fromkeys(degrees_of(there).items(), 1)
+
+    def as_changes(edges: rd.Collection) -> rd.Collection:
+        """Back to a collection: what a sink would have."""
+        rows = counted(edges).updates("node").map(lambda change: {**change[0], "gone": change[1] < 0})
+        return rows.as_collection(key="node", deleted="gone").map(lambda row: (row["node"], row["n"]))
+
+    assert not found
+    run_disturbed(Kept("updates", as_changes, kept, Shape(6, 9, 8)), history(Shape(6, 9, 8), seed), seed, tmp_path)
+
+
+def test_a_key_with_two_records_is_named_with_both() -> None:
+    flow = rd.Dataflow("two")
+    pairs = rd.Collection(flow.from_epochs([[(("a", 1), 1)], [(("a", 2), 1)]]))
+    pairs.updates(lambda pair: pair[0]).collect("out")
+    with pytest.raises(rd.DataflowError, match=r"key 'a' has two records after epoch 1, \('a', 1\) and \('a', 2\).*changes\(\)"):
+        flow.run(runtime="local")
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ([((None, 1), 1)], r"\(None, 1\) has the key None in epoch 0: a record without a key can be neither replaced nor deleted"),
+        ([(("a", 1), -1)], r"\('a', 1\) was removed in epoch 0 and was not there"),
+        ([(("a", 1), 2)], r"key 'a' has two records after epoch 0, \('a', 1\) and \('a', 1\)"),
+    ],
+)
+def test_what_a_table_with_a_key_cannot_hold_is_refused(changes: Any, told: str) -> None:
+    flow = rd.Dataflow("refused")
+    rd.Collection(flow.from_epochs([changes])).updates(lambda pair: pair[0]).collect("out")
+    with pytest.raises(rd.DataflowError, match=told):
+        flow.run(runtime="local")
+
+
+@pytest.mark.parametrize("epoch", [None, 0, 4])
+def test_files_hold_the_table_of_an_epoch(epoch: int | None, tmp_path: Path) -> None:
+    for seed in range(4):
+        changes = history(Shape(5, 9, 8), seed)
+        flow = rd.Dataflow("written")
+        rows = rd.Collection(flow.from_epochs(changes)).map(lambda edge: {"from": edge[0], "to": edge[1]})
+        rows.write_parquet(str(tmp_path / f"out-{seed}"), epoch=epoch, name="out")
+        flow.run(runtime="local", seed=seed, parallelism=1 + seed % 3)
+        got = Counter((row["from"], row["to"]) for row in rd.read_committed(str(tmp_path / f"out-{seed}")).to_table().to_pylist())
+        assert got == tables(changes)[-1 if epoch is None else epoch]
+
+
+@pytest.mark.parametrize("seed", range(amount(each_run=3, soak=50)))
+def test_the_table_at_the_end_is_right_whatever_happens_meanwhile(seed: int, tmp_path: Path) -> None:
+    changes = history(PROGRAMS[0].shape, seed)
+    chance = random.Random(seed)
+    flow = rd.Dataflow("table")
+    rd.Collection(flow.from_epochs(changes, batch_rows=2)).table().collect("out")
+    job: Any = flow.submit(rd.RunConfig(storage_path=str(tmp_path)), runtime="local", seed=seed, parallelism=2)
+    while job.step():
+        if chance.random() < 0.02:
+            job.crash()
+    assert Counter(record for _, record in job.wait()["out"]) == tables(changes)[-1]
+
+
+@pytest.mark.parametrize("what", ["write_csv", "write_json", "write_delta", "write_iceberg", "to_ray_dataset", "to_spark"])
+def test_sinks_that_cannot_update_are_refused_with_what_to_do(what: str) -> None:
+    flow = rd.Dataflow("refused")
+    rows = flow.from_items([1]).as_collection()
+    with pytest.raises(rd.DataflowError, match=rf"^{what}\(\) of a collection: .*changes\(\)\.{what}\(\.\.\.\).*table\(\)\.{what}"):
+        getattr(rows, what)("somewhere")
+
+
+def test_ends_are_outside_of_loops_and_take_what_they_say() -> None:
+    flow = rd.Dataflow("refused")
+    rows = flow.from_items([1]).as_collection()
+    with pytest.raises(rd.DataflowError, match=r"changes\(\): the collection is inside a loop; let it leave"):
+        rows.iterate(lambda inner: inner.subscribe(lambda epoch, some: None))
+    with pytest.raises(rd.DataflowError, match="updates: key is \\[\\]: give a field, a list of fields, or a function"):
+        rows.updates([])
+    with pytest.raises(rd.DataflowError, match="subscribe"):
+        rows.subscribe(3)  # type: ignore[arg-type]
+    with pytest.raises(rd.DataflowError, match="table: epoch"):
+        rows.table(epoch=-1)

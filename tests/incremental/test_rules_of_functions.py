@@ -1,0 +1,90 @@
+"""What functions of collections may give: results that are kept, sums of one type, removals of what is there."""
+
+from __future__ import annotations
+
+import itertools
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rayad as rd
+from tests.incremental.test_beginnings import table_of
+
+CALLS = itertools.count()
+
+
+def another(record: Any) -> Any:
+    """Not the same again."""
+    return record, next(CALLS)
+
+
+def feed(flow: rd.Dataflow, folder: Path) -> Any:
+    config = rd.RunConfig(storage_path=str(folder), snapshots=rd.SnapshotConfig(interval_s=None))
+    return flow.submit(config, runtime="local", parallelism=2)
+
+
+def test_what_a_function_gave_is_taken_back(tmp_path: Path) -> None:
+    flow = rd.Dataflow("kept")
+    rows = flow.collection("rows")
+    rows.map(another, remember=True, name="kept").collect("map")
+    rows.flat_map(lambda r: [another(r), another(r)], remember=True).collect("flat_map")
+    rows.filter(lambda r: next(CALLS) % 2 == 0, remember=True).collect("filter")
+    rows.changes().probe("seen")
+    job = feed(flow, tmp_path)
+    sent = job.collection("rows")
+    sent.insert(["a", "b", "a", *range(10)])
+    sent.advance_to(1)
+    job.probe("seen").wait(0)
+    job.savepoint()
+    job.crash()
+    job.start_rescale({"kept": 3})
+    sent.remove(["a", *range(10)])
+    sent.advance_to(2)
+    job.probe("seen").wait(1)
+    sent.remove(["a"])
+    sent.close()
+    result = job.wait()
+    assert [record for record, _ in table_of(result["map"])] == ["b"]
+    assert [record for record, _ in table_of(result["flat_map"])] == ["b", "b"]
+    assert set(table_of(result["filter"])) <= {"b"}
+    for what in ("map", "flat_map"):
+        changes = [change for _, change in result[what]]
+        assert sum(abs(weight) for _, weight in changes) == {"map": 1, "flat_map": 2}[what] * (1 + 2 * 12)
+
+
+def test_a_function_that_is_remembered_is_outside_of_loops() -> None:
+    flow = rd.Dataflow("inside")
+    with pytest.raises(rd.DataflowError, match=r"map\(remember=True\): the collection is inside a loop.*call it outside"):
+        flow.from_items([1]).as_collection().iterate(lambda inner: inner.map(another, remember=True))
+
+
+def test_what_is_removed_must_be_there_where_that_is_checked() -> None:
+    flow = rd.Dataflow("checked")
+    rd.Collection(flow.from_epochs([[("a", 1)], [("a", -2)]]), checked=True).collect("out")
+    with pytest.raises(rd.DataflowError, match="'a' was removed 2 times in epoch 1, and was there 1 times"):
+        flow.run(runtime="local")
+    flow = rd.Dataflow("remembered")
+    rd.Collection(flow.from_epochs([[("a", -1)]])).map(another, remember=True).collect("out")
+    with pytest.raises(rd.DataflowError, match="map: 'a' was removed 1 times in epoch 0, and was there 0 times"):
+        flow.run(runtime="local")
+
+
+@pytest.mark.parametrize("what", ["sum", "mean"])
+def test_decimals_and_floats_have_no_sum(what: str) -> None:
+    for epochs in ([[1.5, Decimal("0.5")]], [[1.5], [Decimal("0.5")]], [[1.5, 1.5], [Decimal(2)]]):
+        flow = rd.Dataflow("mixed")
+        keyed = flow.from_epochs(epochs).as_collection().key_by(lambda r: 1)
+        getattr(keyed, what)(lambda r: r).collect("out")
+        with pytest.raises(
+            rd.DataflowError, match=r"was given .*\((float|Decimal)\) and .*\((float|Decimal)\): these have no exact sum; make"
+        ):
+            flow.run(runtime="local")
+
+
+def test_decimals_and_ints_have_a_sum() -> None:
+    flow = rd.Dataflow("decimals")
+    rows = rd.Collection(flow.from_epochs([[(1, 1), (Decimal("0.5"), 1), (None, 1)], [(1, -1)]]))
+    rows.key_by(lambda r: 1).sum(lambda r: r).collect("out")
+    assert table_of(flow.run(runtime="local")["out"]) == {(1, Decimal("0.5")): 1}
