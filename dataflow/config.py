@@ -20,7 +20,6 @@ from rayad.progress import ConfigError, DataflowError, arguments, mask, masks_re
 BATCH_ROWS = 4096
 """Default of ``RunConfig.batch_rows``."""
 
-
 KEY_GROUPS_MOST = 32_768
 """Most key-groups that a job may have."""
 Rule = Callable[..., Any]
@@ -163,12 +162,12 @@ class RunConfig:
             except savepoints. None starts afresh if there are no snapshots, and is refused if there are: nothing is deleted silently.
         snapshots, failures: see `SnapshotConfig` and `FailureConfig`.
         key_groups: number of key-groups, the upper bound of replicas of a keyed vertex.
-        window_batches: credits of each channel in batches: how many may be in flight to a slow receiver.
-        window_bytes: credits of each channel in bytes; an estimate in the local runtime, which encodes nothing.
+        window_batches, window_bytes: credits of each channel: how much may be in flight to a slow receiver; locally bytes are an estimate.
         batch_rows: lists of records for one replica are merged up to this length while they wait to be sent.
         spill_memory_bytes: how much of a feedback edge's backlog a replica keeps in memory, the rest is on disk; likewise for batches that
             wait before a vertex that takes times in order.
         spill_directory: the folder for that; default: the system's temporary folder.
+        state_memory_bytes: memory of a replica for columns of joins and event-time windows; more is in files (docs/state.md). None: all.
         combine_hold_s: on Ray: how long a replica with more input ready may keep combining before it sends; without more input it sends at
             once. 0 combines within one round of the event loop. In the local runtime the seed draws it.
         activation_timeout_s: on Ray: how long one call of a vertex or source (``on_recv``, ``on_notify``, ``next_batch``, with the
@@ -191,8 +190,7 @@ class RunConfig:
         unix_sockets: on Ray: whether replicas on one node use Unix sockets; False: TCP everywhere, as between nodes.
         encrypt: on Ray: whether traffic between nodes is encrypted and authenticated (docs/decisions/075-sealed-frames.md). None: only with
             ``RAY_USE_TLS=1``, where False is refused.
-        host: on Ray: address that all actors of the job listen on, which must be one of their node's; default: the address by which Ray
-            knows each node (``ray start --node-ip-address``).
+        host: on Ray: address that all actors listen on, one of their node's; default: that by which Ray knows each (``--node-ip-address``).
     """
 
     name: str | None = None
@@ -206,6 +204,7 @@ class RunConfig:
     batch_rows: int = BATCH_ROWS
     spill_memory_bytes: int = 64 << 20
     spill_directory: str | None = None
+    state_memory_bytes: int | None = None
     combine_hold_s: float = 0.1
     activation_timeout_s: float | None = None
     input_log_bytes: int = 256 << 20
@@ -230,6 +229,7 @@ class RunConfig:
         _settle(self, arguments.instance, "failures", of=FailureConfig)
         _settle(self, arguments.whole, "key_groups", least=1, most=KEY_GROUPS_MOST)
         _settle(self, arguments.whole, "window_batches", "batch_rows", least=1)
+        _settle(self, arguments.whole, "state_memory_bytes", least=1 << 20, optional=True)
         if self.resume is not None:
             object.__setattr__(self, "resume", _resume(self.resume))
         _settle(self, arguments.number, "window_bytes", "spill_memory_bytes", "input_log_bytes", "start_timeout_s", "termination_s")
@@ -407,7 +407,7 @@ def _resume(value: Any) -> str | int:
 USED_LOCALLY: dict[type, frozenset[str]] = {
     RunConfig: frozenset({
         "name", "storage_path", "resume", "snapshots", "failures", "key_groups", "window_batches", "window_bytes", "batch_rows",
-        "spill_memory_bytes", "spill_directory",
+        "spill_memory_bytes", "spill_directory", "state_memory_bytes",
     }),
     SnapshotConfig: frozenset({"interval_s", "timeout_s", "alignment_timeout_s", "keep", "failures_max", "secret", "signed_for"}),
     FailureConfig: frozenset({

@@ -41,6 +41,8 @@ from rayad.actors.replica.vertex.rights import VertexRights
 from rayad.actors.replica.vertex.waiting_for_time import WaitingForTime
 from rayad.actors.replica.waiting_batches import Parked
 from rayad.dataflow.logical_graph import NodeKind, PartitionKind
+from rayad.dataflow.operators.state.keyed_state import KeyedVertex
+from rayad.dataflow.operators.state.runs.disk import MemoryBound
 from rayad.dataflow.operators.stateless import Element
 from rayad.dataflow.plan import Plan, PlanEdge, Stage
 from rayad.dataflow.vertex import EndVertex, Vertex, begin, check_reentrancy
@@ -52,6 +54,11 @@ class PassThrough(Vertex):
 
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
         self.send_by(0, batch, time)
+
+
+def _hold(memory: MemoryBound, vertex: Vertex) -> None:
+    if isinstance(vertex, KeyedVertex):
+        memory.hold(vertex.states().values())
 
 
 class Settling(Protocol):
@@ -76,6 +83,7 @@ class ReplicaCore:
         clock: seconds, for :attr:`doing`; needed only where its start is read.
         moment: what :meth:`rayad.Vertex.now` gives; needed only by vertices that ask for it.
         parking: makes the place for batches that wait for their time.
+        memory: keeps sorted runs of its state within a bound; None: they stay in memory.
         isolated, working: see :class:`Outputs`.
     """
 
@@ -90,6 +98,7 @@ class ReplicaCore:
         clock: Callable[[], float] = lambda: 0.0,
         moment: Callable[[], dt.datetime] | None = None,
         parking: Callable[[], Parked] = Parked,
+        memory: MemoryBound | None = None,
         isolated: Callable[[Element], Element | None] | None = None,
         working: Callable[[str], None] | None = None,
     ) -> None:
@@ -121,6 +130,7 @@ class ReplicaCore:
             end_hold=end_hold,
         )
         self._edges = plan.edge_by_id
+        self._memory = memory
 
     # -- life --------------------------------------------------------------------
     def start(self, resumed: ResumedPart | None = None, *, is_newcomer: bool = False) -> None:
@@ -154,6 +164,8 @@ class ReplicaCore:
             self.waiting.gate.in_order = vertex.in_order
         callbacks.reentrancy = check_reentrancy(vertex.reentrancy, f"{stage.name!r} ({stage.where})")
         callbacks.guard("setup", partial(begin, vertex, self._rights))
+        if self._memory is not None:
+            callbacks.after = partial(_hold, self._memory, vertex)
         return vertex
 
     def _begin_hold(self, resumed: ResumedPart | None, *, is_newcomer: bool) -> None:

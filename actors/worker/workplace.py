@@ -21,8 +21,10 @@ from rayad.actors.replica.upstream import gated_edges
 from rayad.actors.replica.waiting_batches import Parked
 from rayad.actors.worker.arrived import Arrived
 from rayad.actors.worker.payloads import Handed, frozen, handed
+from rayad.actors.worker.state_files import StateFiles
 from rayad.actors.worker.surroundings import Clock, Link
 from rayad.dataflow.config import RunConfig
+from rayad.dataflow.operators.state.runs.disk import MemoryBound
 from rayad.dataflow.operators.stateless import Element
 from rayad.dataflow.plan import Plan
 from rayad.progress import InternalError, Timestamp
@@ -194,8 +196,11 @@ class Workplace:
         self.arrived = Arrived(self.ends.feedback)
         gated = gated_edges(plan) if config.failures.recovery == "upstream" else frozenset()
         parking = partial(Parked, int(config.spill_memory_bytes), partial(SpillFile, config.spill_directory))
+        memory = None
+        if config.state_memory_bytes is not None:
+            memory = MemoryBound(int(config.state_memory_bytes), StateFiles(self.stage.name, config.spill_directory))
         working = self._tell_working if isolated is not None else None
-        waits: dict[str, Any] = {"room": self.sender.room, "gated": gated, "parking": parking, "moment": moment}
+        waits: dict[str, Any] = {"room": self.sender.room, "gated": gated, "parking": parking, "moment": moment, "memory": memory}
         self.core = ReplicaCore(plan, self.stage, replica, clock=self.clock.perf_counter, isolated=isolated, working=working, **waits)
         self.core.outputs.outbox.batch_rows = config.batch_rows
         self.ends.attach(self.core)

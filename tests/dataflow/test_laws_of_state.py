@@ -15,6 +15,7 @@ from rayad.actors.replica.part_files import loaded
 from rayad.dataflow.operators.state import group_index, touched_keys
 from rayad.dataflow.operators.state.by_key import KeyedDict
 from rayad.dataflow.operators.state.runs import runs as runs_module
+from rayad.dataflow.operators.state.runs.disk import MemoryBound
 from rayad.dataflow.operators.state.runs.order import groups_of_places, places_of, slices_of_groups
 from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.operators.state.runs.runs import FAN_IN, Runs
@@ -40,8 +41,9 @@ def _small_states_count(monkeypatch: pytest.MonkeyPatch) -> None:
 class Replica:
     """One of the replicas that have a state between them: its state, what must be there, and its last snapshots."""
 
-    def __init__(self, form: Form) -> None:
+    def __init__(self, form: Form, memory: MemoryBound | None = None) -> None:
         self.form = form
+        self.memory = memory
         self.state = form.make()
         self.expected: list[Row] = []
         self.chain: list[bytes] = []
@@ -50,6 +52,12 @@ class Replica:
     def put(self, rows: list[Row]) -> None:
         self.form.put(self.state, rows)
         self.expected = self.form.model(self.expected, rows)
+        self.hold()
+
+    def hold(self) -> None:
+        """As the runtime does after each call of a vertex."""
+        if self.memory is not None:
+            self.memory.hold([self.state])
 
     def snapshot(self) -> bool:
         """Write what has changed, or all; gives whether it was what has changed."""
@@ -72,6 +80,7 @@ class Replica:
     def crash(self) -> None:
         """Go back to the last snapshot."""
         self.state, self.expected, self.chain = self._again(), list(self.then), []
+        self.hold()
 
     def check(self) -> None:
         self._check(self.state)
@@ -98,11 +107,11 @@ def check_runs(runs: Runs) -> None:
             assert (groups[1:] >= groups[:-1]).all()
 
 
-def run_one(form: Form, seed: int) -> int:
+def run_one(form: Form, seed: int, memory: MemoryBound | None = None) -> int:
     """Random steps with three replicas; gives how many snapshots were of what has changed."""
     chance = random.Random(seed)
     key_groups = chance.choice([8, 12, 256])
-    replicas = [Replica(form) for _ in range(3)]
+    replicas = [Replica(form, memory) for _ in range(3)]
     owner = [chance.randrange(3) for _ in range(key_groups)]
     is_moving = False
     increments = 0

@@ -38,6 +38,8 @@ class Callbacks:
         """How many calls of on_recv are now nested inside another callback."""
         self.reentered = 0
         """How many batches have been handed to the vertex inside a callback, instead of going through a queue."""
+        self.after: Callable[[], None] | None = None
+        """Called after each callback that may have changed the state; None: nothing is to be done."""
         self._broken: Exception | None = None  # what failed in a nested call
         self._title = f"{stage.name!r}[{replica}] ({stage.where})"
         self._clock = clock
@@ -59,7 +61,7 @@ class Callbacks:
         except Exception as error:
             self._fail_on_recv(port, batch, time, error)
         self._raise_broken()
-        self.now = self.doing = None
+        self._end()
 
     @property
     def may_nest(self) -> bool:
@@ -99,7 +101,7 @@ class Callbacks:
         except Exception as error:
             self.fail("on_notify", time, error)
         self._raise_broken()
-        self.now = self.doing = None
+        self._end()
 
     def at_end(self, name: str, callback: Callable[[Timestamp], None], time: Timestamp) -> None:
         """Let an EndVertex use its right to send at ``time``."""
@@ -109,7 +111,7 @@ class Callbacks:
             callback(time)
         except Exception as error:
             self.fail(name, time, error)
-        self.now = self.doing = None
+        self._end()
 
     def on_input(self, emit: Callable[[int, Timestamp, Any], None], time: Timestamp, batch: Any, items: int) -> None:
         """Run what follows a source or live input on a batch of so many ``items``."""
@@ -124,11 +126,19 @@ class Callbacks:
         """Call another hook of the user's, which has no right to send."""
         self.doing = (what, None, self._clock())
         try:
-            return call()
+            out = call()
         except Exception as error:
             self.fail(what, None, error)
         finally:
             self.doing = None
+        if self.after is not None:
+            self.after()
+        return out
+
+    def _end(self) -> None:
+        self.now = self.doing = None
+        if self.after is not None:
+            self.after()
 
     def fail(self, what: str, time: Timestamp | None, error: Exception) -> NoReturn:
         """Raise what the user's code has raised, with its place."""

@@ -51,7 +51,7 @@ class AsOfColumns(KeptRuns):
         if side == 1 or not self._ahead:
             return super().ends_of(side, run)
         run.beside["ends"] = np.full(len(run), _NEVER)
-        for right in self.runs(1):
+        for right in self.of(1):
             self._wait(run, np.arange(len(run)), right)
         return run.beside["ends"]  # type: ignore[no-any-return]
 
@@ -152,7 +152,7 @@ class AsOfColumns(KeptRuns):
         """The results of the left records that are settled."""
         out: list[Any] = []
         for side in (0, 1):
-            if self.runs(side):
+            if self.of(side):
                 self.side(side).change(partial(self._left_of, side, mark, out))
         return out
 
@@ -177,7 +177,7 @@ class AsOfColumns(KeptRuns):
         epochs = np.zeros(len(left), np.int64)
         where, found = np.full(len(left), -1), np.zeros(len(left), np.int64)
         everything = np.arange(len(left))
-        for number, right in enumerate(self.runs(1)):
+        for number, right in enumerate(self.of(1)):
             for lefts, rights, ahead in self._candidates(left, everything, right):
                 away = np.abs(right.tick[rights] - left.tick[lefts]).astype(np.uint64) * np.uint64(2) + np.uint64(ahead)
                 nearer = (away < distance[lefts]) | ((away == distance[lefts]) & (right.beside["more"][rights] > epochs[lefts]))
@@ -186,7 +186,7 @@ class AsOfColumns(KeptRuns):
                 lefts, rights = lefts[same], rights[same]
                 distance[lefts], epochs[lefts] = away[same], right.beside["more"][rights]
                 where[lefts], found[lefts] = number, rights
-        for number, right in enumerate(self.runs(1)):
+        for number, right in enumerate(self.of(1)):
             met = np.flatnonzero(where == number)
             if len(met):
                 yield self.results(take_rows(left.rows, pa.array(met)), take_rows(right.rows, pa.array(found[met])))
@@ -222,7 +222,9 @@ def _follows(run: Run) -> Any:
 
 
 def _stretches(run: Run) -> Stretches:
-    """An index of its places and ticks."""
+    """An index of its places and ticks; it is as large as the run, so that of one on disk is not kept."""
+    if run.on_disk:
+        return Stretches(run.place, run.tick)
     if run.index is None:
         run.index = Stretches(run.place, run.tick)
     return run.index  # type: ignore[no-any-return]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
@@ -65,6 +65,15 @@ class BothSides(ColumnForm, Generic[Side]):
             runs = self.sides[side] = self.made(side, schema)
             for other in self._there():
                 runs.place_by(other.key_groups)
+
+    # -- beyond memory ---------------------------------------------------------------
+    def runs(self) -> Iterable[Runs]:
+        """Those of both sides."""
+        return self._there()
+
+    @property
+    def noted_bytes(self) -> int:
+        return sum(runs.noted_bytes for runs in self._there())
 
     # -- snapshots -----------------------------------------------------------------
     def checkpoint(self) -> Any:

@@ -45,7 +45,7 @@ class IntervalColumns(KeptRuns):
         low, high = self._reach[side]
         lows = run.tick + self.first(side, low)
         highs = run.tick - self.first(side, -high)  # the last tick at or before
-        for other in self.runs(1 - side):
+        for other in self.of(1 - side):
             live = np.maximum(lows, passed_by(other))  # rows that are over stay for a while, and what is late could still meet them
             for mine, theirs in matches_within(run.place, live, highs, other.place, other.tick):
                 left, right = ((run, mine), (other, theirs))[:: 1 if side == 0 else -1]
@@ -74,7 +74,7 @@ class IntervalColumns(KeptRuns):
         """The records that are settled and met none, where the join gives these."""
         out: list[Any] = []
         for side in (0, 1):
-            if self.runs(side):
+            if self.of(side):
                 limit = TICKS_MAX if mark is None else self.first(side, exact_moment(mark) - self._reach[side][1])
                 self.side(side).change(partial(self._left_of, side, limit, out))
         return out

@@ -79,7 +79,7 @@ class KeptRuns(BothSides[KeptSide]):
     def made(self, side: int, schema: pa.Schema) -> KeptSide:
         return KeptSide(self, side, keyed_columns(schema) or 0)
 
-    def runs(self, side: int) -> list[Run]:
+    def of(self, side: int) -> list[Run]:
         """The runs of a side, to be searched."""
         runs = self.sides[side]
         return [] if runs is None else runs.all()
@@ -126,7 +126,7 @@ class KeptRuns(BothSides[KeptSide]):
         """Take records in; ``told`` is the watermark, and what a join is told besides. Gives those that are late, as ``(key, record)``,
         and results. To be called after :meth:`check`."""
         batch = one_batch(pa.Table.from_batches([b.replace_schema_metadata(None) for b in batches]))
-        self._added.note((side, batch, *told), batch.num_rows, self.rows + batch.num_rows)
+        self._added.note((side, batch, *told), batch.num_rows, self.rows + batch.num_rows, batch.nbytes)
         late: list[Any] = []
         if told[0] is not None:
             behind = ticks(batch.column(self.keys(side))) < self.first(side, exact_moment(told[0]))
@@ -156,6 +156,10 @@ class KeptRuns(BothSides[KeptSide]):
         return list(zip(keys_of(batch.replace_schema_metadata(schema.metadata)), to_rows(record_of(batch, schema)), strict=True))
 
     # -- snapshots -----------------------------------------------------------------
+    @property
+    def noted_bytes(self) -> int:
+        return self._added.nbytes
+
     def take_changes(self) -> Callable[[], Any] | None:
         """The batches that have come, and the watermark up to which records are settled: all else follows from them."""
         added, settled, schemas = self._added.take(), self.settled, list(self.schemas)

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from rayad.dataflow.operators.keys.column_keys import Numbers, beginnings
-from rayad.dataflow.operators.state.runs.order import Positions, ranges
+from rayad.dataflow.operators.state.runs.order import Positions, ranges, reaching
 
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
 """What a join gives besides pairs, as in SQL; of a semi or anti join the left record alone."""
@@ -39,6 +39,11 @@ def matches(left: Numbers, right: Numbers) -> Iterator[tuple[Positions, Position
     if len(left) > len(right):  # search with the smaller side in the larger
         for found in matches(right, left):
             yield found[1], found[0]
+        return
+    first, last = reaching(left, right)
+    if 2 * (last - first) < len(left):  # right is a piece
+        for mine, theirs in matches(left[first:last], right):
+            yield mine + first, theirs
         return
     heads = beginnings(left)
     values = left[heads]

@@ -17,14 +17,17 @@ Each says how it is a table (``tables``), for :func:`rayad.read_state` and its i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
 from rayad.dataflow.operators.state.tables import Entries, Whole, dict_of_entries, entries_of_dict
 from rayad.dataflow.vertex import Vertex
 from rayad.progress import DataflowError
+
+if TYPE_CHECKING:
+    from rayad.dataflow.operators.state.runs.runs import Runs
 
 
 class KeyedState(ABC):
@@ -66,6 +69,16 @@ class KeyedState(ABC):
     @abstractmethod
     def forget_changes(self) -> None:
         """All may have changed: the next of :meth:`take_changes` gives None."""
+
+    # -- beyond memory ---------------------------------------------------------------
+    def runs(self) -> Iterable[Runs]:
+        """The sorted runs in it, which may go to disk."""
+        return ()
+
+    @property
+    def noted_bytes(self) -> int:
+        """Bytes of rows that are kept for the next increment alone."""
+        return 0
 
     # -- of which keys end -----------------------------------------------------------
     def that_drops(self) -> KeyedState:

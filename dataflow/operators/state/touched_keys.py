@@ -98,23 +98,26 @@ class Additions:
     def __init__(self) -> None:
         self._parts: list[Any] | None = None
         self._items = 0
+        self.nbytes = 0
+        """Of the parts, as far as they were told."""
 
-    def note(self, part: Any, items: int, kept: int) -> None:
-        """``part``, which must stay as it is, has so many of what are now ``kept`` items."""
+    def note(self, part: Any, items: int, kept: int, nbytes: int = 0) -> None:
+        """``part``, which must stay as it is, has so many of what are now ``kept`` items, and so many bytes."""
         if self._parts is None:
             return
         self._parts.append(part)
         self._items += items
+        self.nbytes += nbytes
         if self._items > FEW_ITEMS and 2 * self._items > kept:
             self.forget()
 
     def forget(self) -> None:
         """All may have changed."""
-        self._parts, self._items = None, 0
+        self._parts, self._items, self.nbytes = None, 0, 0
 
     def take(self) -> list[Any] | None:
         """What has been added since the last call; from now on it begins anew."""
-        parts, self._parts, self._items = self._parts, [], 0
+        parts, self._parts, self._items, self.nbytes = self._parts, [], 0, 0
         return parts
 
 

@@ -7,12 +7,15 @@ into rows.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, Generic, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from rayad.dataflow.operators.state.keyed_state import KeyedState
 from rayad.dataflow.operators.state.slot_groups import NotColumns
 from rayad.dataflow.operators.state.tables import Entries
+
+if TYPE_CHECKING:
+    from rayad.dataflow.operators.state.runs.runs import Runs
 
 
 class RowForm(KeyedState):
@@ -77,6 +80,13 @@ class TwoForms(KeyedState, Generic[Rows, Columns]):
             return
         self.to_rows()
         self.rows.drop(keys)
+
+    def runs(self) -> Iterable[Runs]:
+        return self.columns.runs()
+
+    @property
+    def noted_bytes(self) -> int:
+        return self.columns.noted_bytes
 
     @property
     def inline(self) -> bool | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from rayad.dataflow.operators.aggregates.aggregators import Aggregator, Several
 from rayad.dataflow.operators.aggregates.held import as_totals
 from rayad.dataflow.operators.aggregates.partial import Partials
 from rayad.dataflow.operators.keys.keyed import distinct_names
+from rayad.dataflow.operators.state.runs.runs import Runs
 from rayad.dataflow.operators.state.two_forms import ColumnForm
 from rayad.dataflow.operators.windows.open_windows import OpenWindows
 from rayad.dataflow.operators.windows.pane_ticks import Form, grid_of, in_each_window, moment_ticks, windows_between
@@ -47,6 +48,15 @@ class WindowColumns(ColumnForm):
     @property
     def is_used(self) -> bool:
         return self.state is not None and self.state.count > 0
+
+    # -- beyond memory ------------------------------------------------------------
+    def runs(self) -> Iterable[Runs]:
+        """Those of the windows that are open."""
+        return () if self.state is None else (self.state,)
+
+    @property
+    def noted_bytes(self) -> int:
+        return 0 if self.state is None else self.state.noted_bytes
 
     # -- snapshots ----------------------------------------------------------------
     def checkpoint(self) -> Any:

@@ -40,7 +40,7 @@ class Panes(Runs):
     def arranged(self, run: Run) -> list[Run]:
         rows, grouped = self.form.merged(pa.Table.from_batches([run.rows]))
         assert self.moment is not None
-        return super().arranged(replace(run, rows=rows, place=None, tick=ticks(rows.column(self.moment)), consolidated=grouped))
+        return super().arranged(Run(rows, tick=ticks(rows.column(self.moment)), passed=run.passed, consolidated=grouped))
 
     # -- snapshots -----------------------------------------------------------------
     def changed(self, added: list[Run]) -> Any:

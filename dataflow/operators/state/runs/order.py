@@ -21,6 +21,8 @@ Positions = np.ndarray[Any, np.dtype[np.int64]]
 _HASHES = 1 << 64
 _STRETCHES_MAX = 16
 """A stable sort of integers merges what is sorted: of more stretches the other sort is faster."""
+_SAMPLES_OF_PIECE = 16
+"""So many values are looked at for each piece."""
 
 
 def places_of(columns: Sequence[pa.Array], key_groups: int) -> Places:
@@ -138,6 +140,29 @@ def ticks(column: pa.Array) -> Ticks:
     if pa.types.is_date32(column.type):
         column = column.cast(pa.int32())
     return column.cast(pa.int64()).to_numpy()  # type: ignore[no-any-return]
+
+
+def reaching(values: npt.NDArray[Any], others: npt.NDArray[Any]) -> tuple[int, int]:
+    """The range of sorted values that are not below the first or beyond the last of others, which are sorted, too.
+
+    >>> reaching(np.array([1, 3, 5, 9]), np.array([3, 6]))
+    (1, 3)
+    """
+    if not len(others):
+        return 0, 0
+    return int(np.searchsorted(values, others[0])), int(np.searchsorted(values, others[-1], side="right"))
+
+
+def edges_of(columns: Sequence[npt.NDArray[Any]], pieces: int) -> npt.NDArray[Any]:
+    """Values that divide what is in several sorted columns, none of them empty, into about so many pieces of like length, ascending: a
+    piece ends before each.
+
+    >>> edges_of([np.arange(100), np.arange(50, 150)], 4).tolist()
+    [48, 75, 102]
+    """
+    step = max(1, sum(map(len, columns)) // (pieces * _SAMPLES_OF_PIECE))
+    sample = np.sort(np.concatenate([column[step // 2 :: step] for column in columns]))
+    return np.unique(sample[np.arange(1, pieces) * len(sample) // pieces])
 
 
 def between(values: npt.NDArray[Any], after: int | None, until: int | None) -> tuple[int, int]:

@@ -28,6 +28,8 @@ class Run:
         passed: the moment up to which the operator is done with the rows.
         consolidated: whether no two rows have one key and moment, where that is looked for.
         index: what a search has made of it, to be found again.
+        on_disk: whether it is mapped (``disk``).
+        size: see :attr:`nbytes`; None: nobody has asked.
     """
 
     rows: pa.RecordBatch
@@ -37,13 +39,23 @@ class Run:
     passed: int | None = None
     consolidated: bool = False
     index: Any = None
+    on_disk: bool = False
+    size: int | None = None
 
     def __len__(self) -> int:
         return self.rows.num_rows  # type: ignore[no-any-return]
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its rows and numbers, wherever they are."""
+        if self.size is None:
+            arrays = {id(array): array for array in (self.place, self.tick, *self.beside.values()) if isinstance(array, np.ndarray)}
+            self.size = self.rows.nbytes + sum(array.nbytes for array in arrays.values())
+        return self.size
+
     def at(self, rows: Positions) -> Run:
         """The rows at these positions."""
-        return self._with(take_rows(self.rows, pa.array(rows)), rows)
+        return self._with(take_rows(self.rows, pa.array(rows)), rows, on_disk=False)
 
     def some(self, rows: Any) -> Run:
         """The rows of a mask."""
@@ -55,7 +67,7 @@ class Run:
             return self
         if (high - low) * _COPIED_BELOW < len(self):
             return self.at(np.arange(low, high))
-        return self._with(self.rows.slice(low, high - low), slice(low, high))
+        return self._with(self.rows.slice(low, high - low), slice(low, high), on_disk=self.on_disk)
 
     def without(self, slices: Sequence[tuple[int, int]]) -> list[Run]:
         """The rows outside of these ranges, which ascend, as runs."""
@@ -64,10 +76,10 @@ class Run:
         edges = [0, *(edge for each in slices for edge in each), len(self)]
         return [self.cut(low, high) for low, high in zip(edges[::2], edges[1::2], strict=True) if high > low]
 
-    def _with(self, rows: pa.RecordBatch, which: Any) -> Run:
+    def _with(self, rows: pa.RecordBatch, which: Any, *, on_disk: bool) -> Run:
         beside = {name: numbers if isinstance(numbers, int) else numbers[which] for name, numbers in self.beside.items()}
         place, tick = (None if numbers is None else numbers[which] for numbers in (self.place, self.tick))
-        return replace(self, rows=rows, place=place, tick=tick, beside=beside, index=None)
+        return replace(self, rows=rows, place=place, tick=tick, beside=beside, index=None, size=None)
 
 
 def one_behind_the_other(runs: Sequence[Run]) -> Run:
@@ -79,7 +91,7 @@ def one_behind_the_other(runs: Sequence[Run]) -> Run:
     tick = None if first.tick is None else np.concatenate([run.tick for run in runs])
     beside = {name: _together(runs, name) for name in first.beside}
     rows = one_batch(pa.Table.from_batches([run.rows for run in runs]))
-    return replace(first, rows=rows, place=place, tick=tick, beside=beside, consolidated=False, index=None)
+    return Run(rows, place, tick, beside, passed=first.passed)
 
 
 def _together(runs: Sequence[Run], name: str) -> Any:

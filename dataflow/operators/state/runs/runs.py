@@ -18,13 +18,16 @@ import pyarrow as pa
 
 from rayad.dataflow.operators.state.group_index import SLICE_ROWS, chosen, compacted
 from rayad.dataflow.operators.state.keyed_state import KeyedState
+from rayad.dataflow.operators.state.runs.disk import MemoryBound
 from rayad.dataflow.operators.state.runs.order import (
     Places,
     Positions,
+    edges_of,
     groups_of_places,
     order_of,
     places_of,
     ranges,
+    reaching,
     slices_of_groups,
     ticks,
 )
@@ -64,7 +67,10 @@ class Runs(KeyedState):
         self.by_time = by_time
         self.key_groups = DEFAULT_KEY_GROUPS
         """By which places are: until groups move the default, whatever the job has."""
-        self._runs: list[Run] = []
+        self._sequences: list[list[Run]] = []
+        """Each is rows in one order: a run, or the pieces of one, behind each other."""
+        self.memory: MemoryBound | None = None
+        """Where runs go that do not fit in memory; None: all stay there."""
         self._fresh: list[Run] = []
         """They have come since the last search."""
         self._added = Additions()
@@ -94,7 +100,22 @@ class Runs(KeyedState):
     @property
     def count(self) -> int:
         """Rows kept."""
-        return sum(map(len, self._runs)) + sum(map(len, self._fresh))
+        return sum(map(len, self._in_sequences())) + sum(map(len, self._fresh))
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of the runs that are in memory."""
+        return sum(run.nbytes for run in (*self._in_sequences(), *self._fresh) if not run.on_disk)
+
+    @property
+    def noted_bytes(self) -> int:
+        return self._added.nbytes
+
+    def runs(self) -> Iterable[Runs]:
+        return (self,)
+
+    def _in_sequences(self) -> list[Run]:
+        return [run for sequence in self._sequences for run in sequence]
 
     def read(self, rows: pa.RecordBatch, **beside: Any) -> Run:
         """Rows in any order, with their places and moments."""
@@ -112,43 +133,68 @@ class Runs(KeyedState):
 
     def note(self, run: Run) -> None:
         """A run has come: it is part of the next increment."""
-        self._added.note(run, len(run), self._among())
+        self._added.note(run, len(run), self._among(), 0 if self.memory is None else run.nbytes)
 
     def all(self) -> list[Run]:
         """The runs, few of each order of magnitude, to be searched."""
         if self._fresh:
             fresh, self._fresh = self._fresh, []
-            self._push(fresh if len(fresh) == 1 else self._merged(fresh))
-        return self._runs
+            self._push([fresh] if len(fresh) == 1 else self._merged(fresh))
+        return self._in_sequences()
 
-    def _push(self, more: Iterable[Run]) -> None:
-        runs = self._runs
-        for run in more:
-            runs.append(run)
-            while len(runs) >= FAN_IN and _tier(runs[-FAN_IN]) <= _tier(runs[-1]):
-                merged = self._merged(runs[-FAN_IN:])
-                runs[-FAN_IN:] = merged
+    def _push(self, more: Iterable[list[Run]]) -> None:
+        sequences = self._sequences
+        for sequence in more:
+            sequences.append(sequence)
+            while len(sequences) >= FAN_IN and _tier(sequences[-FAN_IN]) <= _tier(sequences[-1]):
+                merged = self._merged([run for each in sequences[-FAN_IN:] for run in each])
+                sequences[-FAN_IN:] = merged
                 if len(merged) > 1:
                     break
 
-    def _merged(self, runs: Sequence[Run]) -> list[Run]:
-        """Several runs as one; as several where what has passed differs."""
+    def _merged(self, runs: Sequence[Run]) -> list[list[Run]]:
+        """Several runs as one sequence; as several where what has passed differs."""
+        if self.memory is not None and sum(run.nbytes for run in runs) > self.memory.piece_bytes:
+            return [self._merged_in_pieces(runs, self.memory)]
+        return self._merged_at_once(runs)
+
+    def _merged_at_once(self, runs: Sequence[Run]) -> list[list[Run]]:
         runs = [run for run in map(self.live, runs) if len(run)]
         if len({run.passed for run in runs}) != 1:
-            return list(runs)
-        return self.arranged(one_behind_the_other(runs))
+            return [[run] for run in runs]
+        return [self.arranged(one_behind_the_other(runs))]
+
+    def _merged_in_pieces(self, runs: Sequence[Run], memory: MemoryBound) -> list[Run]:
+        """Each piece is what lies between two edges in all of the runs, so only that is in memory. Rows that are equal in what leads
+        their order are in one piece."""
+        leading = [run.tick if self.by_time else run.place for run in runs]
+        edges = edges_of(leading, -(-sum(run.nbytes for run in runs) // memory.piece_bytes))
+        bounds = [[0, *np.searchsorted(column, edges).tolist(), len(column)] for column in leading]
+        out: list[Run] = []
+        for at in range(len(edges) + 1):
+            parts = [run.cut(*each[at : at + 2]) for run, each in zip(runs, bounds, strict=True) if each[at] < each[at + 1]]
+            out += [memory.put(run) for merged in self._merged_at_once(parts) for run in merged]
+        return out
 
     def having(self, places: Places) -> Iterator[tuple[Run, Positions]]:
         """The positions of the rows of these places, which ascend and differ, in each run that has any."""
         for run in self.all():
-            low, high = (np.searchsorted(run.place, places, side=side) for side in ("left", "right"))
+            some = places[slice(*reaching(places, run.place))]
+            low, high = (np.searchsorted(run.place, some, side=side) for side in ("left", "right"))
             if (high > low).any():
                 yield run, ranges(low, high - low)
 
     def change(self, left: Callable[[Run], Run | None]) -> None:
         """Keep of each run what is left."""
-        kept = [left(run) for run in self.all()]
-        self._runs = [run for run in kept if run is not None and len(run)]
+        self.all()
+        sequences = [[some for run in sequence if (some := self._rest(run, left)) is not None] for sequence in self._sequences]
+        self._sequences = [sequence for sequence in sequences if sequence]
+
+    def _rest(self, run: Run, left: Callable[[Run], Run | None]) -> Run | None:
+        some = left(run)
+        if some is None or not len(some):
+            return None
+        return self.memory.put(some) if run.on_disk and self.memory is not None else some
 
     def each_live(self) -> Iterator[Run]:
         """The runs without what nobody needs any more."""
@@ -159,7 +205,7 @@ class Runs(KeyedState):
         return [self.stored(run) for run in self.each_live()]
 
     def restore(self, stored: list[StoredRun]) -> None:
-        self._runs, self._fresh = self.again(stored), []
+        self._sequences, self._fresh = [[run] for run in self.again(stored)], []
 
     def take_changes(self) -> Callable[[], Any] | None:
         """The runs that have come."""
@@ -219,9 +265,11 @@ class Runs(KeyedState):
         """What these groups have: a few slices of each run, or, of runs by time, rows here and there, which stay where they are and are
         passed over until the change of layout ends."""
         self.place_by(key_groups)
-        parted = [self._parted(run, groups) for run in self.all()]
-        given = [self.live(run) for run, _ in parted]
-        self._runs = [run for _, left in parted for run in left]
+        self.all()
+        parted = [[self._parted(run, groups) for run in sequence] for sequence in self._sequences]
+        given = [self.live(run) for sequence in parted for run, _ in sequence]
+        sequences = [[run for _, left in sequence for run in left] for sequence in parted]
+        self._sequences = [sequence for sequence in sequences if sequence]
         if self.by_time:
             self._gone += groups
         return [self.stored(run, compact=True) for run in given if len(run)]
@@ -256,9 +304,9 @@ class Runs(KeyedState):
             self._gone = []
 
 
-def _tier(run: Run) -> int:
+def _tier(sequence: Sequence[Run]) -> int:
     """Its order of magnitude."""
-    return int(math.log(max(1.0, len(run) / SMALL_RUN), FAN_IN))
+    return int(math.log(max(1.0, sum(map(len, sequence)) / SMALL_RUN), FAN_IN))
 
 
 def _smaller(numbers: Any) -> Any:

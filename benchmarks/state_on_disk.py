@@ -1,0 +1,165 @@
+"""State many times as large as the memory it may have: a join of two streams over all time, and windows that stay open.
+
+``python -m benchmarks.state_on_disk join --rows 16000000 --bound-mib 64`` prints, over time, how much has come, the resident anonymous
+memory of the process (``/proc/self/smaps_rollup``) and how much of files it has mapped (not all is resident at once). The job runs in the
+local runtime with one replica: source, operator and the rest in one process. ``--bound-mib 0``: all in memory, for comparison. The results
+are checked against what numpy says of the same records.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pyarrow as pa
+
+import rayad as rd
+from benchmarks.sources import Generated
+
+BATCH_ROWS = 50_000
+EVERY_S = 2.0
+WIDTH, WINDOWS_AT_ONCE = 100, 10
+
+
+def keys_of(side: int, number: int, rows: int) -> Any:
+    """The keys of a batch: of a row in eight the other side has the key, too, and no other row has it."""
+    keys = np.random.default_rng((side, number)).integers(1 << 40, 1 << 62, rows)
+    keys[: rows // 8] = np.arange(rows // 8) + number * BATCH_ROWS
+    return keys
+
+
+def side_of(side: int, rows: int, part: int) -> Iterator[rd.SourceBatch]:
+    """The batches of one side of the join: a key of 8 bytes, a payload of 16; one epoch each."""
+    for number in range(-(-rows // BATCH_ROWS)):
+        keys = keys_of(side, number, min(BATCH_ROWS, rows - number * BATCH_ROWS))
+        yield rd.SourceBatch(number, pa.record_batch({"key": keys, "a": keys ^ 1, "b": keys ^ 2}))
+
+
+def joined(rows: int, run: rd.RunConfig) -> tuple[Any, Any]:
+    """The pairs that came and those that had to: how many, and a sum over their keys."""
+    found = [0, 0]
+
+    def keep(batch: Any) -> list[Any]:
+        pairs = batch.column("pair").storage
+        found[0] += batch.num_rows
+        found[1] += int(pairs.field("left").field("a").to_numpy().sum())
+        return []
+
+    flow = rd.Dataflow("join-on-disk")
+    left, right = (flow.source(Generated(1, partial(side_of, side, rows)), name=f"side {side}").key_by("key") for side in (0, 1))
+    left.join(right).map_batches(keep).collect("nothing")
+    flow.run(run, runtime="local", parallelism=1)
+    numbers = range(-(-rows // BATCH_ROWS))
+    sizes = [min(BATCH_ROWS, rows - number * BATCH_ROWS) // 8 for number in numbers]
+    shared = [
+        keys_of(0, number, min(BATCH_ROWS, rows - number * BATCH_ROWS))[:size] ^ 1 for number, size in zip(numbers, sizes, strict=True)
+    ]
+    return tuple(found), (sum(sizes), sum(int(some.sum()) for some in shared))
+
+
+def events(rows: int, windows: int) -> Iterator[pa.RecordBatch]:
+    """Events of random keys, spread over all windows; when all are open, single ones of later times let a few windows end after another."""
+    for number in range(-(-rows // BATCH_ROWS)):
+        chance = np.random.default_rng(number)
+        size = min(BATCH_ROWS, rows - number * BATCH_ROWS)
+        columns = {"key": chance.integers(0, 1 << 62, size), "at": chance.integers(0, windows * WIDTH, size), "v": np.ones(size, np.int64)}
+        yield pa.record_batch(columns)
+    for number in range(0, windows, WINDOWS_AT_ONCE):
+        yield pa.record_batch({"key": [0], "at": [(windows + number) * WIDTH], "v": [0]})
+
+
+def windowed(rows: int, run: rd.RunConfig) -> tuple[Any, Any]:
+    """The sums over the windows that came, and those that had to. Epochs come one after another: what waits for its epoch to be complete is
+    no run yet."""
+    windows = 1_000  # open at once
+    found = [0, 0]
+
+    def keep(batch: Any) -> list[Any]:
+        found[0] += int(batch.column(batch.num_columns - 1).to_numpy().sum())
+        return []
+
+    flow = rd.Dataflow("windows-on-disk")
+    stream = flow.input("events").assign_timestamps("at", max_delay=windows * WIDTH)
+    stream.key_by("key").window(rd.windows.tumbling(WIDTH)).sum("v").map_batches(keep).probe("fired").collect("nothing")
+    job = flow.submit(run, runtime="local", parallelism=1)
+    source, fired = job.input("events"), job.probe("fired")
+    for batch in events(rows, windows):
+        source.send(batch)
+        source.advance_to(source.epoch + 1)
+        fired.wait(source.epoch - 1)
+    source.close()
+    job.wait()
+    return found[0], rows
+
+
+class Watched:
+    """Prints memory over time, until it is closed."""
+
+    def __init__(self) -> None:
+        self.began_s = time.monotonic()
+        self.peak_mib = 0.0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        told_s = -EVERY_S
+        while not self._over.wait(0.1):
+            now_s = time.monotonic() - self.began_s
+            anonymous_mib = anonymous()
+            self.peak_mib = max(self.peak_mib, anonymous_mib)
+            if now_s - told_s >= EVERY_S:
+                told_s = now_s
+                click.echo(f"{now_s:8.1f} s {anonymous_mib:10.0f} MiB anonymous {mapped():10.0f} MiB of files mapped")
+
+
+def anonymous() -> float:
+    """Resident anonymous memory of this process, in MiB."""
+    for line in Path("/proc/self/smaps_rollup").read_text(encoding="ascii").splitlines():
+        if line.startswith("Anonymous:"):
+            return int(line.split()[1]) / 1024
+    raise RuntimeError("/proc/self/smaps_rollup has no line 'Anonymous:'")
+
+
+def mapped() -> float:
+    """What this process has mapped of files of state, in MiB."""
+    total = 0
+    for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
+        if "(deleted)" in line:
+            low, high = (int(edge, 16) for edge in line.split()[0].split("-"))
+            total += high - low
+    return total / (1 << 20)
+
+
+@click.command()
+@click.argument("what", type=click.Choice(["join", "windows"]))
+@click.option("--rows", default=16_000_000, show_default=True, help="Of each side of the join; of all windows.")
+@click.option("--bound-mib", default=64, show_default=True, help="RunConfig.state_memory_bytes, in MiB; 0: none.")
+@click.option("--directory", type=click.Path(), help="RunConfig.spill_directory.")
+def main(what: str, rows: int, bound_mib: int, directory: str | None) -> None:
+    """Run one of the two, and print memory over time."""
+    config = rd.RunConfig(state_memory_bytes=bound_mib << 20 if bound_mib else None, spill_directory=directory)
+    work = joined if what == "join" else windowed
+    work(10_000, config)  # what is imported is there
+    before_mib, watched, began_s = anonymous(), Watched(), time.process_time()
+    came, due = work(rows, config)
+    watched.close()
+    used_s = time.process_time() - began_s
+    click.echo(
+        f"{what}: {rows:,} rows, bound {bound_mib or 'none'} MiB: anonymous {before_mib:.0f} MiB before, {watched.peak_mib:.0f} at most; "
+        f"{used_s:.1f} s of processor time; results {'exact' if came == due else f'WRONG: {came}, not {due}'}"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""Runs on disk: beyond a bound on memory they lie in files of the replica's own, mapped.
+
+A file is one batch in Arrow's IPC format: the numbers of a run (place, tick, what is beside them), then its rows. Mapped pages are the
+system's to drop and to read again. The mapping is private: a number beside a row that the operator changes costs the page that it is on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rayad.dataflow.operators.state.runs.run import Run
+
+if TYPE_CHECKING:
+    from rayad.dataflow.operators.state.keyed_state import KeyedState
+    from rayad.dataflow.operators.state.runs.runs import Runs
+
+FILE_BYTES_MIN = 1 << 16
+"""Smaller runs stay in memory: there are few, and they are merged soon."""
+HELD_PART, LEFT_PART, PIECE_PART = 2, 4, 16
+"""Runs in memory may be this part of the bound, a half; then they become a quarter. The rest is for merging: of a piece of one sixteenth
+are there what it is made of, that put together, and the result."""
+
+
+class RunFiles(Protocol):
+    """Where runs go; the shell has the disk."""
+
+    def mapped(self, batch: pa.RecordBatch) -> npt.NDArray[np.uint8]:
+        """Write a batch as an Arrow IPC file, and give its content, mapped: to be changed by who gets it, in memory alone. The space is
+        given back when nothing refers to it any more, and at the end of the process, however it ends. Raises where the disk is full."""
+
+
+class MemoryBound:
+    """Keeps the runs of one replica within a bound on memory.
+
+    Args:
+        bytes_max: in memory, in bytes, with what merging takes.
+        files: where the others go.
+    """
+
+    def __init__(self, bytes_max: int, files: RunFiles) -> None:
+        self.bytes_max = bytes_max
+        self.files = files
+
+    @property
+    def piece_bytes(self) -> int:
+        """How large a piece of a merge is that is not done in memory."""
+        return self.bytes_max // PIECE_PART
+
+    def hold(self, states: Iterable[KeyedState]) -> None:
+        """Put the largest runs of a replica's states on disk, where all that are in memory are too many; forget what is kept for an
+        increment, where that is: then the next snapshot has all."""
+        kept: list[Runs] = []
+        for state in states:
+            if state.noted_bytes > self.bytes_max // LEFT_PART:
+                state.forget_changes()
+            kept += state.runs()
+        for runs in kept:
+            runs.memory = self
+        if sum(runs.memory_bytes for runs in kept) <= self.bytes_max // HELD_PART:
+            return
+        there = [run for runs in kept for run in runs.all() if not run.on_disk]
+        held = sum(run.nbytes for run in there)
+        for run in sorted(there, key=lambda run: run.nbytes, reverse=True):
+            if held <= self.bytes_max // LEFT_PART:
+                break
+            held -= run.nbytes
+            self.put(run)
+
+    def put(self, run: Run) -> Run:
+        """Put a run on disk, unless it is small or there; gives it."""
+        if not run.on_disk and run.nbytes >= FILE_BYTES_MIN:
+            _put(run, self.files)
+        return run
+
+
+def _put(run: Run, files: RunFiles) -> None:
+    """Let the numbers and rows of a run be mapped ones. They are the same, so whoever has the run goes on with it."""
+    numbers = {name: array for name, array in run.beside.items() if not isinstance(array, int) and array is not run.tick}
+    fixed = [array for array in (run.place, run.tick) if array is not None]
+    arrays = [*fixed, *numbers.values()]
+    columns = [pa.array(array.view(np.uint8) if array.dtype == np.bool_ else array) for array in arrays]
+    schema = run.rows.schema
+    fields = [pa.field(f"number {at}", column.type) for at, column in enumerate(columns)]
+    batch = pa.RecordBatch.from_arrays([*columns, *run.rows.columns], schema=pa.schema([*fields, *schema], metadata=schema.metadata))
+    content = files.mapped(batch)
+    with pa.ipc.open_file(pa.py_buffer(content)) as reader:
+        again = reader.get_batch(0)
+    mapped = [_numbers(content, again.column(at), array.dtype) for at, array in enumerate(arrays)]
+    for array in mapped[: len(fixed)]:
+        array.flags.writeable = False
+    beside = dict(zip(numbers, mapped[len(fixed) :], strict=True))
+    tick, place = run.tick, run.place
+    if tick is not None:
+        run.tick = mapped[len(fixed) - 1]
+    if place is not None:
+        run.place = mapped[0]
+    run.beside = {name: run.tick if array is tick and tick is not None else beside.get(name, array) for name, array in run.beside.items()}
+    run.rows = pa.RecordBatch.from_arrays(again.columns[len(arrays) :], schema=schema)
+    run.index, run.on_disk = None, True
+
+
+def _numbers(content: npt.NDArray[np.uint8], column: pa.Array, kind: Any) -> npt.NDArray[Any]:
+    """A column of what is mapped as an array that may be changed."""
+    buffer = column.buffers()[1]
+    begin = buffer.address - content.ctypes.data
+    return content[begin : begin + len(column) * np.dtype(kind).itemsize].view(kind)
+
+
+__all__ = ["FILE_BYTES_MIN", "MemoryBound", "RunFiles"]

@@ -1,0 +1,306 @@
+"""Sorted runs beyond a bound on memory: in files, with the same results, and nothing is left of the files."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rayad as rd
+from rayad.actors.plane.spilling_queue import SpillError
+from rayad.actors.worker.state_files import StateFiles
+from rayad.dataflow.operators.state import group_index, touched_keys
+from rayad.dataflow.operators.state.keyed_state import KeyedState, KeyedVertex
+from rayad.dataflow.operators.state.runs import disk
+from rayad.dataflow.operators.state.runs import runs as runs_module
+from rayad.dataflow.operators.state.runs.disk import MemoryBound
+from rayad.dataflow.operators.state.runs.run import Run
+from rayad.dataflow.operators.state.runs.runs import Runs
+from rayad.progress import ConfigError
+from tests.checkout import ROOT
+from tests.dataflow.driven import Driven, check
+from tests.dataflow.forms import FORMS, Form, batch
+from tests.dataflow.keyed_vertices import ALL, Keyed
+from tests.dataflow.test_laws_of_state import run_one
+from tests.thorough import amount
+
+SEEDS = amount(each_run=25, soak=600)
+OF_RUNS = [form for form in FORMS if list(form.make().runs())]
+IN_RUNS = ("Join", "IntervalJoin", "JoinOfRecordsThatEnd", "AsOfJoin", "WindowJoin", "EventWindows", "LateSessionRecords")
+WITH_RUNS = [keyed for keyed in ALL if type(keyed.make()).__name__ in IN_RUNS]
+
+
+class Counting(StateFiles):
+    """Counts the files."""
+
+    written = 0
+
+    def mapped(self, batch: pa.RecordBatch) -> Any:
+        self.written += 1
+        return super().mapped(batch)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Counting:
+    return Counting("state", str(tmp_path))
+
+
+@pytest.fixture(autouse=True)
+def _small_states_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(touched_keys, "FEW_ITEMS", 2)
+    monkeypatch.setattr(group_index, "SLICE_KEYS", 4)
+    monkeypatch.setattr(runs_module, "SLICE_ROWS", 4)
+    monkeypatch.setattr(runs_module, "SMALL_RUN", 4)
+    monkeypatch.setattr(runs_module, "FRESH_ROWS_MAX", 40)
+    monkeypatch.setattr(disk, "FILE_BYTES_MIN", 1)
+
+
+# -- results are the same --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bytes_max", [0, 1 << 10, 1 << 12])
+@pytest.mark.parametrize("form", OF_RUNS, ids=lambda form: form.name)
+def test_the_laws_of_state_hold_on_disk(form: Form, bytes_max: int, files: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not bytes_max:  # each run is on disk, and each merge of more than a row is in pieces
+        monkeypatch.setattr(MemoryBound, "piece_bytes", 50)
+    assert sum([run_one(form, seed, MemoryBound(bytes_max, files)) for seed in range(SEEDS)]) >= 0
+    assert files.written > SEEDS
+
+
+@pytest.mark.parametrize("keyed", WITH_RUNS, ids=lambda keyed: keyed.name)
+@pytest.mark.thorough
+@settings(max_examples=amount(each_run=2, soak=30), deadline=None)
+@given(data=st.data())
+def test_results_of_operators_are_the_same_on_disk(keyed: Keyed, data: st.DataObject) -> None:
+    memory = MemoryBound(16 * 400, StateFiles("state", None))
+    step = Driven.step
+
+    def step_and_hold(self: Driven, what: Any) -> None:
+        step(self, what)
+        if isinstance(self.vertex, KeyedVertex):
+            memory.hold(self.vertex.states().values())
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Driven, "step", step_and_hold)
+        check(keyed.make, data.draw(keyed.steps()), view=keyed.view)
+
+
+# -- defects that this must find -------------------------------------------------------------------
+
+
+class WithoutLastPiece(Runs):
+    """Loses the last piece of a merge in pieces."""
+
+    def _merged_in_pieces(self, runs: Any, memory: MemoryBound) -> list[Run]:
+        out = super()._merged_in_pieces(runs, memory)
+        return out[:-1] if len(out) > 1 else out
+
+
+class WithRowsInTwoPieces(Runs):
+    """Lets the row before an edge be in both pieces."""
+
+    def _merged_in_pieces(self, runs: Any, memory: MemoryBound) -> list[Run]:
+        out = super()._merged_in_pieces(runs, memory)
+        return [*out, out[0].cut(0, 1)] if len(out) > 1 else out
+
+
+@pytest.mark.parametrize("defect", [WithoutLastPiece, WithRowsInTwoPieces])
+def test_the_laws_find_a_defect_of_merging_in_pieces(defect: type[Runs], files: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MemoryBound, "piece_bytes", 50)
+    sound = FORMS[0]
+    broken = Form(defect.__name__, lambda: defect(1), sound.put, sound.rows, sound.model)
+    with pytest.raises(AssertionError):
+        sum(run_one(broken, seed, MemoryBound(0, files)) for seed in range(SEEDS))
+
+
+# -- what is in memory and on disk -----------------------------------------------------------------
+
+
+def filled(runs: Runs, memory: MemoryBound, batches: int, rows: int = 100) -> Iterable[Run]:
+    chance = np.random.default_rng(1)
+    for _ in range(batches):
+        keys = chance.integers(0, 1 << 40, rows).tolist()
+        runs.add(runs.arranged(runs.read(batch([(key, key % 7, 1) for key in keys]), seen=np.zeros(rows, np.bool_))))
+        memory.hold([runs])
+    return runs.all()
+
+
+@pytest.mark.parametrize("by_time", [False, True])
+def test_runs_in_memory_are_within_the_bound(by_time: bool, files: Counting) -> None:
+    memory, runs = MemoryBound(64 << 10, files), Runs(1, 1, by_time=by_time)
+    for _ in range(20):
+        filled(runs, memory, 10)
+        assert runs.memory_bytes <= 32 << 10
+    assert sum(run.nbytes for run in runs.all()) > 10 * memory.bytes_max
+
+
+def test_a_merge_in_pieces_has_rows_in_order_and_few_sequences(files: Counting) -> None:
+    memory, runs = MemoryBound(64 << 10, files), Runs(1, 1)
+    many = list(filled(runs, memory, 200))
+    pieces = [run for run in many if run.on_disk]
+    assert len(pieces) > 20
+    ascending = sum(a.place[-1] < b.place[0] for a, b in pairwise(pieces))
+    assert ascending > len(pieces) - 12  # each sequence begins anew
+    assert max(run.nbytes for run in pieces) < memory.bytes_max
+
+
+def test_numbers_beside_rows_on_disk_change_in_memory_alone(files: Counting) -> None:
+    runs = Runs(1, 1)
+    (run, *_) = filled(runs, MemoryBound(0, files), 1)
+    assert run.on_disk
+    run.beside["seen"][3] = True
+    assert run.beside["seen"].tolist().index(True) == 3
+    assert not run.place.flags.writeable
+    (rows, beside, _) = runs.stored(run)
+    assert beside["seen"].sum() == 1
+    assert rows
+
+
+@pytest.mark.parametrize("name", ["strings", "dictionary", "lists", "nulls", "nothing but keys"])
+def test_columns_of_all_kinds_come_back_as_they_were(name: str, files: Counting) -> None:
+    keys = pa.array(range(40), pa.int64())
+    columns: dict[str, dict[str, Any]] = {
+        "strings": {"k": keys, "s": [f"text {i}" for i in range(40)]},
+        "dictionary": {"k": keys, "d": pa.array(["a", "b"] * 20).dictionary_encode()},
+        "lists": {"k": keys, "l": [[i] * (i % 3) for i in range(40)], "t": [{"a": i, "b": None} for i in range(40)]},
+        "nulls": {"k": pa.array([None if i % 5 == 0 else i for i in range(40)], pa.int64()), "n": pa.nulls(40)},
+        "nothing but keys": {"k": keys},
+    }
+    runs = Runs(1)
+    (run,) = runs.arranged(runs.read(pa.record_batch(columns[name]).slice(3, 30)))
+    rows, place = run.rows, run.place.tolist()
+    MemoryBound(0, files).put(run)
+    assert run.on_disk
+    assert run.rows.equals(rows)
+    assert run.rows.schema.equals(rows.schema, check_metadata=True)
+    assert run.place.tolist() == place
+
+
+class Noting(KeyedState):
+    """Has noted much for an increment."""
+
+    noted_bytes = 100
+    forgot = False
+    checkpoint = restore = take_changes = restore_changes = give = take = None  # type: ignore[assignment]
+
+    def forget_changes(self) -> None:
+        self.forgot = True
+
+
+def test_what_is_kept_for_an_increment_is_within_the_bound(files: Counting) -> None:
+    few, much = Noting(), Noting()
+    much.noted_bytes = 300
+    MemoryBound(800, files).hold([few, much])
+    assert (few.forgot, much.forgot) == (False, True)
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def test_files_have_no_name_and_their_space_is_given_back(files: Counting, tmp_path: Path) -> None:
+    open_before = len(os.listdir("/proc/self/fd"))
+    kept = [files.mapped(pa.record_batch({"a": range(100_000)})) for _ in range(20)]
+    assert os.listdir(tmp_path) == []
+    assert len(os.listdir("/proc/self/fd")) == open_before
+    assert _maps_of(tmp_path) == 20
+    part = kept[0][100:200]
+    del kept
+    assert _maps_of(tmp_path) == 1
+    assert len(part) == 100
+    del part
+    assert _maps_of(tmp_path) == 0
+
+
+def _maps_of(folder: Path) -> int:
+    return sum(str(folder) in line for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines())
+
+
+KILLED = """
+import os, signal, sys
+import pyarrow as pa
+from rayad.actors.worker.state_files import StateFiles
+kept = [StateFiles("state", sys.argv[1]).mapped(pa.record_batch({"a": range(100_000)})) for _ in range(5)]
+print(os.statvfs(sys.argv[1]).f_bavail >= 0, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_nothing_is_left_after_a_kill(tmp_path: Path) -> None:
+    paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    ended = subprocess.run(
+        [sys.executable, "-c", KILLED, str(tmp_path)], env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stdout) == (-signal.SIGKILL, "True\n"), ended.stderr
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_disk_that_takes_no_more_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(SpillError, match=r"cannot put 800 bytes of the state of 'join' on disk, in '.*gone'.*spill_directory"):
+        StateFiles("join", str(tmp_path / "gone")).mapped(pa.record_batch({"a": range(100)}))
+
+
+# -- jobs ------------------------------------------------------------------------------------------
+
+BATCHES = 12
+
+
+def joined(run: rd.RunConfig) -> Counter[Any]:
+    """What a join gives whose job is stopped by a savepoint in the middle, and goes on from there."""
+    found: Counter[Any] = Counter()
+
+    def keep(batch: Any) -> list[Any]:
+        pairs = batch.column("pair").storage
+        found.update(zip(*(pairs.field(side).field("v").to_pylist() for side in ("left", "right")), strict=True))
+        return []
+
+    def program() -> rd.Dataflow:
+        flow = rd.Dataflow("join")
+        left, right = (flow.input(side).key_by("key") for side in ("left", "right"))
+        left.join(right).map_batches(keep).probe("joined").collect("nothing")
+        return flow
+
+    chance = np.random.default_rng(5)
+    batches = [pa.record_batch({"key": chance.integers(0, 100_000, 10_000), "v": np.arange(10_000) + n * 10_000}) for n in range(BATCHES)]
+    for part, resume in ((batches[: BATCHES // 2], None), (batches[BATCHES // 2 :], "latest")):
+        job = program().submit(run, runtime="local", parallelism=2, resume=resume)
+        inputs = [job.input(side) for side in ("left", "right")]
+        for pair in zip(part[::2], part[1::2], strict=True):
+            for one, some in zip(inputs, pair, strict=True):
+                one.send(some)
+                one.advance_to(one.epoch + 1)
+            job.probe("joined").wait(inputs[0].epoch - 1)
+        job.savepoint()
+        job.cancel()
+    return found
+
+
+def test_a_job_gives_the_same_with_its_state_on_disk_over_a_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[int] = []
+    mapped = StateFiles.mapped
+    monkeypatch.setattr(StateFiles, "mapped", lambda self, batch: (written.append(batch.nbytes), mapped(self, batch))[1])
+    in_memory = joined(rd.RunConfig(storage_path=str(tmp_path / "in memory")))
+    assert (sum(in_memory.values()) > 30_000, written) == (True, [])
+    folder = tmp_path / "spilled"
+    folder.mkdir()
+    on_disk = joined(rd.RunConfig(storage_path=str(tmp_path / "on disk"), state_memory_bytes=1 << 20, spill_directory=str(folder)))
+    assert on_disk == in_memory
+    assert sum(written) > 1 << 20
+    assert os.listdir(folder) == []
+
+
+@pytest.mark.parametrize("value", [0, -1, (1 << 20) - 1, 1.5, "1GB", True])
+def test_a_bound_that_is_none_is_refused(value: Any) -> None:
+    with pytest.raises(ConfigError, match=r"RunConfig.state_memory_bytes is .*: it must be an int of at least 1048576"):
+        rd.RunConfig(state_memory_bytes=value)
