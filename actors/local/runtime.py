@@ -24,7 +24,6 @@ from rayad.actors.coordinator.surroundings import CoordinatorSurroundings
 from rayad.actors.job import JobState
 from rayad.actors.lead import job_leader as lead
 from rayad.actors.lead import recovery_leader
-from rayad.actors.lead.failure import Failure
 from rayad.actors.lead.job_leader import JobLeader
 from rayad.actors.local import actors
 from rayad.actors.local.actors import LocalActors, Ref
@@ -32,19 +31,17 @@ from rayad.actors.local.bus import LOOKS, VirtualClock
 from rayad.actors.local.change import LocalRescale
 from rayad.actors.local.coordinator import POLL, STORE, WISH, CoordinatorEnd, LocalClock, LocalEvent, NoLines, StoreEvents
 from rayad.actors.local.processes import POLLS, Processes
+from rayad.actors.local.raised import RaisedErrors
 from rayad.actors.plane.frames import Frame
 from rayad.actors.plane.protocol import COORDINATOR
 from rayad.actors.plane.replica_id import replicas_of
 from rayad.actors.replica.places import Places
-from rayad.actors.replica.user_errors import raise_located, sign_of
 from rayad.actors.status.journal import Journal
 from rayad.actors.store.job_store import JobStore
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan
-from rayad.progress import DataflowError, InternalError, RayadError, RescaleRefused, say
+from rayad.progress import DataflowError, InternalError, RayadError, RescaleRefused
 
-ERRORS_MOST = 16
-"""So many errors are kept before those that nobody may raise any more are forgotten."""
 LOOKS_EVERY_STEPS = 4
 """How often the clock is looked at for snapshots."""
 LOOKS_TO_BEGIN = 3
@@ -102,7 +99,8 @@ class LocalRuntime:
             polls=self.polls,
         )
         told: dict[str, Any] = {"plan": lambda: self.plan, "on_answer": self._on_answer, "on_progress": self._on_progress}
-        self.actors = LocalActors(self.processes, self.chance, lambda: self.now_s(), failure_of=lambda *of: self.remember(*of), **told)
+        self.errors = RaisedErrors(lambda: self.recovery.remembered, self.on_raised)
+        self.actors = LocalActors(self.processes, self.chance, lambda: self.now_s(), failure_of=self.errors.failure_of, **told)
         self._store = StoreEvents()
         self.job = RunningJob(plan, config, str(seed), b"", name, places, self._surroundings())
         self.wishes: deque[Wish] = deque()
@@ -118,8 +116,6 @@ class LocalRuntime:
         self.is_awaited = False
         """Whether the job may be over as soon as nothing is left to do; until then it is held."""
         self._pause = pause
-        self._errors: dict[str, BaseException] = {}  # those that may still be raised, by the details of the failures that they are
-        self._count = 0
         self._publishes_from = False
 
     def _surroundings(self) -> CoordinatorSurroundings:
@@ -133,7 +129,7 @@ class LocalRuntime:
             event=lambda: LocalEvent(self._look_at_wish),
             beside=self._store.beside,
             lines=NoLines,
-            failure_of=lambda who, error: self._located(who, error),
+            failure_of=self.errors.of_coordinator,
         )
 
     # -- what others look at -------------------------------------------------------------------------
@@ -190,25 +186,8 @@ class LocalRuntime:
         if self.error is not None:
             raise self.error
 
-    # -- errors: the user gets the very one that was raised ------------------------------------------
-    def remember(self, who: str, error: BaseException) -> Failure:
-        """An error as a value; it can be raised as it is while the leader may still tell it."""
-        self._count += 1
-        failure = Failure(who, f"{type(error).__name__}: {say(error)}", str(self._count), None, False, sign_of(error), is_raised=True)
-        self._errors[failure.details] = error
-        if len(self._errors) > ERRORS_MOST:
-            told = {failure.details, *(one.details for one in self.recovery.remembered)}
-            self._errors = {details: one for details, one in self._errors.items() if details in told}
-        return failure
-
-    def _located(self, who: str, error: BaseException) -> Failure:
-        """An error of the coordinator, or of a sink, which says where it happened."""
-        try:
-            if who.startswith("sink ") and isinstance(error, Exception) and not isinstance(error, RayadError):
-                raise_located(who, error)
-        except RayadError as located:
-            error = located
-        return self.remember(who, error)
+    def on_raised(self, error: BaseException) -> None:
+        """Called with each error, also with those that are survived; for tests."""
 
     def fail(self, error: BaseException) -> None:
         """The job ends with this error, if it is not over."""
@@ -231,7 +210,7 @@ class LocalRuntime:
                 self.actors.is_over = True
                 self._end_processes(aborts=state is not JobState.COMPLETE)
             case lead.End(JobState.FAILED, failure, why) if failure is not None:
-                self.error = self._errors.get(failure.details) or RayadError(f"job {self.name!r} failed: {failure.who}: {failure.message}")
+                self.error = self.errors.of(failure) or RayadError(f"job {self.name!r} failed: {failure.who}: {failure.message}")
                 if why:
                     self.error.add_note(f"job {self.name!r}: {why}")
 

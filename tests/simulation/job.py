@@ -149,14 +149,13 @@ class SimulatedRuntime(LocalRuntime):
             for vertex, cls in real:
                 vertex.__class__ = cls
 
-    def remember(self, who: str, error: BaseException) -> Any:
+    def on_raised(self, error: BaseException) -> None:
         """What is not simulated is not forgotten."""
         is_simulated = isinstance(error, (SnapshotError, SimulatedCrash)) or any(
             word in str(error) for word in ("simulated", "SimulatedCrash")
         )
         if not is_simulated and self.unforeseen is None:
             self.unforeseen = error
-        return super().remember(who, error)
 
     def fail(self, error: BaseException) -> None:
         if not isinstance(error, (DriverDied, Replaced)):
