@@ -8,7 +8,7 @@ between the two.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any, TypeAlias
 
 from rayad.dataflow.operators.state.by_key import KeyedDict
@@ -147,7 +147,7 @@ class Trace(Kept):
         return merged
 
 
-def add(sums: dict[Any, int], of: Any, weight: int) -> None:
+def add(sums: MutableMapping[Any, int], of: Any, weight: int) -> None:
     """Add a weight; what comes to nothing is removed.
 
     >>> sums = {"a": 1}

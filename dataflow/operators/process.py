@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from operator import lt
 from typing import Any
 
@@ -131,9 +131,14 @@ class Processes(KeyedByMoment):
         """The keys with timers before ``mark`` (None: none), in the order of these."""
         return [] if mark is None else self.come(lt, mark)
 
-    def entries(self) -> dict[str, Entries]:
-        columns = {"value": [state for state, _ in self.kept.values()], "timers": [timers for _, timers in self.kept.values()]}
-        return {"": Entries(list(self.kept), columns)}
+    def held(self, key: Any) -> Held:
+        """What a key has, for user code, which may change it in place before it is :meth:`put`."""
+        self.before_change((key,))
+        return self.kept.get(key, (None, []))  # type: ignore[no-any-return]
+
+    def entries_of(self, kept: Mapping[Any, Any]) -> dict[str, Entries]:
+        columns = {"value": [state for state, _ in kept.values()], "timers": [timers for _, timers in kept.values()]}
+        return {"": Entries(list(kept), columns)}
 
     def put_entries(self, name: str, entries: Entries) -> None:
         held = zip(entries.columns["value"], entries.columns["timers"], strict=True)
@@ -187,7 +192,7 @@ class KeyedProcess(KeyedVertex, EndVertex):
         now = self.marks.watermark.now
         out: list[Any] = []
         for key in {**dict.fromkeys(arrived), **dict.fromkeys(self.state.due(now))}:
-            context = ProcessContext(key, self.state.kept.get(key, (None, [])), out)
+            context = ProcessContext(key, self.state.held(key), out)
             self._run(key, in_order_of_time(arrived.get(key, [])), context, before, now)
             self.state.put(key, (context.state, context.timers))
         if out:

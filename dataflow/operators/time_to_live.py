@@ -10,7 +10,7 @@ Records that end one by one are in ``values_that_end`` (distinct) and ``joins.in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
 from operator import lt
 from typing import Any, Literal
@@ -249,7 +249,7 @@ class KeysEndSendingAtEnd(KeysEnd, EndVertex):
         self.inside.on_end(time)
 
 
-def merge_later(into: dict[Any, Any], pairs: Iterable[tuple[Any, Any]]) -> None:
+def merge_later(into: MutableMapping[Any, Any], pairs: Iterable[tuple[Any, Any]]) -> None:
     """The later moment of each key."""
     get = into.get
     try:

@@ -8,7 +8,7 @@ another record is a matter of their event times; it is forgotten when a time is 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -56,6 +56,8 @@ class LivesOfValues(KeyedDict):
     {'a': {2: 5}}
     """
 
+    has_one_row = False
+
     def __init__(self) -> None:
         super().__init__()
         self._order: list[tuple[Any, int, Any]] | None = None
@@ -92,7 +94,7 @@ class LivesOfValues(KeyedDict):
                 touched.append(key)
 
     def _all(self) -> Iterable[tuple[Any, Any]]:
-        return (((key, value), moment) for key, some in self.kept.items() for value, moment in some.items())
+        return _lives_of(self.kept)
 
     def restore(self, stored: Any) -> None:
         super().restore(stored)
@@ -106,8 +108,8 @@ class LivesOfValues(KeyedDict):
         super().take(given)
         self._order = None
 
-    def entries(self) -> dict[str, Entries]:
-        lives = list(self._all())
+    def entries_of(self, kept: Mapping[Any, Any]) -> dict[str, Entries]:
+        lives = list(_lives_of(kept))
         pairs = originals(pair for pair, _ in lives)
         columns = {"at": [moment for _, moment in lives], "value": [value for _, value in pairs]}
         return {"": Entries([key for key, _ in pairs], columns)}
@@ -115,6 +117,10 @@ class LivesOfValues(KeyedDict):
     def put_entries(self, name: str, entries: Entries) -> None:
         pairs = comparable(list(zip(entries.keys, entries.columns["value"], strict=True)))
         self.begin(list(zip(pairs, entries.columns["at"], strict=True)))
+
+
+def _lives_of(kept: Mapping[Any, dict[Any, Any]]) -> Iterable[tuple[Any, Any]]:
+    return (((key, value), moment) for key, some in kept.items() for value, moment in some.items())
 
 
 class DistinctOfRecords(KeyedVertex):

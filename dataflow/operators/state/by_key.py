@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
 from operator import itemgetter
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from rayad.dataflow.operators.state.contents import comparable, originals
 from rayad.dataflow.operators.state.group_index import GroupIndices, PairIndex
@@ -12,6 +12,7 @@ from rayad.dataflow.operators.state.stored_rows import FEW_ROWS, StoredRows, pla
 from rayad.dataflow.operators.state.tables import TIME, Entries, Opening, Whole, dict_of_entries, entries_of_dict
 from rayad.dataflow.operators.state.touched_keys import Additions, TouchedKeys, now_and_gone
 from rayad.dataflow.operators.state.two_forms import RowForm
+from rayad.dataflow.operators.state.versions import Tracked, Versions
 
 Note = Callable[[Collection[Any], int], None]
 Kept = TypeVar("Kept")
@@ -33,11 +34,17 @@ class Changing(Generic[Kept]):
         self._note()
 
 
-class _Indexed(RowForm):
-    """A dict by key, and what is known of the groups of its keys while a change of layout is under way."""
+class DictByKey(RowForm):
+    """A dict by key, what is known of the groups of its keys while a change of layout is under way, and former values while others read."""
 
     note: Note
     """Note keys: the items of a collection, which must stay as it is, and how many keys there are now. For the form's own methods."""
+    keeps_versions: ClassVar[bool] = True
+    """Whether what it keeps is all in the dict, so that others can read it at an epoch."""
+    has_one_row: ClassVar[bool] = True
+    """Whether a key has one row in the table."""
+    versions: Versions | None = None
+    """What changed keys had before; None: nobody has read yet (``live.py``)."""
 
     def __init__(self, opening: Opening | None = None) -> None:
         self._kept: dict[Any, Any] = {}
@@ -49,7 +56,7 @@ class _Indexed(RowForm):
         """To be read."""
         return self._kept
 
-    def changing(self, keys: Collection[Any]) -> Changing[dict[Any, Any]]:
+    def changing(self, keys: Collection[Any]) -> Changing[MutableMapping[Any, Any]]:
         """The dict, for the values of these keys to be put, changed or removed. ``keys`` may be filled meanwhile; then it must stay as it
         is.
 
@@ -60,10 +67,25 @@ class _Indexed(RowForm):
         {'a': 1}
         """
         kept = self._kept
-        return Changing(kept, lambda: self.note(keys, len(kept)))
+        given: MutableMapping[Any, Any] = kept if self.versions is None else Tracked(kept, self.versions)
+        return Changing(given, lambda: self.note(keys, len(kept)))
+
+    def before_change(self, keys: Iterable[Any]) -> None:
+        """These are about to be changed, other than within :meth:`changing`: by the form's own methods, or in place by user code."""
+        if self.versions is not None:
+            for key in keys:
+                self.versions.note(key, self._kept)
+
+    def came_from_columns(self) -> None:
+        if self.versions is not None:
+            self.versions.begin_now()
 
     def entries(self) -> dict[str, Entries]:
-        return entries_of_dict(self._kept, self._opening)
+        return self.entries_of(self._kept)
+
+    def entries_of(self, kept: Mapping[Any, Any]) -> dict[str, Entries]:
+        """What :meth:`entries` gives where this is kept."""
+        return entries_of_dict(kept, self._opening)
 
     def put_entries(self, name: str, entries: Entries) -> None:
         self._kept.update(dict_of_entries(entries, self._opening))
@@ -71,6 +93,7 @@ class _Indexed(RowForm):
     def taken_out(self) -> list[tuple[Any, Any]]:
         """All of it, which is gone then: what is sent at the end must not be sent again by a replica to which a key moves after that."""
         rows = list(self._kept.items())
+        self.before_change(self._kept)
         self.restore({})
         self.forget_changes()
         return rows
@@ -93,7 +116,7 @@ class _Indexed(RowForm):
         self._indices.forget()
 
 
-class KeyedDict(_Indexed):
+class KeyedDict(DictByKey):
     """A value by key; keys come and go.
 
     Args:
@@ -145,6 +168,7 @@ class KeyedDict(_Indexed):
         return self
 
     def drop(self, keys: list[Any]) -> None:
+        self.before_change(keys)
         for key in keys:
             self._kept.pop(key, None)
         self.note(keys if self._key is None else [(key, None) for key in keys], len(self._kept))
@@ -167,7 +191,7 @@ class KeyedDict(_Indexed):
         self.note = self._touched.note
 
 
-class GrowingDict(_Indexed):
+class GrowingDict(DictByKey):
     """A value by key, of keys that stay: keys are stored once, when they are new, and numbers by position (``stored_rows``).
 
     Args:
@@ -287,6 +311,8 @@ class KeyedSets(KeyedDict):
     [('a', 1)]
     """
 
+    has_one_row = False
+
     def new(self, pairs: Iterable[Any]) -> list[Any]:
         """Those of these pairs that are not here."""
         kept, nothing = self._kept, ()
@@ -294,6 +320,10 @@ class KeyedSets(KeyedDict):
 
     def add(self, pairs: list[Any]) -> None:
         """Keep these, which are new."""
+        self.before_change(key for key, _ in pairs)
+        self._put(pairs)
+
+    def _put(self, pairs: list[Any]) -> None:
         for key, value in pairs:
             self._kept.setdefault(key, {})[value] = None
         self.note([key for key, _ in pairs], len(self._kept))
@@ -304,10 +334,10 @@ class KeyedSets(KeyedDict):
 
     def take(self, given: Any) -> None:
         self._indices.removed(self._kept, [key for key, _ in given])
-        self.add(given)
+        self._put(given)
 
-    def entries(self) -> dict[str, Entries]:
-        pairs = originals((key, value) for key, some in self._kept.items() for value in some)
+    def entries_of(self, kept: Mapping[Any, Any]) -> dict[str, Entries]:
+        pairs = originals((key, value) for key, some in kept.items() for value in some)
         return {"": Entries([key for key, _ in pairs], {"value": [value for _, value in pairs]})}
 
     def put_entries(self, name: str, entries: Entries) -> None:
@@ -424,4 +454,4 @@ def _values_of(sides: Iterable[dict[Any, list[Any]]]) -> int:
     return sum(len(kept) for side in sides for kept in side.values())
 
 
-__all__ = ["Changing", "GrowingDict", "GrowingSet", "KeyedDict", "KeyedLists", "KeyedSets"]
+__all__ = ["Changing", "DictByKey", "GrowingDict", "GrowingSet", "KeyedDict", "KeyedLists", "KeyedSets"]

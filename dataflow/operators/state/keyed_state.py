@@ -27,7 +27,11 @@ from rayad.dataflow.vertex import Vertex
 from rayad.progress import DataflowError
 
 if TYPE_CHECKING:
+    from rayad.dataflow.operators.state.live import LiveState
     from rayad.dataflow.operators.state.runs.runs import Runs
+
+VERSIONS = "former values"
+"""Under this name former values move with key-groups; no attribute is called so."""
 
 
 class KeyedState(ABC):
@@ -150,6 +154,9 @@ class KeyedVertex(Vertex):
     gives_records: ClassVar[bool] = False
     """Whether results hold records, or values of them, as they came."""
 
+    live: LiveState | None = None
+    """What others read of it while it runs; None: it does not run."""
+
     def states(self) -> dict[str, KeyedState]:
         """What is stored and moves, by name."""
         return {name: value for name, value in vars(self).items() if isinstance(value, KeyedState)}
@@ -194,14 +201,17 @@ class KeyedVertex(Vertex):
         states = self.states()
         for state in states.values():
             state.forget_changes()
+        versions = self.live.give(groups, self.key_groups) if self.live is not None and self.live.is_read else None
         given = {name: state.give(groups, self.key_groups) for name, state in states.items()}
-        return {name: part for name, part in given.items() if part is not None} or None
+        return {name: part for name, part in {**given, VERSIONS: versions}.items() if part is not None} or None
 
     def take(self, state: Any) -> None:
         for name, mine in self.states().items():
             if name in state:
                 mine.take(state[name])
             mine.forget_changes()
+        if self.live is not None:
+            self.live.take(state.get(VERSIONS, {}))
 
     def gave(self) -> None:
         for state in self.states().values():

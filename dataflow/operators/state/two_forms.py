@@ -26,6 +26,9 @@ class RowForm(KeyedState):
     def is_used(self) -> bool:
         """Whether there is anything."""
 
+    def came_from_columns(self) -> None:
+        """What columns had is here now: what they had before is not known."""
+
 
 class ColumnForm(KeyedState):
     """State in columns. :meth:`give` may raise NotColumns, with nothing given, where Arrow does not have the keys."""
@@ -70,6 +73,7 @@ class TwoForms(KeyedState, Generic[Rows, Columns]):
             columns, self.columns = self.columns, self._make_columns()
             self.rows.take(columns.as_rows())
             self.rows.forget_changes()
+            self.rows.came_from_columns()
 
     def that_drops(self) -> TwoForms[Any, Columns]:
         return TwoForms(self.rows.that_drops(), self._make_columns)

@@ -185,6 +185,8 @@ class Shown(KeyedDict):
     handled the times before one before any is notified of it (``waits_for_siblings``), so marks differ by one time that shows the table.
     """
 
+    keeps_versions = False
+
     def __init__(self) -> None:
         super().__init__()
         self.mark = -1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from rayad.dataflow.operators.aggregates.aggregators import Aggregator
@@ -23,9 +24,9 @@ class OpenCounts(KeyedDict):
         super().__init__()
         self._aggregator = aggregator
 
-    def entries(self) -> dict[str, Entries]:
-        counts, open_ones = [count for count, _ in self.kept.values()], [each for _, each in self.kept.values()]
-        return {"": Entries(list(self.kept), {"seen": counts, "value": open_ones})}
+    def entries_of(self, kept: Mapping[Any, Any]) -> dict[str, Entries]:
+        counts, open_ones = [count for count, _ in kept.values()], [each for _, each in kept.values()]
+        return {"": Entries(list(kept), {"seen": counts, "value": open_ones})}
 
     def put_entries(self, name: str, entries: Entries) -> None:
         held = zip(entries.columns["seen"], entries.columns["value"], strict=True)
