@@ -24,6 +24,8 @@ from rayad.actors.status.snapshots_late import SnapshotsLate as SnapshotsLate
 from rayad.actors.status.table import as_html
 from rayad.actors.status.updates import Update as Update
 from rayad.actors.status.updates import Updates as Updates
+from rayad.actors.tables.reading import Wanted
+from rayad.actors.tables.table import Readable, Table, Tables
 from rayad.dataflow.compiling.drawing import draw_plan
 from rayad.dataflow.config import RunConfig, check_timeout
 from rayad.dataflow.logical_graph import NodeKind
@@ -388,6 +390,36 @@ class Job(Advising, ABC):
 
     @abstractmethod
     def _updates(self, name: str) -> Updates: ...
+
+    def table(self, name: str, *, state: str | None = None) -> Table:
+        """Read the state of a keyed operator while the job runs: ``job.table("counts").get("tea").value``.
+
+        Args:
+            name: of the operator.
+            state: which of its states, if it has several (:func:`rayad.list_state`, docs/state.md).
+
+        Raises DataflowError if there is no operator of that name. What cannot be read so is refused by the first read.
+        """
+        return Table(self._readable(), name, Wanted(self._operator(name), state))
+
+    def tables(self, *names: str) -> Tables:
+        """Read the states of several keyed operators together, each time at one epoch: ``job.tables("a", "b").scan()["a"]``.
+
+        Raises DataflowError as :meth:`table` does, or if none is named.
+        """
+        if not names:
+            raise DataflowError("tables(): name the operators to read, job.tables('a', 'b')")
+        return Tables(self._readable(), {name: Wanted(self._operator(name), None) for name in names})
+
+    def _operator(self, name: str) -> int:
+        kinds = (NodeKind.VERTEX,)
+        return self._known(name, "operator with state", {stage.name: stage.id for stage in self.plan.stages if stage.kind in kinds})
+
+    def _readable(self) -> Readable:
+        raise DataflowError(
+            f"job {self.name!r} runs on Ray, where tables of a running job cannot be read yet: run it with runtime='local', or read a "
+            "snapshot: rd.read_state(job.savepoint(), vertex)"
+        )
 
     @abstractmethod
     def explain_stuck(self) -> str:

@@ -28,6 +28,7 @@ from rayad.actors.local.change import LocalRescale
 from rayad.actors.local.handles import LocalInput, LocalProbe, StillOpen, cannot_move
 from rayad.actors.local.results import explain, news_of, progress_of, result_of, seen_of, statistics_of, status_of
 from rayad.actors.local.runtime import LocalRuntime
+from rayad.actors.local.tables import LocalTables
 from rayad.actors.plane.replica_id import ReplicaId
 from rayad.actors.process import unwaited
 from rayad.actors.replica.core import ReplicaCore
@@ -353,6 +354,9 @@ class LocalJob(Job):
         if name not in self._inputs:
             self._inputs[name] = LocalInput(name, self, stage)
         return self._inputs[name]
+
+    def _readable(self) -> LocalTables:
+        return LocalTables(self)
 
     def _updates(self, name: str) -> Updates:
         def ask(seen: ReadSoFar) -> dict[str, News]:

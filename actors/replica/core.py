@@ -14,6 +14,7 @@ The core says what happens in which order. What a replica consists of is in part
 - ``input`` and the source: where records come from (``input/``)
 - ``moves``: what moves with key-groups (``state_moves.py``)
 - the cut: what a snapshot has of all these (``cut.py``)
+- ``tables``: what others read of the vertex' state (``tables.py``)
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from rayad.actors.replica.progress_changes import ProgressChanges
 from rayad.actors.replica.rest import PartRest, ResumedPart
 from rayad.actors.replica.source_reader import SourceReader
 from rayad.actors.replica.state_moves import StateMoves
+from rayad.actors.replica.tables import ReplicaTables
 from rayad.actors.replica.upstream import Gate
 from rayad.actors.replica.vertex.callbacks import Callbacks
 from rayad.actors.replica.vertex.end_hold import EndHold
@@ -42,6 +44,7 @@ from rayad.actors.replica.vertex.waiting_for_time import WaitingForTime
 from rayad.actors.replica.waiting_batches import Parked
 from rayad.dataflow.logical_graph import NodeKind, PartitionKind
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
+from rayad.dataflow.operators.state.live import LiveState
 from rayad.dataflow.operators.state.runs.disk import MemoryBound
 from rayad.dataflow.operators.stateless import Element
 from rayad.dataflow.plan import Plan, PlanEdge, Stage
@@ -69,6 +72,9 @@ class Settling(Protocol):
 
     @property
     def awaits_state(self) -> bool: ...
+
+    def coming(self) -> frozenset[int]:
+        """The key-groups that are on their way here."""
 
 
 class ReplicaCore:
@@ -129,6 +135,7 @@ class ReplicaCore:
             waiting=waiting,
             end_hold=end_hold,
         )
+        self.tables = ReplicaTables(self)
         self._edges = plan.edge_by_id
         self._memory = memory
 
@@ -160,6 +167,8 @@ class ReplicaCore:
                 f"{stage.name!r} ({stage.where}) made {show(vertex, 60)}: a vertex must be an instance of a subclass of rd.Vertex"
             )
         callbacks.vertex = vertex
+        if isinstance(vertex, KeyedVertex):
+            vertex.live = LiveState(vertex, callbacks.epoch_now, callbacks.last_epoch)
         if self.waiting.gate is not None:
             self.waiting.gate.in_order = vertex.in_order
         callbacks.reentrancy = check_reentrancy(vertex.reentrancy, f"{stage.name!r} ({stage.where})")
@@ -315,7 +324,8 @@ class ReplicaCore:
         vertex, waiting = self.callbacks.vertex, self.waiting
         if vertex is None:
             return False
-        return waiting.has_unseen or self.end_hold.time is not None or vertex.in_order or waiting.gate is not None
+        is_followed = vertex.in_order or waiting.gate is not None or self.tables.is_read
+        return waiting.has_unseen or self.end_hold.time is not None or is_followed
 
     def take_changes(self) -> list[tuple[int, Timestamp, int]]:
         """The accumulated progress, for one report; empty when nothing has changed."""
@@ -361,6 +371,11 @@ class ReplicaCore:
     def source(self) -> SourceReader | None:
         """None: the source is over, or there is none."""
         return self._source.reader
+
+    @property
+    def begun(self) -> int:
+        """Of a source or live input: the last epoch of which it may have given something; -1: none."""
+        return self._source.furthest if self.stage.kind is NodeKind.SOURCE else self.input.begun
 
     @property
     def view(self) -> View | None:

@@ -65,6 +65,7 @@ class ReplicaCut:
             input_sends=live.sends,
             input_note=live.note,
             input_before=live.before,
+            input_begun=live.begun,
             notifications=[(n.guarantee, n.capability) for n in waiting.notificator.pending()],
             furthest=max(self._source.furthest, live.furthest),
             hold=self._end_hold.time,
@@ -75,6 +76,7 @@ class ReplicaCut:
             counts=(callbacks.batches, callbacks.records, self._outputs.outbox.batches_out),
             vertex=of_class(type(callbacks.vertex)) if callbacks.vertex is not None else None,
             maker=self._maker,
+            applied=callbacks.applied,
         )
 
     @cached_property
@@ -118,6 +120,7 @@ class ReplicaCut:
         """Restore the counts for statistics."""
         batches, records, self._outputs.outbox.batches_out = resumed.rest["counts"]
         self._callbacks.resume_counts(batches, records)
+        self._callbacks.applied = resumed.rest.get("applied")
 
     def roll_back(self, edges: frozenset[int], part: ResumedPart | None) -> None:
         """The senders on these edges resume from a snapshot; ``part`` is this replica's part of it. What this replica has consumed stays.

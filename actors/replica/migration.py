@@ -41,6 +41,7 @@ class Transfer:
         rights: capabilities that move with the state.
         hold, latest: an EndVertex's right to send at the end of its input, and the last time at which it consumed something.
         edge, time, batch: of a batch.
+        applied: the last epoch of which the state that was given may hold something; None: not known.
     """
 
     kind: str
@@ -51,6 +52,7 @@ class Transfer:
     edge: int = 0
     time: Timestamp | None = None
     batch: Any = None
+    applied: int | None = -1
 
 
 @dataclass(slots=True)
@@ -123,6 +125,8 @@ class Migration:
             self._missing = {*regular, *feedback}
         self._turn = mine
         self._token: Any = None
+        self._applied = core.callbacks.applied
+        self._has_state: set[int] = set()  # the siblings whose state has come
         self._table = np.zeros(before.key_groups, np.int64)
         self._targets = [("to", new) for new in self.leaving if self.leaving[new]]
         self._targets += [("from", old) for old in self.arriving if self.arriving[old]]
@@ -139,6 +143,10 @@ class Migration:
     def awaits_state(self) -> bool:
         """Whether state is on its way here."""
         return bool(self._awaited)
+
+    def coming(self) -> frozenset[int]:
+        """The key-groups that are on their way here: not all that their old owners had has come."""
+        return frozenset[int]().union(*self.arriving.values())
 
     def held_tokens(self) -> list[Any]:
         """Tokens of batches whose credit is granted when their held pieces are consumed."""
@@ -169,7 +177,7 @@ class Migration:
             rights, data = self.core.moves.rights_along(), b"".join(dumped(state))
             self.cost.state_bytes += len(data)
         hold, latest = self.core.moves.hold_along()
-        self.outgoing.append((target, Transfer("state", state=data, rights=rights, hold=hold, latest=latest)))
+        self.outgoing.append((target, Transfer("state", data, rights, hold, latest, applied=self._applied)))
 
     def _pass_on_parked(self) -> None:
         core = self.core
@@ -186,7 +194,7 @@ class Migration:
 
     def _end(self) -> None:
         for target in self.leaving:
-            self.outgoing.append((target, Transfer("end")))
+            self.outgoing.append((target, Transfer("end", applied=self._applied)))
 
     # -- batches -----------------------------------------------------------------------------------
     def receive(self, edge: int, time: Timestamp, batch: Any, token: Any = None) -> None:
@@ -280,12 +288,17 @@ class Migration:
             if transfer.hold is not None:
                 core.moves.take_hold(transfer.hold, transfer.latest)
             if transfer.state is not None:
+                self._has_state.add(source)
+                core.tables.took(transfer.applied, has_state=True)
                 core.moves.take(loaded(transfer.state), transfer.rights)
         elif transfer.kind == "batch":
             assert transfer.time is not None
             self.released.append((transfer.edge, transfer.time, transfer.batch, None))
         elif transfer.kind == "end" and source in self.arriving:
-            self._table[list(self.arriving.pop(source))] = 0
+            groups = self.arriving.pop(source)
+            self._table[list(groups)] = 0
+            if groups:
+                core.tables.took(transfer.applied, has_state=source in self._has_state)
             held = self._held.pop(source)
             self._held_count -= len(held)
             self.released.extend(held)

@@ -40,6 +40,7 @@ class PartRest:
         source: position in the source; None: exhausted, or none.
         input_epoch, input_frames, input_sends, input_note: of a live input; None: closed. How many frames of the driver's have been
             consumed, how many of them brought records, and its user's note. input_before: epochs before this have come; None: all.
+            input_begun: the last epoch of which records have come; -1: none have.
         notifications: ``(guarantee, capability)`` of those that have been asked for.
         furthest: the epoch to which a source has come, or in which a live input was closed.
         hold, latest: an EndVertex's right to send at the end, and the last time at which it consumed something.
@@ -51,6 +52,7 @@ class PartRest:
         counts: batches and records consumed, batches sent.
         vertex: the class of the vertex and its ``state_version``: a factory does not tell what it makes before it is called.
         maker: of a vertex with keyed state its factory, see :func:`stored_maker`; None: it has none.
+        applied: the last epoch of which the state may hold something; None: not known.
     """
 
     source: Any = None
@@ -59,6 +61,7 @@ class PartRest:
     input_sends: int = 0
     input_note: str | None = None
     input_before: int | None = 0
+    input_begun: int = -1
     notifications: list[tuple[Timestamp, Timestamp | None]] = field(default_factory=list)
     furthest: int = 0
     hold: Timestamp | None = None
@@ -71,6 +74,7 @@ class PartRest:
     counts: tuple[int, int, int] = (0, 0, 0)
     vertex: dict[str, Any] | None = None
     maker: bytes | None = None
+    applied: int | None = -1
 
     @property
     def input_state(self) -> tuple[int, int | None, str | None, int, int | None]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from rayad.actors.store.job_store import NothingWhole
@@ -45,6 +47,10 @@ class InputLog:
         self._frames.append(frame)
         self._sizes.append(size_bytes)
         self.bytes += size_bytes
+
+    def after(self, number: int) -> Iterator[Any]:
+        """The frames from a number on, in order, as far as they are kept."""
+        return islice(self._frames, max(0, number - self.first), None)
 
     def peek(self) -> Any:
         """The next frame, which stays the next."""

@@ -25,6 +25,7 @@ from rayad.actors.plane.protocol import (
 from rayad.actors.replica.recent import News, Recent
 from rayad.actors.replica.report import ReplicaReport
 from rayad.actors.replica.source_parts import Resumable
+from rayad.actors.replica.tables import Answer, Ask
 from rayad.actors.worker.looking import note_counts
 from rayad.actors.worker.payloads import ENDED, Handed, bytes_of, credit_of, numbered, opened
 from rayad.actors.worker.rescaling import MARK, HostRescale
@@ -157,6 +158,8 @@ class ReplicaHost:
         if kind == Kind.VIEW:
             self.core.on_view(unpack_view(frame.payload))
             self._notify()
+            if self.core.tables.is_read:
+                self.core.tables.look(self.place.clock.monotonic())
         elif kind in INPUT_FRAMES:
             self._queue_input(frame)
         elif kind == Kind.GO:
@@ -390,6 +393,12 @@ class ReplicaHost:
         none there."""
         recent, life = self.recent().get(sink), self.place.link.incarnation
         return recent.unseen(seen, life) if recent is not None else None
+
+    def answer(self, ask: Ask) -> Answer:
+        """To one who reads the vertex' state; in the loop, between two activations."""
+        if not self.place.is_subscribed:
+            self.place.touch()  # it has to be told of its frontier from now on
+        return self.core.tables.answer(ask, self.place.clock.monotonic())
 
     def recent(self) -> dict[str, Recent]:
         """By sink that tells its updates, by its key: the last records written."""

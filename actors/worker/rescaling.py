@@ -335,7 +335,7 @@ class HostRescale:
         place = self.place
         rights = [(location, time[0], *time[1]) for location, time in transfer.rights]
         ends = [(time[0], *time[1]) if time is not None else None for time in (transfer.hold, transfer.latest)]
-        head = marshal.dumps((transfer.kind, self.step, self._layout_data, transfer.edge, rights, ends))
+        head = marshal.dumps((transfer.kind, self.step, self._layout_data, transfer.edge, rights, ends, transfer.applied))
         parts: list[Any] = [len(head).to_bytes(8, "little") + head]
         if transfer.state is not None:
             parts.append(transfer.state)
@@ -348,7 +348,7 @@ class HostRescale:
         place = self.place
         data = memoryview(frame.payload)
         at = 8 + int.from_bytes(data[:8], "little")
-        kind, step, layout, edge, rights, ends = marshal.loads(data[8:at])
+        kind, step, layout, edge, rights, ends, applied = marshal.loads(data[8:at])
         self.relayout(step, _unpacked(layout))
         migration = self.migration
         if migration is None or step != self.step:
@@ -357,7 +357,8 @@ class HostRescale:
         state = bytes(data[at:]) or None if kind == "state" else None
         of = Timestamp.of
         hold, latest = (of(end[0], end[1:]) if end is not None else None for end in ends)
-        transfer = Transfer(kind, state, tuple((entry[0], of(entry[1], entry[2:])) for entry in rights), hold, latest, edge, time, batch)
+        counted = tuple((entry[0], of(entry[1], entry[2:])) for entry in rights)
+        transfer = Transfer(kind, state, counted, hold, latest, edge, time, batch, applied)
         source = place.places.replica_at(frame.peer, place.stage.id)
         assert source is not None
         migration.on_transfer(source, transfer)

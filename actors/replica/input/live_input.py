@@ -25,6 +25,8 @@ class LiveInput:
         """All epochs before this one have arrived in full; None: its feeder has closed it, so all have."""
         self.furthest = 0
         """The epoch in which it was closed."""
+        self.begun = -1
+        """The last epoch of which records have come; -1: none have."""
         self._changes = changes
 
     def begin(self) -> None:
@@ -35,6 +37,7 @@ class LiveInput:
         """Records of the current epoch have come; gives their time."""
         assert self.epoch is not None
         self.sends += 1
+        self.begun = self.epoch
         return Timestamp(self.epoch)
 
     def advance(self, epoch: int) -> None:
@@ -64,4 +67,6 @@ class LiveInput:
             self.close()
         elif rest["input_epoch"]:
             self.advance(rest["input_epoch"])
+        last = rest["input_epoch"] if rest["input_epoch"] is not None else self.furthest
+        self.begun = rest.get("input_begun", last if self.sends else -1)  # an earlier version did not tell: there may be records of it
         self.before = rest["input_epoch"] if rest["input_epoch"] is not None else rest.get("input_before")

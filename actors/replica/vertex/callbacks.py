@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from rayad.actors.replica.user_errors import describe, raise_located
+from rayad.dataflow.operators.state.versions import LAST
 from rayad.dataflow.plan import Stage
 from rayad.dataflow.vertex import Vertex
 from rayad.progress import Timestamp
@@ -32,6 +33,8 @@ class Callbacks:
         self.batches = self.records = 0
         self.counted_before = (0, 0)
         """The two counts above, in the run that it resumes from."""
+        self.applied: int | None = -1
+        """The last epoch of which the state may hold something; None: it has resumed from a snapshot that does not tell."""
         self.reentrancy = 0
         """How many calls of on_recv may be nested."""
         self.nested = 0
@@ -54,6 +57,8 @@ class Callbacks:
         assert vertex is not None
         self.batches += 1
         self.records += items
+        if vertex.in_order:
+            self._apply(time.epoch)
         self.now = time
         self.doing = ("on_recv", time, self._clock())
         try:
@@ -62,6 +67,28 @@ class Callbacks:
             self._fail_on_recv(port, batch, time, error)
         self._raise_broken()
         self._end()
+
+    def _apply(self, epoch: int) -> None:
+        if self.applied is None or self.applied < epoch:
+            self.applied = epoch
+
+    def epoch_now(self) -> int:
+        """The epoch that the running callback is of, which may be before :attr:`applied`: key-groups come from siblings that are behind."""
+        doing = self.doing
+        if doing is None or doing[1] is None:
+            return self.last_epoch()
+        return doing[1].epoch + (doing[0] == "on_end")
+
+    def last_epoch(self) -> int:
+        """The last epoch that the state may hold something of."""
+        return LAST if self.applied is None else self.applied
+
+    def took(self, applied: int | None) -> None:
+        """State has come from a sibling which holds something of this epoch."""
+        if applied is None or self.applied is None:
+            self.applied = None
+        else:
+            self._apply(applied)
 
     @property
     def may_nest(self) -> bool:
@@ -94,6 +121,7 @@ class Callbacks:
         """Deliver a notification; None: it gives no right to send."""
         vertex = self.vertex
         assert vertex is not None
+        self._apply(time.epoch)
         self.now = capability
         self.doing = ("on_notify", time, self._clock())
         try:
@@ -104,7 +132,8 @@ class Callbacks:
         self._end()
 
     def at_end(self, name: str, callback: Callable[[Timestamp], None], time: Timestamp) -> None:
-        """Let an EndVertex use its right to send at ``time``."""
+        """Let an EndVertex use its right to send at ``time``. What it does to its state at its end comes after all epochs."""
+        self._apply(time.epoch + (name == "on_end"))
         self.now = time
         self.doing = (name, time, self._clock())
         try:

@@ -1,0 +1,250 @@
+"""What a replica answers to those who read the state of its vertex while it runs (docs/design/state.md, 10).
+
+A question names an epoch, and is answered for key-groups that the replica owns alone, when all of the epoch is in its state and former
+values reach back to it. Otherwise the answer says what is so: who owns the groups, which epochs can be read. So a reader needs to know
+nothing for certain, and every answer that gives rows is right. Pure: called between two activations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rayad.dataflow.operators.state.keyed_state import KeyedVertex
+from rayad.dataflow.operators.state.live import LiveState
+from rayad.dataflow.operators.state.tables import Entries
+from rayad.dataflow.operators.state.versions import LAST
+from rayad.dataflow.records.key_hashing import key_group
+from rayad.dataflow.vertex import EndVertex
+from rayad.progress import DataflowError, View
+
+if TYPE_CHECKING:
+    from rayad.actors.replica.core import ReplicaCore
+
+HELD_S = 10.0
+"""For so long after a question former values are kept for who has asked it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Which epochs can be read? From now on former values are kept.
+
+    Args:
+        reader: who asks, by a name of its own.
+        state: which state of the vertex; None: the only one.
+        from_epoch: the reader will ask for no epoch before this one.
+    """
+
+    reader: str
+    state: str | None
+    from_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What was there when an epoch was over?
+
+    Args:
+        reader, state: as of :class:`Look`.
+        epoch: :data:`LAST` is when all input has ended.
+        groups: the key-groups that are asked for.
+        keys: the keys in these that are asked for; None: all.
+    """
+
+    reader: str
+    state: str | None
+    epoch: int
+    groups: frozenset[int]
+    keys: tuple[Any, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """To :class:`Look`: the epochs from ``oldest`` to ``passed`` can be read (none where the first is larger). ``end``: the last epoch of
+    the input, where it is known."""
+
+    oldest: int
+    passed: int
+    end: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """To :class:`Read`: the rows; ``has_one``: a key has one at most."""
+
+    entries: Entries
+    has_one: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """To :class:`Read`: some of the key-groups are not here, or on their way here. ``owners``: of all, as this replica knows it."""
+
+    owners: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """It cannot be read, and why."""
+
+    why: str
+
+
+Ask = Look | Read
+Answer = Standing | Rows | Elsewhere | Refused
+
+
+def passed_of(view: View | None) -> int:
+    """The last epoch that is complete at a vertex and all its replicas, as a view tells; -1: none, LAST: all.
+
+    >>> from rayad.progress import Timestamp
+    >>> passed_of(View((Timestamp(4),), (Timestamp(3),))), passed_of(View((), ())) == LAST, passed_of(None)
+    (2, True, -1)
+    """
+    if view is None:
+        return -1
+    return min((time.epoch - 1 for time in (*view.input_frontier, *view.notify_frontier)), default=LAST)
+
+
+@dataclass(slots=True)
+class _Hold:
+    epoch: int
+    until_s: float
+
+
+@dataclass(slots=True)
+class ReplicaTables:
+    """The state of one replica, as others read it.
+
+    Args:
+        core: the replica.
+    """
+
+    core: ReplicaCore
+    _holds: dict[str, _Hold] = field(default_factory=dict)
+
+    @property
+    def live(self) -> LiveState | None:
+        """Of the vertex; None: it has no keyed state."""
+        vertex = self.core.vertex
+        return vertex.live if isinstance(vertex, KeyedVertex) else None
+
+    @property
+    def is_read(self) -> bool:
+        """Whether somebody has asked."""
+        return self.live is not None and self.live.is_read
+
+    def passed(self) -> int:
+        """The last epoch that is complete here, and at all other replicas of the vertex, as far as is known here."""
+        core = self.core
+        passed = passed_of(core.view)
+        passed = min((n.guarantee.epoch - 1 for n in core.notificator.pending()), default=passed) if passed >= 0 else passed
+        if passed == LAST and isinstance(core.vertex, EndVertex) and not core.end_hold.has_spoken:
+            end = core.view.end if core.view is not None else None
+            return end.epoch if end is not None else -1
+        return passed
+
+    # -- questions -----------------------------------------------------------------------
+    def answer(self, ask: Ask, now_s: float) -> Answer:
+        """Answer between two activations."""
+        try:
+            state = self._begin(ask.state)
+        except DataflowError as error:
+            return Refused(str(error))
+        live, passed = self.live, self.passed()
+        assert live is not None
+        if state is None:
+            return Standing(LAST, -1, None)  # it has resumed from a snapshot of an earlier version, and has not done anything since
+        if isinstance(ask, Look):
+            self._holds[ask.reader] = _Hold(max(ask.from_epoch, live.since(state)), now_s + HELD_S)
+            self._forget(live, passed, now_s)
+            return self._standing(live, state, passed)
+        self._holds[ask.reader] = _Hold(ask.epoch, now_s + HELD_S)
+        if not live.since(state) <= ask.epoch <= passed:
+            return self._standing(live, state, passed)
+        owned = self.owned()
+        if not ask.groups <= owned:
+            core = self.core
+            return Elsewhere(core.plan.owners(core.stage))
+        if ask.keys is not None:
+            return Rows(*live.of_keys(state, ask.epoch, ask.keys))
+        return Rows(live.of_groups(state, ask.epoch, None if ask.groups == owned else ask.groups), has_one=True)
+
+    def owned(self) -> frozenset[int]:
+        """The key-groups whose state is here: those of the layout of now, but for those that are on their way."""
+        core = self.core
+        owners = core.plan.owners(core.stage)
+        coming = core.migration.coming() if core.migration is not None else frozenset[int]()
+        return frozenset(group for group, owner in enumerate(owners) if owner == core.replica) - coming
+
+    def _standing(self, live: LiveState, state: str, passed: int) -> Standing:
+        view = self.core.view
+        return Standing(live.since(state), passed, view.end.epoch if view is not None and view.end is not None else None)
+
+    def _begin(self, state: str | None) -> str | None:
+        """Keep former values from now on; gives the name of the state. None: which epoch it is of is not known yet."""
+        core, vertex = self.core, self.core.vertex
+        what = f"vertex {core.stage.name!r} ({core.stage.where})"
+        if self.live is None or not isinstance(vertex, KeyedVertex):
+            raise DataflowError(
+                f"{what} has no keyed state of Rayad's ({type(vertex).__name__}): only what keyed operators keep can be read while the job "
+                "runs, as count, sum, fold, stateful_map or latest do"
+            )
+        if core.stage.depth:
+            raise DataflowError(
+                f"{what} is inside a loop, whose times have counters: what leaves the loop can be read, by a keyed operator"
+            )
+        if not (vertex.sequential or vertex.in_order):
+            raise DataflowError(
+                f"{what} is a {type(vertex).__name__}, which takes records of several epochs in any order: its state is of no epoch, and "
+                "cannot be read while the job runs; read it from a snapshot: rd.read_state(job.savepoint(), vertex)"
+            )
+        return None if core.callbacks.applied is None else self.live.begin(state, what)
+
+    # -- former values -------------------------------------------------------------------
+    def _forget(self, live: LiveState, passed: int, now_s: float) -> None:
+        for reader in [reader for reader, hold in self._holds.items() if hold.until_s < now_s]:
+            del self._holds[reader]
+        live.forget(min([passed, *(hold.epoch for hold in self._holds.values())]))
+
+    def look(self, now_s: float) -> None:
+        """A view has come: forget what nobody will ask for."""
+        live = self.live
+        if live is not None and live.is_read:
+            self._forget(live, self.passed(), now_s)
+
+    def took(self, applied: int | None, *, has_state: bool) -> None:
+        """A sibling has given what it had of some key-groups, and what it held was of this epoch.
+
+        Args:
+            applied: None: not known.
+            has_state: whether state came with it; former values are in that.
+        """
+        self.core.callbacks.took(applied)
+        if self.live is not None and not has_state:
+            self.live.take({})
+
+
+def groups_of(keys: Collection[Any], key_groups: int) -> dict[int, list[Any]]:
+    """Keys by their key-group. Raises DataflowError for what can be no key."""
+    found: dict[int, list[Any]] = {}
+    for key in keys:
+        found.setdefault(key_group(key, key_groups), []).append(key)
+    return found
+
+
+__all__ = [
+    "HELD_S",
+    "Answer",
+    "Ask",
+    "Elsewhere",
+    "Look",
+    "Read",
+    "Refused",
+    "ReplicaTables",
+    "Rows",
+    "Standing",
+    "groups_of",
+    "passed_of",
+]

@@ -1,0 +1,154 @@
+"""One read of keyed state of a running job, of one or several vertices, at one epoch. Pure.
+
+First every replica that owns a part of what is asked for tells which epochs it can read; then all are asked for the newest epoch that all
+of them have passed. Whoever is asked for key-groups that are not there says who owns them, and is not believed for more than the next
+question: a reader knows no layout for certain, and needs none. What is over when it is asked, because the job has gone back to a snapshot
+or forgotten the epoch meanwhile, begins again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rayad.actors.plane.replica_id import ReplicaId
+from rayad.actors.replica.tables import Answer, Ask, Elsewhere, Look, Read, Refused, Rows, Standing, groups_of
+from rayad.dataflow.operators.state.tables import Entries
+from rayad.dataflow.operators.state.versions import LAST
+from rayad.progress import DataflowError, InternalError
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A table: the vertex by its stage, and which of its states; None: the only one."""
+
+    stage: int
+    state: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """An :data:`Ask` to a replica, of one of the tables that are read (by its number)."""
+
+    table: int
+    to: ReplicaId
+    ask: Ask
+
+
+class Reading:
+    """One read, to its end.
+
+    Args:
+        reader: by which name replicas know who reads.
+        tables: what is read.
+        keys: which keys of each; None: all.
+        key_groups: of the job.
+        owners: by stage, as far as is known.
+        least: the epoch that must be complete in the answer: what was read before, or all that has begun.
+    """
+
+    def __init__(
+        self,
+        reader: str,
+        tables: Sequence[Wanted],
+        keys: Sequence[Any] | None,
+        *,
+        key_groups: int,
+        owners: Mapping[int, tuple[int, ...]],
+        least: int,
+    ) -> None:
+        self.epoch: int | None = None
+        """The epoch that is asked for; None: not known yet."""
+        self.need = least
+        """No epoch before this one can be the answer."""
+        self.passed = -1
+        """The last epoch that all have passed, as they told when they were asked last."""
+        self.end = -1
+        """The last epoch of the input, if it has ended."""
+        self._reader = reader
+        self._tables = tables
+        self._by_group = None if keys is None else groups_of(keys, key_groups)
+        self._wanted = frozenset(range(key_groups)) if self._by_group is None else frozenset(self._by_group)
+        self._owners = [dict(enumerate(owners[table.stage])) for table in tables]
+        self._standings: dict[tuple[int, ReplicaId], Standing] = {}
+        self._left: list[set[int]] = []
+        self._rows: list[list[Rows]] = []
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all has been read."""
+        return self.epoch is not None and not any(self._left)
+
+    def questions(self) -> list[Question]:
+        """What is to be asked now, each once; an answer to every one is to be given to :meth:`take`, then :meth:`next` called."""
+        asked = []
+        for number, table in enumerate(self._tables):
+            owners = self._owners[number]
+            by_owner: dict[int, list[int]] = {}
+            for group in self._wanted if self.epoch is None else self._left[number]:
+                by_owner.setdefault(owners[group], []).append(group)
+            for replica in sorted(by_owner):
+                ask: Ask
+                if self.epoch is None:
+                    ask = Look(self._reader, table.state, self.need)
+                else:
+                    groups = frozenset(by_owner[replica])
+                    keys = None if self._by_group is None else tuple(key for group in sorted(groups) for key in self._by_group[group])
+                    ask = Read(self._reader, table.state, self.epoch, groups, keys)
+                asked.append(Question(number, ReplicaId(table.stage, replica), ask))
+        return asked
+
+    def lay_out(self, owners: Mapping[int, tuple[int, ...]]) -> None:
+        """The job has this layout, as far as is known."""
+        self._owners = [dict(enumerate(owners[table.stage])) for table in self._tables]
+
+    def take(self, question: Question, answer: Answer | None) -> None:
+        """What a replica has answered; None: there is no such replica (any more). Raises DataflowError that says why it cannot be read."""
+        ask, number = question.ask, question.table
+        if isinstance(answer, Refused):
+            raise DataflowError(answer.why)
+        if isinstance(answer, Elsewhere):
+            self._owners[number] = dict(enumerate(answer.owners))
+        elif isinstance(ask, Look):
+            if isinstance(answer, Standing):
+                self._standings[number, question.to] = answer
+                self.end = max(self.end, -1 if answer.end is None else answer.end)
+        elif isinstance(answer, Standing):
+            self._begin_again()
+        elif isinstance(answer, Rows) and ask.epoch == self.epoch and ask.groups <= self._left[number]:
+            self._rows[number].append(answer)
+            self._left[number] -= ask.groups
+        elif isinstance(answer, Rows) and ask.epoch == self.epoch:
+            raise InternalError(f"{question.to} has answered twice for some of {sorted(ask.groups)}")
+
+    def _begin_again(self) -> None:
+        self.epoch = None
+        self._standings.clear()
+
+    def next(self) -> bool:
+        """All questions of a round have been answered: decide what comes next. False: the same has to be asked again, later."""
+        if self.epoch is not None:
+            return self.is_over
+        asked = {(question.table, question.to) for question in self.questions()}
+        if not asked <= self._standings.keys():
+            self._standings.clear()
+            return False  # some were not there, or the layout is another one now
+        standings = [self._standings[each] for each in asked]
+        self.passed = min((one.passed for one in standings), default=LAST)
+        self.need = max(self.need, *(one.oldest for one in standings)) if standings else self.need
+        self._standings.clear()
+        if self.passed < self.need:
+            return False
+        self.epoch = self.passed
+        self._left = [set(self._wanted) for _ in self._tables]
+        self._rows = [[] for _ in self._tables]
+        return True
+
+    def found(self) -> list[tuple[Entries | None, bool]]:
+        """By table: the rows (None: no key was asked for), and whether a key has one at most."""
+        together = (Entries.together([one.entries for one in rows]) if rows else None for rows in self._rows)
+        return [(entries, all(one.has_one for one in rows)) for entries, rows in zip(together, self._rows, strict=True)]
+
+
+__all__ = ["Question", "Reading", "Wanted"]

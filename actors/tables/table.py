@@ -1,0 +1,225 @@
+"""``job.table("counts")``: what a keyed operator of a running job has now, by key or as an Arrow table."""
+
+from __future__ import annotations
+
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from rayad.actors.replica.tables import Answer
+from rayad.actors.tables.reading import Question, Reading, Wanted
+from rayad.dataflow.config import check_timeout
+from rayad.dataflow.operators.state.tables import Entries, table_of
+from rayad.dataflow.operators.state.versions import LAST
+from rayad.dataflow.records.wrong_calls import explains_calls
+from rayad.progress import DataflowError, arguments, show
+
+TIMEOUT_S = 30.0
+"""How long a read takes at most, if nothing else is said."""
+EPOCH_KEY = b"rayad.epoch"
+"""Under this name the metadata of a scanned table has its epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """What a key had.
+
+    Args:
+        value: None: the key is not there. Where the table has several columns besides the key, a dict of them; where a key has several
+            rows, a list.
+        epoch: it is what the key had when this epoch was complete everywhere; -1 before the first one is.
+    """
+
+    value: Any
+    epoch: int
+
+
+class Readable(ABC):
+    """A running job, as its tables see it."""
+
+    name: str
+    key_groups: int
+
+    @abstractmethod
+    def owners(self) -> Mapping[int, tuple[int, ...]]:
+        """By stage: the replica that owns each key-group, as far as is known here."""
+
+    @abstractmethod
+    def carry(self, questions: Sequence[Question]) -> Sequence[Answer | None]:
+        """Ask replicas; None: it is not there, or does not answer. Raises what ended the job."""
+
+    @abstractmethod
+    def begun(self) -> int:
+        """The last epoch of which any input has given something; -1: none has."""
+
+    @abstractmethod
+    def now_s(self) -> float:
+        """A clock, in seconds."""
+
+    @abstractmethod
+    def pause(self, left_s: float) -> bool:
+        """Let a moment pass, at most ``left_s``. False: nothing will move before somebody does something else."""
+
+    @abstractmethod
+    def holding_back(self, epoch: int) -> str:
+        """What keeps an epoch from being complete: the inputs that are open in it, or before, in words."""
+
+
+class Tables:
+    """Tables of one job that are read together, at one epoch: ``job.tables("accounts", "limits")``.
+
+    What one call gives is of one epoch, which is complete at every operator that is read: all effects of it and of those before, and
+    nothing of later ones. From one call to the next it never goes back, also when the job recovers or changes its layout.
+
+    Args:
+        job: see :class:`Readable`.
+        wanted: the tables, by the names of their vertices.
+    """
+
+    def __init__(self, job: Readable, wanted: Mapping[str, Wanted]) -> None:
+        self._job = job
+        self._wanted = dict(wanted)
+        self._reader = uuid.uuid4().hex
+        self._least = -1
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {', '.join(map(repr, self._wanted))} of job {self._job.name!r}>"
+
+    def get(self, key: Any, *, fresh: bool = False, timeout_s: float = TIMEOUT_S) -> dict[str, Value]:
+        """What a key has in each table, by the name of the table; see :meth:`Table.get`."""
+        return {name: values[key] for name, values in self.get_many([key], fresh=fresh, timeout_s=timeout_s).items()}
+
+    def get_many(self, keys: Iterable[Any], *, fresh: bool = False, timeout_s: float = TIMEOUT_S) -> dict[str, dict[Any, Value]]:
+        """What these keys have in each table, by the name of the table, then by key."""
+        wanted = list(dict.fromkeys(_hashable(key) for key in keys))
+        if not wanted:
+            return {name: {} for name in self._wanted}
+        found, epoch = self._read(wanted, fresh, timeout_s)
+        return {name: _by_key(wanted, *rows, epoch) for name, rows in found.items()}
+
+    def scan(self, *, fresh: bool = False, timeout_s: float = TIMEOUT_S) -> dict[str, pa.Table]:
+        """Each table as a whole, by its name; see :meth:`Table.scan`."""
+        found, epoch = self._read(None, fresh, timeout_s)
+        return {name: _with_epoch(entries, epoch) for name, (entries, _) in found.items()}
+
+    def _read(self, keys: Sequence[Any] | None, fresh: bool, timeout_s: float) -> tuple[dict[str, tuple[Entries | None, bool]], int]:
+        job = self._job
+        least = max(self._least, job.begun()) if arguments.flag(fresh, "fresh") else self._least
+        deadline_s = job.now_s() + (check_timeout(timeout_s, "timeout_s") or TIMEOUT_S)
+        tables = list(self._wanted.values())
+        reading = Reading(self._reader, tables, keys, key_groups=job.key_groups, owners=job.owners(), least=least)
+        is_stuck = False
+        while True:
+            questions = reading.questions()
+            was_there = True
+            for question, answer in zip(questions, job.carry(questions), strict=True):
+                reading.take(question, answer)
+                was_there &= answer is not None
+            if not was_there:
+                reading.lay_out(job.owners())
+            if reading.next():
+                if reading.is_over:
+                    break
+                continue
+            left_s = deadline_s - job.now_s()
+            was_stuck, is_stuck = is_stuck, left_s > 0 and not job.pause(left_s)
+            if left_s <= 0 or (was_stuck and is_stuck):  # asked again, since what moved last may have been before the last answers
+                raise self._late(reading, least, fresh=fresh, waited_s=timeout_s if left_s <= 0 else None)
+        assert reading.epoch is not None
+        self._least = reading.epoch
+        told = max(reading.end, -1) if reading.epoch == LAST else reading.epoch
+        return dict(zip(self._wanted, reading.found(), strict=True)), told
+
+    def _late(self, reading: Reading, least: int, *, fresh: bool, waited_s: float | None) -> TimeoutError:
+        names = ", ".join(map(repr, self._wanted))
+        when = "nothing moves any more" if waited_s is None else f"{waited_s:g} s are over"
+        begin = f"table {names} of job {self._job.name!r}: {when}, and "
+        if reading.epoch is not None or reading.passed >= reading.need:
+            return TimeoutError(
+                f"{begin}not all of its replicas have answered for one epoch: a change of layout, a recovery or a long activation is under "
+                "way. Read again, or see job.explain_stuck()"
+            )
+        if reading.need > least:
+            why = "what was before it was not kept, because nobody had read the table"
+        else:
+            why = "everything that had begun at the call is to be complete (fresh=True)" if fresh else "an earlier answer was of that epoch"
+        need = "the last epoch" if reading.need == LAST else f"epoch {reading.need}"
+        complete = f"Complete is epoch {reading.passed}" if reading.passed >= 0 else "No epoch is complete yet"
+        return TimeoutError(f"{begin}{need} is not complete there: {why}. {complete}. {self._job.holding_back(reading.need)}")
+
+
+class Table:
+    """The state of a keyed operator of a running job: ``job.table("counts")``.
+
+    Reading begins with the first call: from then on replicas keep former values of the keys that change, back to the epoch that all have
+    passed, so that an answer is of one epoch though replicas run ahead of each other. A handle never goes back to an earlier epoch.
+
+    Args:
+        job, name, wanted: see :class:`Tables`.
+    """
+
+    def __init__(self, job: Readable, name: str, wanted: Wanted) -> None:
+        self.name = name
+        self._tables = Tables(job, {name: wanted})
+
+    def __init_subclass__(cls) -> None:
+        explains_calls(cls)
+
+    def __repr__(self) -> str:
+        return repr(self._tables).replace("Tables", "Table", 1)
+
+    def get(self, key: Any, *, fresh: bool = False, timeout_s: float = TIMEOUT_S) -> Value:
+        """What a key has: its ``.value``, None where it is not there, and the ``.epoch`` that this is of.
+
+        Args:
+            key: as ``key_by`` gave it; of several columns a tuple.
+            fresh: wait until every epoch that has begun at any input by now is complete in the answer. Otherwise it is of the newest epoch
+                that all replicas have passed.
+            timeout_s: how long it may take, in seconds.
+
+        Raises DataflowError that names the operator where its state cannot be read, or the job is over; TimeoutError that names the input
+        that is open.
+        """
+        return self.get_many([key], fresh=fresh, timeout_s=timeout_s)[key]
+
+    def get_many(self, keys: Iterable[Any], *, fresh: bool = False, timeout_s: float = TIMEOUT_S) -> dict[Any, Value]:
+        """What these keys have, by key, all at one epoch; arguments and errors as of :meth:`get`."""
+        return self._tables.get_many(keys, fresh=fresh, timeout_s=timeout_s)[self.name]
+
+    def scan(self, *, fresh: bool = False, timeout_s: float = TIMEOUT_S) -> pa.Table:
+        """All of it, at one epoch, as a table with the columns that :func:`rayad.read_state` gives; in no particular order.
+
+        ``int(table.schema.metadata[b"rayad.epoch"])`` is its epoch. Arguments and errors as of :meth:`get`.
+        """
+        return self._tables.scan(fresh=fresh, timeout_s=timeout_s)[self.name]
+
+
+def _hashable(key: Any) -> Any:
+    try:
+        hash(key)
+    except TypeError as error:
+        raise DataflowError(f"a key is not hashable: {show(key)} of type {type(key).__name__}; keys of several parts are tuples") from error
+    return key
+
+
+def _by_key(wanted: Sequence[Any], entries: Entries | None, has_one: bool, epoch: int) -> dict[Any, Value]:
+    rows: dict[Any, list[Any]] = {}
+    if entries is not None:
+        columns = list(entries.columns.values())
+        names = list(entries.columns)
+        for at, key in enumerate(entries.keys):
+            value = columns[0][at] if len(columns) == 1 else {name: column[at] for name, column in zip(names, columns, strict=True)}
+            rows.setdefault(key, []).append(value)
+    return {key: Value((rows[key][0] if has_one else rows[key]) if key in rows else None, epoch) for key in wanted}
+
+
+def _with_epoch(entries: Entries | None, epoch: int) -> pa.Table:
+    table = table_of(entries if entries is not None else Entries([], {}))
+    return table.replace_schema_metadata({**(table.schema.metadata or {}), EPOCH_KEY: str(epoch).encode()})
+
+
+__all__ = ["EPOCH_KEY", "TIMEOUT_S", "Readable", "Table", "Tables", "Value"]

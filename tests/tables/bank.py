@@ -1,0 +1,114 @@
+"""A bank in which money moves between accounts: two updates of one epoch each, so the total is what it was at the end of every epoch, and
+at no other moment. While it runs it is read, its layout changes, and it is lost and resumes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import rayad as rd
+from rayad.actors.local.local_job import LocalJob
+from rayad.actors.local.tables import LocalTables
+from rayad.actors.tables.reading import Wanted
+from rayad.actors.tables.table import Table, Tables
+from rayad.dataflow.config import RunConfig, SnapshotConfig
+
+ACCOUNTS = 24
+START = 100
+TOTAL = ACCOUNTS * START
+
+
+def program() -> rd.Dataflow:
+    """Two operators with the same balances, of which one is downstream of the other: replicas of the first run ahead."""
+    flow = rd.Dataflow("bank")
+    moves = flow.input("moves")
+    totals = moves.key_by(lambda pair: pair[0]).sum(lambda pair: pair[1], name="balances")
+    totals.as_records().key_by(lambda pair: pair[0] % 7).fold(dict, _latest, name="by branch").collect("branches")
+    moves.key_by(lambda pair: pair[0]).fold(lambda: [0], _add, name="copies").collect("copies")
+    return flow
+
+
+def _latest(branch: dict[int, int], pair: tuple[int, int]) -> dict[int, int]:
+    branch[pair[0]] = pair[1]
+    return branch
+
+
+def _add(state: list[int], pair: tuple[int, int]) -> list[int]:
+    state[0] += pair[1]
+    return state
+
+
+class Bank:
+    """A bank that is disturbed while it is read; all follows from the seed."""
+
+    def __init__(self, seed: int, folder: Path | None, *, epochs: int = 12) -> None:
+        self.chance = random.Random(f"bank {seed}")
+        self.model: list[dict[int, int]] = []
+        self.epochs = epochs
+        run = RunConfig(key_groups=16, batch_rows=2)
+        if folder is not None:
+            run = RunConfig(storage_path=str(folder), snapshots=SnapshotConfig(interval_s=0.05), key_groups=16, batch_rows=2)
+        ticks = iter(range(1 << 40))
+        options: dict[str, Any] = {"runtime": "local", "parallelism": self.chance.choice([2, 3]), "seed": seed}
+        self.job: LocalJob = program().submit(run, clock=lambda: next(ticks) / 1000, **options)
+        self.input = self.job.input("moves")
+        self.crashes = self.changes = self.reads = 0
+        self.keeps = folder is not None
+
+    def feed(self, epoch: int) -> None:
+        """One epoch: the first fills all accounts."""
+        if epoch == 0:
+            moves = [(account, START) for account in range(ACCOUNTS)]
+        else:
+            moves = []
+            for _ in range(self.chance.randrange(1, 9)):
+                left, right = self.chance.sample(range(ACCOUNTS), 2)
+                amount = self.chance.randrange(1, 50)
+                moves += [(left, -amount), (right, amount)]
+        self.chance.shuffle(moves)
+        balances = dict(self.model[-1]) if self.model else {}
+        for account, amount in moves:
+            balances[account] = balances.get(account, 0) + amount
+        self.model.append(balances)
+        for at in range(0, len(moves), 3):
+            self.input.send(moves[at : at + 3])
+        self.input.advance_to(epoch + 1)
+
+    def disturb(self) -> None:
+        """Some events of the job; now and then a loss, or a change of layout that begins."""
+        job, chance = self.job, self.chance
+        for _ in range(chance.choice([0, 1, 1, 2, 5, 20])):
+            job.step()
+        drawn = chance.random()
+        if drawn < 0.02 and self.keeps and job.snapshots is not None:
+            job.crash()
+            self.crashes += 1
+        elif drawn < 0.1 and (job.rescaling is None or job.rescaling.is_done):
+            name = chance.choice(["balances", "copies", "by branch"])
+            self.changes += job.start_rescale({name: chance.randrange(1, 5)}, groups=chance.choice([1, 3, None])) is not None
+
+    def run(self) -> Iterator[int]:
+        """Feed epoch after epoch; between two of them, it is time to read."""
+        for epoch in range(self.epochs):
+            self.feed(epoch)
+            for _ in range(self.chance.randrange(4)):
+                self.disturb()
+                yield epoch
+
+    def table(self, name: str) -> Table:
+        """A table that is disturbed between any two questions of a read."""
+        return Table(self._readable(), name, self._wanted(name))
+
+    def tables(self, *names: str) -> Tables:
+        """The same, of several."""
+        return Tables(self._readable(), {name: self._wanted(name) for name in names})
+
+    def _readable(self) -> LocalTables:
+        readable = LocalTables(self.job)
+        readable.between = self.disturb
+        return readable
+
+    def _wanted(self, name: str) -> Wanted:
+        return Wanted(next(stage.id for stage in self.job.plan.stages if stage.name == name), None)

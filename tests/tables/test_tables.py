@@ -1,0 +1,184 @@
+"""``job.table(...)``: what each operator gives, what is refused, and how, in the local runtime."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import rayad as rd
+from rayad.actors.local.local_job import LocalJob
+from rayad.actors.tables.table import Value
+from rayad.progress import DataflowError
+
+WORDS = [["tea", "milk"], ["tea", "rice"]]
+
+
+def fed(flow: rd.Dataflow, epochs: list[Any], run: rd.RunConfig | None = None, **options: Any) -> LocalJob:
+    """A job whose input has all of these, and is open."""
+    job: LocalJob = flow.submit(run, runtime="local", **options)
+    words = job.input("words")
+    for epoch, records in enumerate(epochs):
+        words.send(records)
+        words.advance_to(epoch + 1)
+    return job
+
+
+def counts(**options: Any) -> LocalJob:
+    flow = rd.Dataflow("shop")
+    flow.input("words").key_by(lambda word: word).count(name="count").collect("counts")
+    return fed(flow, WORDS, **options)
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_a_key_has_a_value_and_an_epoch(parallelism: int) -> None:
+    table = counts(parallelism=parallelism).table("count")
+    assert table.get("tea", fresh=True) == Value(2, 1)
+    assert table.get("gin") == Value(None, 1)
+    assert table.get_many(["milk", "gin"]) == {"milk": Value(1, 1), "gin": Value(None, 1)}
+    assert table.get_many([]) == {}
+
+
+def test_a_scan_is_the_table_of_a_stored_snapshot(tmp_path: Path) -> None:
+    run = rd.RunConfig(storage_path=str(tmp_path))
+    flow = rd.Dataflow("shop")
+    flow.input("words").key_by(lambda word: word).count(name="count").collect("counts")
+    job = fed(flow, WORDS, run=run, parallelism=2)
+    found = job.table("count").scan(fresh=True)
+    stored = rd.read_state(job.savepoint(), "count", trust=True)
+    assert found.sort_by("key").equals(stored.sort_by("key"))
+    assert found.schema.metadata[b"rayad.epoch"] == b"1"
+
+
+def test_before_the_first_epoch_is_complete_there_is_nothing() -> None:
+    flow = rd.Dataflow("shop")
+    flow.input("words").key_by(lambda word: word).count(name="count").collect("counts")
+    job = flow.submit(runtime="local")
+    job.input("words").send(["tea"])
+    assert job.table("count").get("tea") == Value(None, -1)
+    assert job.table("count").scan().num_rows == 0
+
+
+def test_a_fresh_read_names_the_input_that_is_open() -> None:
+    job = counts()
+    job.input("words").send(["tea"])
+    with pytest.raises(TimeoutError) as raised:
+        job.table("count").get("tea", fresh=True)
+    assert str(raised.value) == (
+        "table 'count' of job 'shop': nothing moves any more, and epoch 2 is not complete there: everything that had begun at the call is "
+        "to be complete (fresh=True). Complete is epoch 1. Input 'words' is open in epoch 2: advance_to(3) or close() it"
+    )
+    job.input("words").close()
+    assert job.table("count").get("tea", fresh=True) == Value(3, 2)
+
+
+def test_when_all_input_has_ended_the_last_epoch_is_read() -> None:
+    job = counts()
+    job.input("words").close()
+    assert job.table("count").get("tea", fresh=True).value == 2
+    job.wait()
+    with pytest.raises(DataflowError, match="job 'shop' is complete, and its replicas are gone: read its results"):
+        job.table("count").get("tea")
+
+
+class Highest(rd.Process):
+    """Changes its state in place."""
+
+    def on_record(self, key: Any, record: Any, context: rd.ProcessContext) -> None:
+        context.state = context.state or []
+        context.state.append(record["n"])
+
+
+def _records(epoch: int) -> list[dict[str, Any]]:
+    moment = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    return [{"key": key, "n": 10 * epoch + n, "at": moment + dt.timedelta(minutes=epoch)} for n, key in enumerate("aab")]
+
+
+OPERATORS = {
+    "mean": (lambda keyed: keyed.mean(lambda r: r["n"], name="it"), {"sum": 22, "count": 4}),
+    "collect_list": (lambda keyed: keyed.collect_list(lambda r: r["n"], name="it"), [0, 1, 10, 11]),
+    "fold": (lambda keyed: keyed.fold(list, lambda kept, r: [*kept, r["n"]], name="it"), [0, 1, 10, 11]),
+    "stateful_map": (lambda keyed: keyed.stateful_map(lambda kept, r: ((kept or 0) + r["n"], None), None, name="it"), 22),
+    "latest": (lambda keyed: keyed.latest(by=lambda r: r["n"], name="it"), _records(1)[1]),
+    "lag": (lambda keyed: keyed.lag(by=lambda r: r["n"], name="it"), _records(1)[1]),
+    "head": (lambda keyed: keyed.head(3, by=lambda r: r["n"], name="it"), 3),
+}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_with_values_by_key_can_be_read(name: str) -> None:
+    make, expected = OPERATORS[name]
+    flow = rd.Dataflow("all")
+    make(flow.input("words").key_by(lambda r: r["key"])).collect("out")
+    job = fed(flow, [_records(0), _records(1)], parallelism=2)
+    value = job.table("it").get("a", fresh=True).value
+    assert (sorted(value) if isinstance(value, list) else value) == expected
+
+
+def test_state_that_a_process_changes_in_place_is_read_as_it_was() -> None:
+    flow = rd.Dataflow("all")
+    flow.input("words").assign_timestamps(lambda r: r["at"]).key_by(lambda r: r["key"]).process(Highest, name="it").collect("out")
+    job = fed(flow, [_records(0)], parallelism=2)
+    table = job.table("it")
+    assert table.get("a", fresh=True).value == {"value": [0, 1], "timers": []}
+    words = job.input("words")
+    words.send(_records(1))
+    words.advance_to(2)
+    while job.step():
+        table_is_old = table.get("a")
+        assert table_is_old.value["value"] == ([0, 1] if table_is_old.epoch == 0 else [0, 1, 10, 11])
+    assert table.get("a").epoch == 1
+
+
+def _join(flow: rd.Dataflow) -> None:
+    words = flow.input("words").key_by(lambda word: word)
+    words.join(flow.from_epochs([["tea"]]).key_by(lambda word: word), name="it").collect("out")
+
+
+def _columns(flow: rd.Dataflow) -> None:
+    flow.input("words").key_by("w").count(name="it").collect("out")
+
+
+REFUSED = {
+    "a join": (_join, WORDS, "is a Join, which takes records of several epochs in any order"),
+    "columns": (_columns, [pa.table({"w": ["tea"]})], "keeps 'totals' in columns (TotalsInColumns) now"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_read_is_refused_by_name(name: str) -> None:
+    program, epochs, why = REFUSED[name]
+    flow = rd.Dataflow("refused")
+    program(flow)
+    job = fed(flow, epochs)
+    while job.step():
+        pass
+    with pytest.raises(DataflowError) as raised:
+        job.table("it").get("tea")
+    assert why in str(raised.value)
+    assert "vertex 'it'" in str(raised.value)
+    assert "rd.read_state(job.savepoint(), vertex)" in str(raised.value)
+
+
+def test_an_unknown_name_is_refused() -> None:
+    with pytest.raises(DataflowError, match=r"dataflow 'shop' has no operator with state 'sums': it has \['count'\]"):
+        counts().table("sums")
+    with pytest.raises(DataflowError, match="name the operators to read"):
+        counts().tables()
+
+
+def test_a_key_that_is_not_hashable_is_refused() -> None:
+    with pytest.raises(DataflowError, match="a key is not hashable"):
+        counts().table("count").get(["tea"])
+
+
+def test_a_job_that_nobody_reads_keeps_no_former_values() -> None:
+    job = counts()
+    while job.step():
+        pass
+    assert not any(core.tables.is_read for core in job.cores.values())
+    job.table("count").get("tea")
+    assert any(core.tables.is_read for core in job.cores.values())
