@@ -37,12 +37,13 @@ CALLS = {
     PULSE: ("ping", "cancel"),
     "meets": ("about", "introduce"),
     "looks": ("saved_inputs", "saved_epochs", "replicas", "look", "look_at_snapshots", "hasten_snapshot", "not_stopped", "updates"),
+    "reads": ("readable",),
     "shows": ("status", "journal", "note_decision"),
     "waits": ("where", "frontier", "wait_epoch", "wait_saved"),
     "changes": ("stop", "savepoint", "rescale", "configure"),
 }
 """What :class:`Control` answers, by concurrency group."""
-_THREADS = {PULSE: 2, "meets": 1, "looks": 4, "shows": 4, "waits": WAITING, "changes": 8, "ends": 2}
+_THREADS = {PULSE: 2, "meets": 1, "looks": 4, "reads": 2, "shows": 4, "waits": WAITING, "changes": 8, "ends": 2}
 
 
 class Coordinator:

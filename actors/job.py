@@ -415,11 +415,8 @@ class Job(Advising, ABC):
         kinds = (NodeKind.VERTEX,)
         return self._known(name, "operator with state", {stage.name: stage.id for stage in self.plan.stages if stage.kind in kinds})
 
-    def _readable(self) -> Readable:
-        raise DataflowError(
-            f"job {self.name!r} runs on Ray, where tables of a running job cannot be read yet: run it with runtime='local', or read a "
-            "snapshot: rd.read_state(job.savepoint(), vertex)"
-        )
+    @abstractmethod
+    def _readable(self) -> Readable: ...
 
     @abstractmethod
     def explain_stuck(self) -> str:

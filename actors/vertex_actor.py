@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rayad.actors.replica.recent import News
     from rayad.actors.replica.report import Left, Pulse, ReplicaReport
     from rayad.actors.replica.source_parts import Resumable
+    from rayad.actors.replica.tables import Answer, Ask, Busy
     from rayad.autoscale.statistics import ReplicaReading
     from rayad.dataflow.config import RunConfig
     from rayad.dataflow.plan import Layout, Plan
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 
     Ended = dict[str, ReplicaReport]
     """What the replicas of a process did, by name, when their work is done."""
+
+READ_S = 4.0
+"""How long those who read state wait for the event loop: less than they wait for this process."""
 
 
 class VertexActor:
@@ -221,6 +225,14 @@ class VertexActor:
         None before it was first built."""
         return self._host.updates(stage, sink, seen) if self._host is not None else None
 
+    def read(self, questions: list[tuple[ReplicaId, Ask]]) -> list[Answer | None] | Busy:
+        """See :meth:`WorkerHost.read`."""
+        return self._host.read(questions, READ_S) if self._host is not None else [None] * len(questions)
+
+    def begun(self) -> dict[str, tuple[int, int | None]] | None:
+        """See :meth:`WorkerHost.begun`; None before the replicas were first built."""
+        return self._host.begun() if self._host is not None else None
+
     def readings(self) -> list[ReplicaReading]:
         """What its replicas have counted so far."""
         return list(self._host.readings().values()) if self._host is not None else []
@@ -241,6 +253,7 @@ def _host() -> Any:
 def remote_vertex(role: str, vertices: int) -> Any:
     """The Ray class of processes of a :class:`Kind`."""
     groups = {PULSE: ("ping", "abandon", "stop", "has_stopped", "acquit"), "looks": ("look", "readings", "updates", "is_fit")}
+    groups |= {"tables": ("read", "begun")}
     groups |= {"control": ("roll_back", "change", "change_within", "await_change")}
-    sizes = {PULSE: 2, "looks": 2, "control": 4 + 2 * vertices}
+    sizes = {PULSE: 2, "looks": 2, "tables": 2, "control": 4 + 2 * vertices}
     return remote_class(WorkerActor if role == "worker" else VertexActor, sizes, groups)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rayad.actors.coordinator.outcome import About, Beat, Look, Starting, plan_to_show
+from rayad.actors.coordinator.readable import Layout, layout_of
 from rayad.actors.coordinator.rescaling import Rescaler
 from rayad.actors.coordinator.running_job import RunningJob
 from rayad.actors.coordinator.surroundings import Ended, Gave
@@ -110,6 +111,10 @@ class Control:
         actors, newcomers = dict(job.crew.actors), self._rescaler.newcomers
         there = {name: actors[name] for name in job.crew.processes() if name in actors and name not in newcomers}
         return layouts.asked_of(job.plan), there
+
+    def readable(self) -> Layout | None:
+        """Where the replicas are, for those who read their state; None while the job does not run."""
+        return layout_of(self._job)
 
     def configure(self, changes: dict[str, Any]) -> None:
         """See Job.configure."""

@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from rayad.actors.cluster import ray_calls
 from rayad.actors.cluster.saying import saying
 from rayad.actors.coordinator.outcome import JobOutcome, Look, rebuild_error
+from rayad.actors.coordinator.readable import Layout
 from rayad.actors.driver.coordinator_line import ANSWER_S, END_S, GLANCE_S, LOOK_AGAIN_S, CoordinatorLine, Gone, NoAnswer
 from rayad.actors.driver.probes import Holding, ProbedJob, RayProbe
+from rayad.actors.driver.tables import RayTables
 from rayad.actors.driver.top import follow, shown
 from rayad.actors.inputs.job_input import JobInput
 from rayad.actors.job import (
@@ -45,6 +47,7 @@ from rayad.actors.lead.taking_over import taking_over_s
 from rayad.actors.replica.recent import News
 from rayad.actors.status.progress_shown import showing
 from rayad.actors.status.updates import ReadSoFar, Updates
+from rayad.actors.tables.table import Readable
 from rayad.dataflow import hooks
 from rayad.dataflow.config import RunConfig, check_timeout, configured
 from rayad.dataflow.plan import Plan
@@ -342,6 +345,22 @@ class RayJobHandle(Job):
         told = JobProgress(look.state, tuple(stages), look.active, taken, interval_s, failures, self.look_at_scaling(), look.silent, late)
         self._seen = dataclasses.replace(told, silent=())
         return told
+
+    def _readable(self) -> Readable:
+        return RayTables(
+            self.name,
+            self.plan.key_groups,
+            self._layout_to_read,
+            lambda: self._outcome.state.value if self._is_over() and self._outcome is not None else None,
+            lambda: max((handle.begun for handle in list(self._inputs.values())), default=-1),
+        )
+
+    def _layout_to_read(self) -> Layout | None:
+        try:
+            found: Layout | None = self._ask("readable", timeout_s=ANSWER_S)
+        except NoAnswer:
+            return None  # it is asked again
+        return found
 
     def _updates(self, name: str) -> Updates:
         return Updates(partial(self._news, name), self._is_over, self._pause, self.wait)

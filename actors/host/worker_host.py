@@ -6,7 +6,7 @@ import datetime as dt
 import os
 import threading
 import time as clock
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ from rayad.actors.process.mailbox import WHILE_IT_LIVES_S, Mailbox, NoAnswer
 from rayad.actors.replica.places import Places
 from rayad.actors.replica.recent import News
 from rayad.actors.replica.report import Left, ReplicaReport
+from rayad.actors.replica.tables import Answer, Ask, Busy
 from rayad.actors.worker import upstream
 from rayad.actors.worker.looking import counts_from_outside, note_counts
 from rayad.actors.worker.replica_host import ReplicaHost
@@ -26,6 +27,7 @@ from rayad.actors.worker.surroundings import Surroundings
 from rayad.actors.worker.worker import Worker
 from rayad.autoscale.statistics import BUSY, ReplicaReading
 from rayad.dataflow.config import RunConfig
+from rayad.dataflow.logical_graph import NodeKind
 from rayad.dataflow.plan import Layout, Plan, Stage
 from rayad.progress import ProtocolError
 from rayad.snapshots.store import SnapshotStore
@@ -211,6 +213,27 @@ class WorkerHost:
         """See :meth:`ReplicaHost.updates`."""
         host = self.worker.hosts.get(stage)
         return host.updates(sink, seen) if host is not None else None
+
+    def read(self, questions: Sequence[tuple[ReplicaId, Ask]], timeout_s: float) -> list[Answer | None] | Busy:
+        """Answer those who read the state of replicas here, between two activations; None of a replica that is not here, or does not run.
+        Busy: the loop has not come to it within ``timeout_s``."""
+        worker = self.worker
+
+        def answer() -> list[Answer | None]:
+            hosts = ((worker.hosts.get(at.stage), at, ask) for at, ask in questions)
+            return [host.answer(ask) if host is not None and host.place.at == at and host.is_going else None for host, at, ask in hosts]
+
+        try:
+            answers: list[Answer | None] = self.ask(answer, timeout_s)
+        except NoAnswer:
+            return Busy(str(self.activity() or "its event loop"))
+        return answers
+
+    def begun(self) -> dict[str, tuple[int, int | None]]:
+        """By source or live input that is read here: the last epoch of which it may have given something, -1 of none; and the epoch in
+        which a live input is open. From any thread."""
+        hosts = [host for host in list(self.worker.hosts.values()) if host.place.stage.kind in (NodeKind.SOURCE, NodeKind.INPUT)]
+        return {host.place.stage.name: (host.core.begun, host.core.input.epoch) for host in hosts}
 
     def activity(self) -> Activity | None:
         """What the loop is busy with; None when it waits for something to do."""

@@ -34,6 +34,8 @@ class JobInput(ABC):
         self.epoch = 0
         self.sent = 0
         """How many calls of :meth:`send` there have been, those before the snapshot included."""
+        self.begun = -1
+        """The last epoch in which records were sent by this handle; -1: none were."""
         self.closed = False
         self.note: str | None = None
         self._one_at_a_time = threading.RLock()
@@ -56,6 +58,7 @@ class JobInput(ABC):
         with self._in_turn(check_timeout(timeout_s, "send(timeout_s)")) as left_s:
             self._require_open("send records")
             self.sent = self._send(batch, left_s)
+            self.begun = self.epoch
 
     def advance_to(self, epoch: int) -> None:
         """Advance to ``epoch``: no more records before it will be sent."""

@@ -9,7 +9,7 @@ from rayad.actors.local.handles import Stepped
 from rayad.actors.plane.replica_id import replicas_of
 from rayad.actors.replica.tables import Answer
 from rayad.actors.tables.reading import Question
-from rayad.actors.tables.table import Readable
+from rayad.actors.tables.table import Readable, told_open
 from rayad.dataflow.logical_graph import NodeKind
 from rayad.progress import DataflowError
 
@@ -25,6 +25,7 @@ class LocalTables(Readable):
         self.name = job.name
         self._job = job
         self._runtime = job.runtime
+        self._steps = -1  # of the job, when a read had to wait last
         self.key_groups = job.runtime.plan.key_groups
         self.between: Callable[[], None] = lambda: None
         """Called before each question: a test lets the job run here."""
@@ -71,17 +72,16 @@ class LocalTables(Readable):
         return self._job.now_s()
 
     def pause(self, left_s: float) -> bool:
-        return self._job.step_or_pause(left_s)
+        has_moved = self._job.step_or_pause(left_s) or self._steps != self._runtime.steps
+        self._steps = self._runtime.steps
+        return has_moved
 
     def holding_back(self, epoch: int) -> str:
         runtime = self._runtime
         names = {at.stage: stage.name for stage in runtime.plan.stages for at in replicas_of([stage]) if stage.kind is NodeKind.INPUT}
         hosts = ((name, runtime.processes.host((stage, 0))) for stage, name in names.items())
         open_in = {name: host.core.input.epoch for name, host in hosts if host is not None and host.core.input.epoch is not None}
-        late = {name: at for name, at in open_in.items() if at <= epoch}
-        if late:
-            return "; ".join(f"Input {name!r} is open in epoch {at}: advance_to({epoch + 1}) or close() it" for name, at in late.items())
-        return "No live input is open in it: job.explain_stuck() tells what is under way"
+        return told_open(open_in, epoch)
 
 
 __all__ = ["LocalTables"]

@@ -375,7 +375,7 @@ class ReplicaCore:
     @property
     def begun(self) -> int:
         """Of a source or live input: the last epoch of which it may have given something; -1: none."""
-        return self._source.furthest if self.stage.kind is NodeKind.SOURCE else self.input.begun
+        return self._source.given if self.stage.kind is NodeKind.SOURCE else self.input.begun
 
     @property
     def view(self) -> View | None:

@@ -91,6 +91,13 @@ class Refused:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """A process has not come to its questions in time; ``doing``: what it does, in words."""
+
+    doing: str
+
+
 Ask = Look | Read
 Answer = Standing | Rows | Elsewhere | Refused
 
@@ -238,6 +245,7 @@ __all__ = [
     "HELD_S",
     "Answer",
     "Ask",
+    "Busy",
     "Elsewhere",
     "Look",
     "Read",

@@ -66,6 +66,9 @@ class Reading:
         """The last epoch that all have passed, as they told when they were asked last."""
         self.end = -1
         """The last epoch of the input, if it has ended."""
+        self.has_learned = False
+        """Whether something else is asked now than in the round before, though nothing may have moved: the layout is another one, or the
+        epoch that was asked for can be read no more."""
         self._reader = reader
         self._tables = tables
         self._by_group = None if keys is None else groups_of(keys, key_groups)
@@ -80,8 +83,7 @@ class Reading:
         """Whether all has been read."""
         return self.epoch is not None and not any(self._left)
 
-    def questions(self) -> list[Question]:
-        """What is to be asked now, each once; an answer to every one is to be given to :meth:`take`, then :meth:`next` called."""
+    def _questions(self) -> list[Question]:
         asked = []
         for number, table in enumerate(self._tables):
             owners = self._owners[number]
@@ -101,7 +103,18 @@ class Reading:
 
     def lay_out(self, owners: Mapping[int, tuple[int, ...]]) -> None:
         """The job has this layout, as far as is known."""
-        self._owners = [dict(enumerate(owners[table.stage])) for table in self._tables]
+        for number, table in enumerate(self._tables):
+            self._learn(number, owners[table.stage])
+
+    def _learn(self, number: int, owners: tuple[int, ...]) -> None:
+        found = dict(enumerate(owners))
+        self.has_learned |= found != self._owners[number]
+        self._owners[number] = found
+
+    def begin_round(self) -> list[Question]:
+        """What is to be asked now, each once; an answer to every one is to be given to :meth:`take`, then :meth:`next` called."""
+        self.has_learned = False
+        return self._questions()
 
     def take(self, question: Question, answer: Answer | None) -> None:
         """What a replica has answered; None: there is no such replica (any more). Raises DataflowError that says why it cannot be read."""
@@ -109,7 +122,7 @@ class Reading:
         if isinstance(answer, Refused):
             raise DataflowError(answer.why)
         if isinstance(answer, Elsewhere):
-            self._owners[number] = dict(enumerate(answer.owners))
+            self._learn(number, answer.owners)
         elif isinstance(ask, Look):
             if isinstance(answer, Standing):
                 self._standings[number, question.to] = answer
@@ -124,13 +137,14 @@ class Reading:
 
     def _begin_again(self) -> None:
         self.epoch = None
+        self.has_learned = True
         self._standings.clear()
 
     def next(self) -> bool:
         """All questions of a round have been answered: decide what comes next. False: the same has to be asked again, later."""
         if self.epoch is not None:
             return self.is_over
-        asked = {(question.table, question.to) for question in self.questions()}
+        asked = {(question.table, question.to) for question in self._questions()}
         if not asked <= self._standings.keys():
             self._standings.clear()
             return False  # some were not there, or the layout is another one now

@@ -56,13 +56,18 @@ class Readable(ABC):
     def begun(self) -> int:
         """The last epoch of which any input has given something; -1: none has."""
 
+    def unanswered(self) -> str:
+        """What those do who have not answered in time when they were asked last, in words; "" where all have."""
+        return ""
+
     @abstractmethod
     def now_s(self) -> float:
         """A clock, in seconds."""
 
     @abstractmethod
     def pause(self, left_s: float) -> bool:
-        """Let a moment pass, at most ``left_s``. False: nothing will move before somebody does something else."""
+        """Let a moment pass, at most ``left_s``. False: nothing has moved since the last call, and nothing will before somebody does
+        something else."""
 
     @abstractmethod
     def holding_back(self, epoch: int) -> str:
@@ -112,9 +117,8 @@ class Tables:
         deadline_s = job.now_s() + (check_timeout(timeout_s, "timeout_s") or TIMEOUT_S)
         tables = list(self._wanted.values())
         reading = Reading(self._reader, tables, keys, key_groups=job.key_groups, owners=job.owners(), least=least)
-        is_stuck = False
         while True:
-            questions = reading.questions()
+            questions = reading.begin_round()
             was_there = True
             for question, answer in zip(questions, job.carry(questions), strict=True):
                 reading.take(question, answer)
@@ -126,8 +130,7 @@ class Tables:
                     break
                 continue
             left_s = deadline_s - job.now_s()
-            was_stuck, is_stuck = is_stuck, left_s > 0 and not job.pause(left_s)
-            if left_s <= 0 or (was_stuck and is_stuck):  # asked again, since what moved last may have been before the last answers
+            if left_s <= 0 or not (job.pause(left_s) or reading.has_learned):
                 raise self._late(reading, least, fresh=fresh, waited_s=timeout_s if left_s <= 0 else None)
         assert reading.epoch is not None
         self._least = reading.epoch
@@ -138,6 +141,9 @@ class Tables:
         names = ", ".join(map(repr, self._wanted))
         when = "nothing moves any more" if waited_s is None else f"{waited_s:g} s are over"
         begin = f"table {names} of job {self._job.name!r}: {when}, and "
+        unanswered = self._job.unanswered()
+        if unanswered:
+            return TimeoutError(f"{begin}not all of its replicas have answered: {unanswered}. Read again, or see job.explain_stuck()")
         if reading.epoch is not None or reading.passed >= reading.need:
             return TimeoutError(
                 f"{begin}not all of its replicas have answered for one epoch: a change of layout, a recovery or a long activation is under "
@@ -198,6 +204,15 @@ class Table:
         return self._tables.scan(fresh=fresh, timeout_s=timeout_s)[self.name]
 
 
+def told_open(inputs: Mapping[str, int], epoch: int) -> str:
+    """What keeps an epoch from being complete: the live inputs (their epochs by name) that are open in it, or before."""
+    late = {name: at for name, at in inputs.items() if at <= epoch}
+    if late:
+        then = "close() it" if epoch == LAST else f"advance_to({epoch + 1}) or close() it"
+        return "; ".join(f"Input {name!r} is open in epoch {at}: {then}" for name, at in late.items())
+    return "No live input is open in it: job.explain_stuck() tells what is under way"
+
+
 def _hashable(key: Any) -> Any:
     try:
         hash(key)
@@ -222,4 +237,4 @@ def _with_epoch(entries: Entries | None, epoch: int) -> pa.Table:
     return table.replace_schema_metadata({**(table.schema.metadata or {}), EPOCH_KEY: str(epoch).encode()})
 
 
-__all__ = ["EPOCH_KEY", "TIMEOUT_S", "Readable", "Table", "Tables", "Value"]
+__all__ = ["EPOCH_KEY", "TIMEOUT_S", "Readable", "Table", "Tables", "Value", "told_open"]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import rayad as rd
@@ -20,6 +21,13 @@ STAGES = (
 )
 SNAPSHOT = SnapshotStatistics(4, "regular", 0.5, 0.01, 0.1, 1000, 2_500_000, 0, 10.0)
 PROGRESS = JobProgress(JobState.RUNNING, STAGES, 3, SNAPSHOT, 10.0, 1, silent=(Silent("'counts'[1]", "10.0.0.2", 4.0),))
+
+
+class Scanned:
+    """A table that a job gives to be read."""
+
+    def scan(self, *, fresh: bool) -> pa.Table:
+        return pa.table({"key": ["tea"], "count": [2]})
 
 
 class Handle:
@@ -44,6 +52,10 @@ class Handle:
     def status(self) -> JobStatus:
         self._note("status")
         return JobStatus(self.name, JobState.COMPLETE)  # of a job that runs it would be asked again
+
+    def table(self, name: str, *, state: str | None = None) -> Scanned:
+        self._note("table", name, state)
+        return Scanned()
 
     def journal(self) -> tuple[JobEvent, ...]:
         self._note("journal")

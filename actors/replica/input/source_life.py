@@ -25,6 +25,8 @@ class SourceLife:
     def __init__(self, stage: Stage, replica: int, changes: ProgressChanges, callbacks: Callbacks) -> None:
         self.reader: SourceReader | None = None
         """Reads the parts; None: it is over, or there is none."""
+        self.given = -1
+        """The last epoch of which it may have given records; -1: none."""
         self._stage, self._replica = stage, replica
         self._changes, self._callbacks = changes, callbacks
         self._furthest = 0
@@ -40,6 +42,7 @@ class SourceLife:
                 self._changes.at_vertex(Timestamp(self.reader.epoch), 1)
         if rest is not None:
             self._furthest = rest.get("furthest", 0)
+            self.given = self.reader.epoch if self.reader is not None else self._furthest
         if self.reader is None:
             self._changes.end(self._furthest)
 
@@ -68,6 +71,8 @@ class SourceLife:
             return None
         before = reader.epoch
         read: tuple[int, Any] | None = self._callbacks.guard("next_batch", reader.next)
+        if read is not None:
+            self.given = max(self.given, read[0])
         if reader.exhausted:
             self._end(reader, before)
             return None

@@ -1,4 +1,5 @@
-"""``rayad state``: the vertices of a snapshot, or the keyed state of one as a table. Starts nothing; a list unpickles nothing."""
+"""``rayad state``: the vertices of a snapshot, or the keyed state of one as a table, also of a job that runs. Starts nothing; a list
+unpickles nothing."""
 
 from __future__ import annotations
 
@@ -14,6 +15,8 @@ from rich.table import Table
 
 from rayad.actors.saved_state.reading import SnapshotState, list_state, read_state
 from rayad.actors.status.terminal import as_written, console, echo, echo_json
+from rayad.actors.tables.table import EPOCH_KEY
+from rayad.commands import on_cluster
 from rayad.commands.program_file import load_flow
 from rayad.commands.secret_file import SECRET_FILE
 from rayad.progress import RayadError
@@ -21,7 +24,7 @@ from rayad.progress import RayadError
 ROWS_SHOWN = 20
 
 
-@click.command()
+@click.command(cls=on_cluster.ClusterCommand)
 @click.argument("snapshot")
 @click.argument("vertex", required=False)
 @click.option("--state", help="Which of several: left or right of a join; pending: what waits for its time.")
@@ -31,6 +34,9 @@ ROWS_SHOWN = 20
 @click.option("--flow", "program", metavar="FILE.py:FLOW", help="The program, if the snapshot does not record how a vertex is made.")
 @SECRET_FILE
 @click.option("--trust", is_flag=True, help="Read state that is not signed: it is unpickled, which runs the code of whoever wrote it.")
+@click.option("--live", is_flag=True, help="SNAPSHOT is the name of a job that runs: read its VERTEX as it is now, at one epoch.")
+@click.option("--fresh", is_flag=True, help="With --live: wait until all that has begun at any input by now is complete.")
+@on_cluster.ADDRESS
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; for a vertex, one line for each row.")
 def state(
     snapshot: str,
@@ -42,13 +48,27 @@ def state(
     program: str | None,
     secret: bytes | None,
     trust: bool,
+    live: bool,
+    fresh: bool,
+    address: str | None,
     as_json: bool,
 ) -> None:
     """List the vertices of SNAPSHOT, or show the state of its VERTEX as a table.
 
     SNAPSHOT is a path that job.savepoint() gave, or the folder of a job, then its newest whole snapshot; a path or a URI. A list unpickles
     nothing. State is pickled: to read it runs the code of whoever wrote it, so it has to be signed (--secret-file) or trusted (--trust).
+
+    With --live SNAPSHOT is the name of a job that runs on the cluster.
     """
+    if live:
+        if vertex is None or trust or secret is not None or program is not None:
+            raise click.UsageError(
+                "--live takes the name of a job and a vertex, and reads no files: without --trust, --secret-file and --flow"
+            )
+        _show(on_cluster.attach(snapshot, address).table(vertex, state=state).scan(fresh=fresh), out, rows, as_json=as_json)
+        return
+    if fresh or address is not None:
+        raise click.UsageError("--fresh and --address go with --live: a snapshot is as it was when it was taken")
     sys.path[:0] = paths
     try:
         if vertex is None:
@@ -58,6 +78,10 @@ def state(
         table = read_state(snapshot, vertex, state=state, flow=flow, secret=secret, trust=trust)
     except (RayadError, OSError) as error:
         raise click.ClickException(str(error)) from error
+    _show(table, out, rows, as_json=as_json)
+
+
+def _show(table: pa.Table, out: Path | None, rows: int, *, as_json: bool) -> None:
     if out is not None:
         write_table(table, out)
         echo(f"{table.num_rows} rows in {out}")
@@ -101,4 +125,5 @@ def _show_table(table: pa.Table, rows: int) -> None:
     for row in table.slice(0, rows).to_pylist():
         shown.add_row(*(as_written(str(value)) for value in row.values()))
     console().print(shown)
-    echo(f"{min(rows, table.num_rows)} of {table.num_rows} rows")
+    epoch = (table.schema.metadata or {}).get(EPOCH_KEY)
+    echo(f"{min(rows, table.num_rows)} of {table.num_rows} rows" + (f", of epoch {epoch.decode()}" if epoch is not None else ""))

@@ -1,0 +1,46 @@
+"""What those need who read the state of a running job: where its replicas are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rayad.actors.coordinator.running_job import RunningJob
+from rayad.actors.job import JobState
+from rayad.actors.plane.replica_id import replicas_of
+from rayad.actors.replica.places import Places
+from rayad.dataflow.logical_graph import NodeKind
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the replicas of a job are.
+
+    Args:
+        owners: by stage of a vertex: the replica that owns each key-group.
+        places: which process holds which replica.
+        actors: the processes, by name.
+        starts: those that hold replicas of sources and live inputs.
+        titles: of processes, as people know them.
+    """
+
+    owners: Mapping[int, tuple[int, ...]]
+    places: Places
+    actors: Mapping[str, Any]
+    starts: tuple[str, ...]
+    titles: Mapping[str, str]
+
+
+def layout_of(job: RunningJob) -> Layout | None:
+    """The layout of a job that runs; None: it does not, or not now."""
+    if job.state is not JobState.RUNNING or not job.running.is_set():
+        return None
+    plan, actors = job.plan, dict(job.crew.actors)
+    owners = {stage.id: plan.owners(stage) for stage in plan.stages if stage.kind is NodeKind.VERTEX}
+    starts = job.places.processes_of(replicas_of([stage for stage in plan.stages if stage.kind in (NodeKind.SOURCE, NodeKind.INPUT)]))
+    there = {name: actors[name] for name in job.crew.processes() if name in actors}
+    return Layout(owners, job.places, there, starts, {name: job.places.title(name, plan) for name in there})
+
+
+__all__ = ["Layout", "layout_of"]

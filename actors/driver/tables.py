@@ -1,0 +1,170 @@
+"""Tables of a job on Ray: questions go straight to the processes of the replicas, all at once; the coordinator is asked for the layout
+alone, and again when somebody is not where it was."""
+
+from __future__ import annotations
+
+import time as clock
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError, RayTaskError
+
+from rayad.actors.cluster import ray_calls
+from rayad.actors.coordinator.readable import Layout
+from rayad.actors.replica.tables import Answer, Busy, Elsewhere
+from rayad.actors.tables.reading import Question
+from rayad.actors.tables.table import Readable, told_open
+from rayad.progress import DataflowError, RayadError
+
+PAUSE_S = 0.005
+"""How long a reader waits before it asks again."""
+TOLD_S = 60.0
+"""How long a coordinator may take to tell where the replicas are: the job may only just have been submitted."""
+ANSWER_S = 5.0
+"""How long a process may take for its answers; then it is asked again."""
+
+
+class Calls(Protocol):
+    """Calls of several processes at once."""
+
+    def ask(self, calls: Sequence[tuple[Any, str, tuple[Any, ...]]], timeout_s: float) -> list[Any]:
+        """Call ``(actor, method, arguments)``, all at once; None: it has died, or has not answered in time."""
+
+
+class RayCalls:
+    """On Ray."""
+
+    def ask(self, calls: Sequence[tuple[Any, str, tuple[Any, ...]]], timeout_s: float) -> list[Any]:
+        refs = [ray_calls.call(getattr(actor, method), *arguments) for actor, method, arguments in calls]
+        ready = ray_calls.wait(refs, num_returns=len(refs), timeout=timeout_s)[0] if refs else []
+        return [self._taken(ref) if ref in ready else None for ref in refs]
+
+    @staticmethod
+    def _taken(ref: Any) -> Any:
+        try:
+            return ray_calls.get(ref, timeout=ANSWER_S)
+        except RayTaskError as error:
+            raise error.cause if isinstance(error.cause, RayadError) else error from None
+        except (RayActorError, ActorUnavailableError, GetTimeoutError):
+            return None
+
+
+class RayTables(Readable):
+    """Asks the replicas' processes.
+
+    Args:
+        name, key_groups: of the job.
+        layout: asks the coordinator; None: nobody can tell now.
+        ended: how the job has ended, in a word; None: it has not.
+        sent: the last epoch of which this process has sent something to a live input; -1: none.
+        calls: of processes.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        key_groups: int,
+        layout: Callable[[], Layout | None],
+        ended: Callable[[], str | None],
+        sent: Callable[[], int],
+        calls: Calls | None = None,
+    ) -> None:
+        self.name = name
+        self.key_groups = key_groups
+        self._ask_layout, self._ended, self._sent = layout, ended, sent
+        self._calls: Calls = calls or RayCalls()
+        self._layout: Layout | None = None
+        self._is_stale = True
+        self._silent: tuple[str, ...] = ()  # what the processes that have not answered in the last round do, in words
+        self._open: dict[str, int] = {}
+
+    def _known(self) -> Layout:
+        """The layout; asked for again where it is not the one of now. Raises DataflowError when the job is over, TimeoutError."""
+        deadline_s = self.now_s() + TOLD_S
+        while self._is_stale or self._layout is None:
+            found = self._ask_layout()
+            if found is not None:
+                self._layout, self._is_stale = found, False
+                break
+            self._require_running()
+            if self._layout is not None:
+                break
+            if self.now_s() > deadline_s:
+                raise TimeoutError(f"the coordinator of job {self.name!r} has not told within {TOLD_S:g} s where its replicas are")
+            clock.sleep(PAUSE_S)
+        return self._layout
+
+    def _require_running(self) -> None:
+        ended = self._ended()
+        if ended is not None:
+            raise DataflowError(
+                f"job {self.name!r} is {ended}, and its replicas are gone: read its results, or its last snapshot with rd.read_state(...)"
+            )
+
+    def owners(self) -> Mapping[int, tuple[int, ...]]:
+        return self._known().owners
+
+    def carry(self, questions: Sequence[Question]) -> Sequence[Answer | None]:
+        layout = self._known()
+        by_process: dict[str, list[int]] = {}
+        for at, question in enumerate(questions):
+            by_process.setdefault(layout.places.process_of(*question.to), []).append(at)
+        there = [process for process in by_process if process in layout.actors]
+        calls = [(layout.actors[each], "read", ([(questions[at].to, questions[at].ask) for at in by_process[each]],)) for each in there]
+        answers: list[Answer | None] = [None] * len(questions)
+        silent = []
+        for process, told in zip(there, self._calls.ask(calls, ANSWER_S), strict=True):
+            if told is None or isinstance(told, Busy):
+                silent.append(f"{layout.titles.get(process, process)} " + (f"is busy with {told.doing}" if told else "does not answer"))
+                continue
+            for at, answer in zip(by_process[process], told, strict=True):
+                answers[at] = answer
+        self._silent = tuple(silent)
+        if any(answer is None or isinstance(answer, Elsewhere) for answer in answers):
+            self._is_stale = True
+            if None in answers:
+                self._require_running()
+        return answers
+
+    def begun(self) -> int:
+        found = [self._sent()]
+        deadline_s = self.now_s() + ANSWER_S
+        while True:
+            layout = self._known()
+            processes = [process for process in layout.starts if process in layout.actors]
+            told = self._calls.ask([(layout.actors[process], "begun", ()) for process in processes], ANSWER_S)
+            if len(processes) == len(layout.starts) and None not in told:
+                break
+            self._is_stale = True
+            self._require_running()
+            if self.now_s() > deadline_s:
+                late = [process for process, each in zip(processes, told, strict=True) if each is None]
+                raise TimeoutError(f"job {self.name!r}: {late} have not told within {ANSWER_S:g} s which epochs have begun")
+            clock.sleep(PAUSE_S)
+        self._open = {}
+        for each in told:
+            for name, (begun, is_open_in) in each.items():
+                found.append(begun)
+                if is_open_in is not None:
+                    self._open[name] = is_open_in
+        return max(found)
+
+    def unanswered(self) -> str:
+        return "; ".join(self._silent)
+
+    def now_s(self) -> float:
+        return clock.monotonic()
+
+    def pause(self, left_s: float) -> bool:
+        clock.sleep(min(PAUSE_S, left_s))
+        return True
+
+    def holding_back(self, epoch: int) -> str:
+        try:
+            self.begun()
+        except TimeoutError as error:
+            return str(error)
+        return told_open(self._open, epoch)
+
+
+__all__ = ["Calls", "RayCalls", "RayTables"]

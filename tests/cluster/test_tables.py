@@ -1,0 +1,77 @@
+"""Tables of a job on real Ray: a bank that moves money between accounts is read while its layout changes and a replica is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rayad as rd
+from rayad.progress import DataflowError
+from tests.patience import PATIENCE_S
+from tests.tables.bank import ACCOUNTS, START, TOTAL, program
+
+pytestmark = pytest.mark.cluster
+
+
+def _feed(job: Any, epoch: int) -> None:
+    moves = job.input("moves")
+    if epoch == 0:
+        moves.send([(account, START) for account in range(ACCOUNTS)])
+    else:
+        left, right = epoch % ACCOUNTS, (5 * epoch + 1) % ACCOUNTS
+        moves.send([(left, -epoch)])
+        moves.send([(right, epoch)])
+    moves.advance_to(epoch + 1)
+
+
+def _total(table: Any) -> int:
+    return sum(table["sum"].to_pylist())
+
+
+def test_a_running_job_is_read_at_one_epoch(tmp_path: Path) -> None:
+    run = rd.RunConfig(storage_path=str(tmp_path), snapshots=rd.SnapshotConfig(interval_s=0.5))
+    job = program().submit(run, parallelism=2)
+    try:
+        table, both = job.table("balances"), job.tables("balances", "copies")
+        _feed(job, 0)
+        assert table.get(3, fresh=True, timeout_s=PATIENCE_S).value == START
+        last = -1
+        for epoch in range(1, 40):
+            _feed(job, epoch)
+            found = table.scan(fresh=epoch % 5 == 0, timeout_s=PATIENCE_S)
+            at = int(found.schema.metadata[b"rayad.epoch"])
+            assert at >= last
+            last = at
+            assert _total(found) == TOTAL
+            tables = both.scan(timeout_s=PATIENCE_S)
+            assert len({each.schema.metadata[b"rayad.epoch"] for each in tables.values()}) == 1
+            assert _total(tables["balances"]) == TOTAL
+            if epoch == 10:
+                job.rescale("balances", 3)
+            if epoch == 25:
+                pids = job.pids()
+                os.kill(pids["balances"][0], signal.SIGKILL)
+        assert table.get(0, fresh=True, timeout_s=PATIENCE_S).epoch >= 39
+    finally:
+        job.cancel()
+    with pytest.raises(DataflowError, match="is cancelled, and its replicas are gone"):
+        table.get(0, timeout_s=PATIENCE_S)
+
+
+def test_a_fresh_read_names_the_input_that_is_open() -> None:
+    job = program().submit(parallelism=2)
+    try:
+        _feed(job, 0)
+        job.input("moves").send([(1, 5)])
+        began_s = time.monotonic()
+        with pytest.raises(TimeoutError, match=r"Input 'moves' is open in epoch 1: advance_to\(2\) or close\(\) it"):
+            job.table("balances").get(1, fresh=True, timeout_s=3.0)
+        assert time.monotonic() - began_s < PATIENCE_S
+        assert rd.attach("bank").table("balances").get(1, timeout_s=PATIENCE_S).value == START
+    finally:
+        job.cancel()
