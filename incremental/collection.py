@@ -11,11 +11,19 @@ from contextvars import ContextVar
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal
 
+import pyarrow.compute as pc
+
+from rayad.dataflow.operators.keys.keyed import PAIRS
+from rayad.dataflow.operators.projections import Select, Where, WithColumns
 from rayad.dataflow.records.calling import checked_function
+from rayad.dataflow.streams.keyed_stream import KeyedStream
 from rayad.dataflow.streams.loops import Loop
 from rayad.dataflow.streams.making import Make
 from rayad.dataflow.windows import AsOf, Between, Direction, Session, Sliding, Tumbling
 from rayad.incremental import functions, reducing, steps
+from rayad.incremental.columns import steps as columns
+from rayad.incremental.columns.linear import Counted, Linear, Summed
+from rayad.incremental.columns.linear import Present as AnyPresent
 from rayad.incremental.consolidating import Consolidate
 from rayad.incremental.entering import EnterAt
 from rayad.incremental.in_time import Assigned, Latest, Sessions, Within, by_window
@@ -24,11 +32,10 @@ from rayad.incremental.outputs.ends import Ends, Key, key_of
 from rayad.incremental.ranking import Numbered, Order, Ranked, Shifted
 from rayad.incremental.records import as_record
 from rayad.incremental.remembering import If, One, Remembered
-from rayad.incremental.sources import Present, Upsert
+from rayad.incremental.sources import Present
 from rayad.progress import DataflowError, arguments, show
 
 if TYPE_CHECKING:
-    from rayad.dataflow.streams.flow import Dataflow
     from rayad.dataflow.streams.stream import Stream
 
 _AROUND: ContextVar[tuple[Loop, ...]] = ContextVar("loops around", default=())
@@ -81,8 +88,11 @@ class Collection(Ends):
             return self._remembered(One(made), "map", name)
         return self._made(self.stream.map(steps.Mapped(made), name=name))
 
-    def filter(self, predicate: Callable[[Any], Any], *, remember: bool = False, name: str | None = None) -> Collection:
-        """The records for which ``predicate(record)`` is true. ``remember`` as in :meth:`map`."""
+    def filter(self, predicate: Callable[[Any], Any] | pc.Expression, *, remember: bool = False, name: str | None = None) -> Collection:
+        """The records for which ``predicate(record)`` is true; the predicate may be an expression over fields, as in :meth:`select`.
+        ``remember`` as in :meth:`map`."""
+        if isinstance(predicate, pc.Expression):
+            return self._made(columns.projected(self.stream, Where(predicate), name))
         made = checked_function(predicate, "filter", "record")
         if remember:
             return self._remembered(If(made), "filter", name)
@@ -103,9 +113,19 @@ class Collection(Ends):
             )
         return self._made(self.by_record().vertex(Make(Remembered, function, what), what, name))
 
+    def select(self, *fields: str | Mapping[str, pc.Expression], name: str | None = None) -> Collection:
+        """Keep only these fields of each record: names, and dicts that map new names to expressions, as :meth:`rayad.Stream.select` has it.
+        The parts of a tuple are fields called "0", "1", ...: ``rd.col("1", "0", "v")`` is the ``v`` of the left record of a joined pair.
+        Columns stay columns."""
+        return self._made(columns.projected(self.stream, Select(fields), name))
+
+    def with_columns(self, fields: Mapping[str, pc.Expression], *, name: str | None = None) -> Collection:
+        """Keep all fields and add or replace these; see :meth:`select`."""
+        return self._made(columns.projected(self.stream, WithColumns(fields), name))
+
     def negate(self) -> Collection:
         """What is inserted here is removed there."""
-        return self._made(self.stream.map(steps.negated))
+        return self._made(columns.mapped(self.stream, steps.negated, columns.negated))
 
     def concat(self, *others: Collection) -> Collection:
         """The records of all, with the sums of their multiplicities. Collections from outside of a loop come into it by themselves."""
@@ -117,7 +137,8 @@ class Collection(Ends):
     # -- whole records ---------------------------------------------------------------------------------------
     def distinct(self, *, name: str | None = None) -> Collection:
         """Each record that is there, once."""
-        return self.by_record().reduce_weights(reducing.distinct, "distinct", name=name).map(itemgetter(0))
+        there = self.by_record().reduce_weights(reducing.distinct, "distinct", name=name, linear=AnyPresent())
+        return self._made(columns.mapped(there.stream, steps.Mapped(itemgetter(0)), columns.first))
 
     def threshold(self, function: Callable[[Any, int], int], *, name: str | None = None) -> Collection:
         """Each record as often as ``function(record, count)`` says."""
@@ -139,7 +160,7 @@ class Collection(Ends):
 
     def by_record(self) -> KeyedCollection:
         """Keyed by the whole record."""
-        return KeyedCollection(self.stream.map(steps.by_record), self.loops)
+        return KeyedCollection(columns.mapped(self.stream, steps.by_record, columns.by_record), self.loops)
 
     def consolidate(self, *, name: str | None = None) -> Collection:
         """The same collection; changes that come to nothing at a moment are dropped."""
@@ -149,11 +170,12 @@ class Collection(Ends):
     def key_by(self, key: Callable[[Any], Any] | str) -> KeyedCollection:
         """Key the records by a function, or by a field of records that are dicts. Keys and records are hashable."""
         keyed = steps.Keyed(steps.selected(key, "key_by"))
-        return KeyedCollection(self.stream.map(keyed), self.loops)
+        in_columns = columns.KeyedBy(key) if isinstance(key, str) else columns.in_rows
+        return KeyedCollection(columns.mapped(self.stream, keyed, in_columns), self.loops)
 
     def keyed(self) -> KeyedCollection:
         """Pairs by their first, the second as the record: what keyed operators give."""
-        return KeyedCollection(self.stream.map(steps.by_first), self.loops)
+        return KeyedCollection(columns.mapped(self.stream, steps.by_first, columns.by_first), self.loops)
 
     # -- loops ---------------------------------------------------------------------------------------------------
     def iterate(self, body: Callable[[Collection], Collection], *, max_rounds: int | None = None, name: str | None = None) -> Collection:
@@ -198,15 +220,19 @@ class KeyedCollection:
         """A vertex to which these come by key."""
         streams = [self.stream, *(other.stream for other in others)]
         make.__name__ = base
-        return self.stream.flow.vertex(make, inputs=[stream.key_by(itemgetter(0)) for stream in streams], name=name)
+        return self.stream.flow.vertex(make, inputs=[KeyedStream(stream, PAIRS) for stream in streams], name=name)
 
-    def reduce_weights(self, function: reducing.Function, base: str = "reduce", *, name: str | None = None) -> Collection:
+    def reduce_weights(
+        self, function: reducing.Function, base: str = "reduce", *, name: str | None = None, linear: Linear | None = None
+    ) -> Collection:
         """``function(key, weights)`` of the weights by value, once more whenever those of the key change: gives results and their
-        weights."""
-        return Collection(self.vertex(Make(reducing.Reduce, function), base, name), self.loops)
+        weights. ``linear``: the same in columns."""
+        return Collection(self.vertex(Make(reducing.Reduce, function, None, linear), base, name), self.loops)
 
-    def _summed(self, function: reducing.Function, vector: Callable[[Any], Any], base: str, name: str | None) -> Collection:
-        return Collection(self.vertex(Make(reducing.Reduce, function, vector), base, name), self.loops)
+    def _summed(
+        self, function: reducing.Function, vector: Callable[[Any], Any], base: str, name: str | None, linear: Linear | None
+    ) -> Collection:
+        return Collection(self.vertex(Make(reducing.Reduce, function, vector, linear), base, name), self.loops)
 
     def reduce(self, function: Callable[[Any, list[Any]], Iterable[Any]], *, name: str | None = None) -> Collection:
         """``function(key, values)`` of all values of a key, each as often as it is there: gives an iterable of results."""
@@ -215,15 +241,18 @@ class KeyedCollection:
 
     def count(self, *, name: str | None = None) -> Collection:
         """How many records a key has."""
-        return self._summed(functions.count, functions.one, "count", name)
+        return self._summed(functions.count, functions.one, "count", name, Counted())
 
-    def sum(self, value: Callable[[Any], Any], *, name: str | None = None) -> Collection:
-        """The sum of ``value(record)``, exact also for floating-point numbers; None is left out. Only sums are kept, no records."""
-        return self._summed(functions.total, functions.Added(checked_function(value, "sum", "record")), "sum", name)
+    def sum(self, value: Callable[[Any], Any] | str, *, name: str | None = None) -> Collection:
+        """The sum of ``value(record)``, or of a field, exact also for floating-point numbers; None is left out. Only sums are kept, no
+        records."""
+        linear = Summed(value) if isinstance(value, str) else None
+        return self._summed(functions.total, functions.Added(steps.selected(value, "sum")), "sum", name, linear)
 
-    def mean(self, value: Callable[[Any], Any], *, name: str | None = None) -> Collection:
-        """The mean of ``value(record)``; None is left out. Only sums are kept, no records."""
-        return self._summed(functions.mean, functions.Added(checked_function(value, "mean", "record")), "mean", name)
+    def mean(self, value: Callable[[Any], Any] | str, *, name: str | None = None) -> Collection:
+        """The mean of ``value(record)``, or of a field; None is left out. Only sums are kept, no records."""
+        linear = Summed(value, mean=True) if isinstance(value, str) else None
+        return self._summed(functions.mean, functions.Added(steps.selected(value, "mean")), "mean", name, linear)
 
     def min(self, value: Callable[[Any], Any] | None = None, *, name: str | None = None) -> Collection:
         """The smallest ``value(record)``; without a function the smallest record."""
@@ -369,7 +398,7 @@ class KeyedCollection:
 
     def not_null(self) -> KeyedCollection:
         """Without the records whose key is null."""
-        return KeyedCollection(self.stream.filter(steps.has_key), self.loops)
+        return KeyedCollection(columns.filtered(self.stream, steps.has_key, columns.with_key), self.loops)
 
     def concat(self, other: KeyedCollection) -> KeyedCollection:
         """The records of both."""
@@ -377,11 +406,11 @@ class KeyedCollection:
 
     def negate(self) -> KeyedCollection:
         """What is inserted here is removed there."""
-        return KeyedCollection(self.stream.map(steps.negated_keyed), self.loops)
+        return KeyedCollection(columns.mapped(self.stream, steps.negated_keyed, columns.negated), self.loops)
 
     def plain(self) -> Collection:
         """The collection of ``(key, record)``."""
-        return Collection(self.stream.map(steps.plain), self.loops)
+        return Collection(columns.mapped(self.stream, steps.plain, columns.plain), self.loops)
 
 
 def _value(value: Callable[[Any], Any] | None, what: str) -> Callable[[Any], Any] | None:
@@ -402,24 +431,6 @@ def _among(records: Collection, those: Collection, how: How) -> Collection:
     """The records that are among those, or are not, each as often as it is there."""
     one, other = (KeyedCollection(of.map(steps.alone_in_tuple).stream.map(steps.by_record), of.loops) for of in (records, those))
     return one.join(other, how).map(steps.content_of)
-
-
-def as_collection(stream: Stream, key: Any = None, order: Any = None, deleted: Any = None) -> Collection:
-    """See :meth:`rayad.Stream.as_collection`."""
-    if key is None and (order is not None or deleted is not None):
-        raise DataflowError("as_collection() was given order or deleted without key: say by key=... which record replaces which")
-    if key is None:
-        return Collection(stream.map(steps.inserted))
-    asked = (("order", order), ("deleted", deleted))
-    selected = [None if one is None else steps.selected(one, f"as_collection({what})") for what, one in asked]
-    keyed = KeyedCollection(stream.map(steps.inserted).map(steps.Keyed(steps.selected(key, "as_collection(key)"))), ())
-    return Collection(keyed.vertex(Make(Upsert, *selected), "upserts", None))
-
-
-def live(flow: Dataflow, name: str) -> Collection:
-    """See :meth:`rayad.Dataflow.collection`."""
-    given = Collection(flow.input(name))
-    return Collection(given.by_record().vertex(Make(Present), f"{name}.present", None))
 
 
 def fixed_point(
@@ -463,7 +474,7 @@ def fixed_point(
             if not isinstance(one, Collection) or one.loops != loops[: len(one.loops)]:
                 raise DataflowError(f"the body of a fixed point gave {show(one, 60)}: it must give collections, made of those it was given")
             stream = brought_into(one, loops)
-            changed = Collection(stream.union(entered[what].map(steps.negated)), loops).consolidate()
+            changed = Collection(stream.union(columns.mapped(entered[what], steps.negated, columns.negated)), loops).consolidate()
             back[what].connect(changed.stream)
             out[what] = Collection(loop.leave(stream), around)
         return out
@@ -485,4 +496,4 @@ def brought_into(one: Collection | KeyedCollection, loops: tuple[Loop, ...]) -> 
     return stream
 
 
-__all__ = ["Collection", "How", "KeyedCollection", "as_collection", "fixed_point", "live", "together"]
+__all__ = ["Collection", "How", "KeyedCollection", "fixed_point", "together"]

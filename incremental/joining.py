@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from rayad.incremental.columns.joining import JoinColumns
 from rayad.incremental.moment_vertex import Arrived, MomentVertex
 from rayad.incremental.moments import join
 from rayad.incremental.traces import Kept, Trace, add
@@ -21,7 +22,7 @@ class Join(MomentVertex):
     inputs = 2
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(JoinColumns())
         self.sides = (Trace(self.epochs.is_over), Trace(self.epochs.is_over))
 
     def kept(self) -> dict[str, Kept]:

@@ -13,7 +13,11 @@ from typing import Any
 
 from rayad.dataflow.operators.state.keyed_state import KeyedState, KeyedVertex, WholeState
 from rayad.dataflow.operators.state.waiting import Batches, PairsOnce, Waiting
+from rayad.dataflow.records.batches import to_rows
+from rayad.incremental.columns.form import NotColumns, is_changes
+from rayad.incremental.columns.kept import ColumnForm
 from rayad.incremental.moments import END, Counters
+from rayad.incremental.records import as_record
 from rayad.incremental.traces import Kept, ThisEpoch, add
 from rayad.progress import InternalError, Timestamp
 
@@ -48,14 +52,26 @@ class Epochs(WholeState):
 
 
 class MomentVertex(KeyedVertex):
-    """Collects changes by time and input, and handles all of a moment at once. Batches are lists of (key, value, weight)."""
+    """Collects changes by time and input, and handles all of a moment at once.
+
+    Batches are lists of (key, value, weight), or columns of them (``columns/form.py``). An operator that has a form in columns keeps it as
+    long as all that comes is columns that it takes; from then on it keeps rows, which give the same.
+
+    Args:
+        columns: the operator in columns; None: it has rows alone.
+    """
 
     sequential = True
     inputs: int = 1
+    state_version = 3
+    """2: rows alone."""
 
-    def __init__(self) -> None:
-        self.waiting = Waiting(self, *[Batches() for _ in range(self.inputs)], PairsOnce())
+    def __init__(self, columns: ColumnForm | None = None) -> None:
+        self.waiting = Waiting(self, *[Batches() for _ in range(self.inputs)], Batches(), PairsOnce())
         self.epochs = Epochs()
+        self._columns = columns
+        if columns is not None:
+            columns.vertex = self
 
     # -- what an operator does ---------------------------------------------------------------------------
     @abstractmethod
@@ -84,20 +100,63 @@ class MomentVertex(KeyedVertex):
             return
         if time not in self.waiting:
             return
-        *batches, scheduled = self.waiting.pop(time)
-        if not any(batches) and not scheduled:
+        *batches, due, scheduled = self.waiting.pop(time)
+        if not any(batches) and not due and not scheduled:
             return  # what was awaited has moved to another replica
-        arrived: list[dict[tuple[Any, Any], int]] = []
-        for some in batches:
-            sums: dict[tuple[Any, Any], int] = {}
-            for batch in some:
-                for key, value, weight in batch:
-                    add(sums, (key, value), weight)
-            arrived.append(sums)
         self._await_end(time)
-        self.on_moment(time, list(arrived), [key for key, _ in scheduled])
+        if not self._in_columns(time, batches, due, scheduled):
+            self.to_rows()
+            keys = [as_record(key) for batch in due for (key,) in to_rows(batch)]
+            self.on_moment(time, list(map(_weights, batches)), [*keys, *(key for key, _ in scheduled)])
         if not time.counters:
             self._end(time.epoch)
+
+    def _in_columns(self, time: Timestamp, batches: list[list[Any]], due: list[Any], scheduled: Any) -> bool:
+        """Handle a moment in columns; gives False, with nothing done, where rows must do it."""
+        columns = self._columns
+        if columns is None or scheduled or not all(is_changes(batch) for some in batches for batch in some) or self.rows_are_kept():
+            return False
+        try:
+            runs = [columns.read(port, some, time.counters) for port, some in enumerate(batches)]
+            out, again = columns.on_moment(time, runs, due)
+        except NotColumns:
+            return False
+        for at, batch in out:
+            self.send_by(0, batch, at)
+        for at, keys in again:
+            self.waiting[at][-2].append(keys)
+        return True
+
+    # -- rows in place of columns ------------------------------------------------------------------------
+    def is_over(self, epoch: int) -> bool:
+        """See :class:`Epochs`."""
+        return self.epochs.is_over(epoch)
+
+    def rows_are_kept(self) -> bool:
+        """Whether anything is kept in rows."""
+        return any(kept.is_used for kept in self.kept().values()) or any(some.kept for some in self.of_epoch().values())
+
+    def to_rows(self) -> None:
+        """What is kept in columns, if anything, is kept in rows from now on."""
+        columns = self._columns
+        if columns is None or not columns.is_used:
+            return
+        for name, part in columns.parts.items():
+            before, now = map(part.in_rows, part.there()) if part.there() else ({}, {})
+            self.keep_rows(name, before, now, columns.time)
+        columns.reset()
+        for state in self.states().values():
+            state.forget_changes()
+
+    def keep_rows(self, name: str, before: dict[Any, Any], now: dict[Any, Any], time: Timestamp | None) -> None:
+        """What columns had of an input, or had given; of keys of which there are no rows."""
+        kept = self.kept().get(name)
+        if kept is not None:
+            kept.keep(before)
+        of_epoch = self.of_epoch()[name] if kept is None else kept.now
+        if now:
+            of_epoch.kept.update(now)
+            of_epoch.time = time
 
     def _await_end(self, time: Timestamp) -> None:
         under_way = self.epochs.under_way
@@ -112,6 +171,8 @@ class MomentVertex(KeyedVertex):
         if left:
             raise InternalError(f"{self.name}: epoch {epoch} is over, and {left} have not been handled")
         self.epochs.under_way, self.epochs.ended = None, epoch
+        if self._columns is not None:
+            self._columns.end_epoch()
         for kept in self.kept().values():
             kept.end_epoch()
         for some in self.of_epoch().values():
@@ -124,19 +185,49 @@ class MomentVertex(KeyedVertex):
 
     # -- what is stored and moves ------------------------------------------------------------------------
     def states(self) -> dict[str, KeyedState]:
-        found = super().states()
+        found: dict[str, KeyedState] = {} if self._columns is None else {"columns": self._columns}
+        found |= {name: state for name, state in super().states().items() if state is not self._columns}
         for name, kept in self.kept().items():
             found |= kept.states(name)
         return found
 
     def take(self, state: Any) -> None:
-        super().take(state)
+        columns = state.get("columns")
+        super().take({name: given for name, given in state.items() if name != "columns"})
         for kept in self.kept().values():
             kept.settle()
+        if columns is not None:
+            self._take_columns(columns)
+        if self.rows_are_kept():
+            self.to_rows()
+        times = [some.time for some in (*self.of_epoch().values(), *(kept.now for kept in self.kept().values()))]
+        if self._columns is not None:
+            times.append(self._columns.time)
         for some in (*self.of_epoch().values(), *(kept.now for kept in self.kept().values())):
             some.late = []
-            if some.time is not None:
-                self._await_end(some.time)
+        for time in times:
+            if time is not None:
+                self._await_end(time)
+
+    def _take_columns(self, given: Any) -> None:
+        columns = self._columns
+        assert columns is not None
+        if not columns.fits(given):
+            self.to_rows()
+        assert columns.fits(given)
+        columns.take(given)
+
+
+def _weights(batches: list[Any]) -> Arrived:
+    """The weight of each (key, value) of some batches."""
+    sums: dict[tuple[Any, Any], int] = {}
+    for batch in batches:
+        rows = batch
+        if is_changes(batch):
+            rows = ((as_record(key), as_record(value), weight) for key, value, weight in to_rows(batch))
+        for key, value, weight in rows:
+            add(sums, (key, value), weight)
+    return sums
 
 
 __all__ = ["Arrived", "Epochs", "MomentVertex"]

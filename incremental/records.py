@@ -3,40 +3,10 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Any, NoReturn
+from typing import Any
 
+from rayad.dataflow.records.values import Row
 from rayad.progress import DataflowError, show
-
-
-class Row(dict[str, Any]):
-    """A dict that is a record of a collection: equal to any dict with the same fields, and hashable.
-
-    >>> Row(a=1) == {"a": 1}, {Row(a=1, b=2): "there"}[Row(b=2, a=1)], {**Row(a=1), "b": 2}
-    (True, 'there', {'a': 1, 'b': 2})
-    """
-
-    __slots__ = ("_hash",)
-
-    def __hash__(self) -> int:  # type: ignore[override]
-        try:
-            return self._hash
-        except AttributeError:
-            self._hash: int = hash(frozenset(self.items()))
-            return self._hash
-
-    def __rayad_hash__(self) -> Any:
-        """The same in every process."""
-        return tuple(sorted(self.items(), key=lambda item: item[0]))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Row, (dict(self),)
-
-    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        raise DataflowError(
-            f"a record of a collection is a value and is not changed: make another one, {{**record, ...}}, of {show(dict(self))}"
-        )
-
-    __setitem__ = __delitem__ = __ior__ = update = pop = popitem = clear = setdefault = _refuse
 
 
 def as_record(record: Any) -> Any:
@@ -55,6 +25,14 @@ def as_record(record: Any) -> Any:
             "instead"
         )
     return record
+
+
+def absent(record: Any, weight: int, there: int, epoch: int) -> DataflowError:
+    """The error for a record that is removed more often than it is there."""
+    return DataflowError(
+        f"{show(record, 80)} was removed {-weight} times in epoch {epoch}, and was there {there} times: what is removed must have been "
+        "inserted before, or in the same epoch"
+    )
 
 
 def _has_nan(value: Any) -> bool:
@@ -82,4 +60,4 @@ def _with_rows(record: Any) -> Any:
     return made
 
 
-__all__ = ["Row", "as_record"]
+__all__ = ["Row", "absent", "as_record"]

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
+from rayad.incremental.columns.linear import Linear
+from rayad.incremental.columns.reducing import LinearColumns
 from rayad.incremental.moment_vertex import Arrived, MomentVertex
 from rayad.incremental.moments import Counters, counts_at, join
 from rayad.incremental.sums import Sums, Vector
@@ -29,10 +31,11 @@ class Reduce(MomentVertex):
     Args:
         function: see :data:`Function`.
         vector: of a value: then sums are kept and not values, and the function is given the sum over all.
+        linear: the same in columns; None: there is no such.
     """
 
-    def __init__(self, function: Function, vector: Callable[[Any], Vector] | None = None) -> None:
-        super().__init__()
+    def __init__(self, function: Function, vector: Callable[[Any], Vector] | None = None, linear: Linear | None = None) -> None:
+        super().__init__(None if linear is None else LinearColumns(linear))
         is_over = self.epochs.is_over
         self.input: Kept = Trace(is_over) if vector is None else Sums(is_over, vector)
         self.given = ThisEpoch(is_over)

@@ -6,7 +6,9 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from rayad.dataflow.operators.state.by_key import KeyedDict
+from rayad.incremental.columns.beginning import PresentColumns
 from rayad.incremental.moment_vertex import Arrived, MomentVertex
+from rayad.incremental.records import absent
 from rayad.incremental.traces import add
 from rayad.progress import DataflowError, Timestamp, show
 
@@ -15,9 +17,16 @@ class Present(MomentVertex):
     """Lets changes pass that leave of each record as many as there are, or none. Records come as keys."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(PresentColumns())
         self.there = KeyedDict()
         """How often each record is there."""
+
+    def rows_are_kept(self) -> bool:
+        return bool(self.there.kept)
+
+    def keep_rows(self, name: str, before: dict[Any, Any], now: dict[Any, Any], time: Timestamp | None) -> None:
+        with self.there.changing(list(before)) as counts:
+            counts.update({record: values[None][()] for record, values in before.items()})
 
     def on_moment(self, time: Timestamp, arrived: list[Arrived], scheduled: Collection[Any]) -> None:
         """Raises DataflowError for a record that is removed and is not there."""
@@ -26,11 +35,7 @@ class Present(MomentVertex):
             for record, weight in out:
                 add(counts, record, weight)
                 if counts.get(record, 0) < 0:
-                    there = counts[record] - weight
-                    raise DataflowError(
-                        f"{show(record, 80)} was removed {-weight} times in epoch {time.epoch}, and was there {there} times: what is "
-                        "removed must have been inserted before, or in the same epoch"
-                    )
+                    raise absent(record, weight, counts[record] - weight, time.epoch)
         self.send_changes(time, out)
 
 

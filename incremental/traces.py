@@ -94,6 +94,16 @@ class Kept(ABC):
     def merge(self, kept: Any, changes: Any) -> Any:
         """What is kept of a key with some changes; what is false is nothing."""
 
+    @property
+    def is_used(self) -> bool:
+        """Whether there is anything."""
+        return bool(self.before.kept or self.now.kept)
+
+    def keep(self, keys: Keys) -> None:
+        """More of epochs that are over."""
+        self.now.late.append(keys)
+        self.settle()
+
     def end_epoch(self) -> None:
         """The epoch under way is over."""
         self.now.late.append(self.now.kept)

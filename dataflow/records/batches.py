@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from rayad.dataflow.records.exact import Inexact, array_of, cast_batch, needs_look, require_python
 from rayad.dataflow.records.moments import moments_of
+from rayad.dataflow.records.values import values_of
 from rayad.progress import DataflowError, show
 
 ROWS_KEY = b"rayad.rows"
@@ -30,8 +31,22 @@ def batch_rows(batch: Any) -> int:
 def mark_keyed(batch: pa.RecordBatch, key_columns: int, *, named: bool = False) -> pa.RecordBatch:
     """Say that rows of ``batch`` are ``(key, *values)`` tuples with ``key_columns`` leading key columns; with ``named``, ``(key,
     {name: value})``."""
+    return _marked(batch, b"named" if named else b"keyed", key_columns)
+
+
+def mark_tuples(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Say that rows of ``batch`` are tuples whose first is the key, and that structs in them may be tuples, too (``values.is_tuple``)."""
+    return _marked(batch, b"tuples", 1)
+
+
+def has_tuples(batch: Any) -> bool:
+    """Whether a batch is columns that :func:`mark_tuples` has marked."""
+    return isinstance(batch, pa.RecordBatch) and (batch.schema.metadata or {}).get(ROWS_KEY, b"").startswith(b"tuples")
+
+
+def _marked(batch: pa.RecordBatch, how: bytes, key_columns: int) -> pa.RecordBatch:
     metadata = dict(batch.schema.metadata or {})
-    metadata[ROWS_KEY] = b"%s:%d" % (b"named" if named else b"keyed", key_columns)
+    metadata[ROWS_KEY] = b"%s:%d" % (how, key_columns)
     return batch.replace_schema_metadata(metadata)
 
 
@@ -70,6 +85,8 @@ def to_rows(batch: Any) -> list[Any]:
     if keys is None:
         rows: list[Any] = batch.to_pylist()
         return rows
+    if has_tuples(batch):
+        return list(zip(*map(values_of, batch.columns), strict=True))
     columns = [moments_of(column) if at < keys else column.to_pylist() for at, column in enumerate(batch.columns)]
     if batch.schema.metadata[ROWS_KEY].startswith(b"named"):
         names = batch.schema.names[keys:]

@@ -30,8 +30,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from rayad.dataflow.records.batches import one_array, take_rows
+from rayad.dataflow.records.batches import has_tuples, one_array, take_rows
 from rayad.dataflow.records.calling import mapped
+from rayad.dataflow.records.values import fields_of, is_tuple
 from rayad.progress import DataflowError, arguments, show
 
 DEFAULT_KEY_GROUPS = 256
@@ -191,6 +192,38 @@ def hash_array(column: pa.Array | pa.ChunkedArray) -> _UInts:
     return cast(_UInts, values[indices.to_numpy(zero_copy_only=False)]) if len(values) else np.zeros(0, np.uint64)
 
 
+def hash_values(column: pa.Array) -> _UInts:
+    """:func:`hash_array`, in which a struct is the tuple, or the record, that it stands for (``records.values``)."""
+    return _hash_structs(column) if pa.types.is_struct(column.type) and column.type.num_fields else hash_array(column)
+
+
+def hash_keys_of(batch: pa.RecordBatch, columns: list[Any]) -> _UInts:
+    """The hashes of these columns of a batch, its keys: structs are keys only where ``mark_tuples`` says that they are values."""
+    return hash_values(columns[0]) if has_tuples(batch) else hash_columns(columns)
+
+
+def _hash_structs(column: pa.StructArray) -> _UInts:
+    """Of tuples as of any, of records as the tuple of their (name, value) pairs, sorted by name."""
+    kind, parts = column.type, fields_of(column)
+    if is_tuple(kind):
+        hashes = _hash_tuples(list(map(hash_values, parts)))
+    else:
+        named = sorted(zip([kind.field(i).name for i in range(kind.num_fields)], parts, strict=True), key=lambda pair: pair[0])
+        hashes = _hash_tuples(
+            [mix64_array(np.uint64(mix64((_TUPLE_SALT + 2) ^ stable_hash(name))) ^ hash_values(part)) for name, part in named]
+        )
+    if column.null_count:
+        hashes[column.is_null().to_numpy(zero_copy_only=False)] = stable_hash(None)
+    return hashes
+
+
+def _hash_tuples(parts: list[_UInts]) -> _UInts:
+    state = np.full(len(parts[0]), _TUPLE_SALT + len(parts), dtype=np.uint64)
+    for part in parts:
+        state = mix64_array(state ^ part)
+    return state
+
+
 def _used(column: pa.DictionaryArray) -> pa.DictionaryArray:
     """The column with a dictionary of what it holds alone, where another value could be one that is no key: NaN."""
     if not _may_be_nan(column.type.value_type):
@@ -229,11 +262,7 @@ def hash_columns(columns: list[Any]) -> _UInts:
     """The hashes of keys that are one column, or a tuple of several columns."""
     if len(columns) == 1:
         return hash_array(columns[0])
-    parts = [hash_array(column) for column in columns]
-    state = np.full(len(parts[0]), _TUPLE_SALT + len(parts), dtype=np.uint64)
-    for part in parts:
-        state = mix64_array(state ^ part)
-    return state
+    return _hash_tuples([hash_array(column) for column in columns])
 
 
 def hash_keys(keys: list[Any]) -> _UInts:
@@ -366,7 +395,7 @@ class Router:
                 raise DataflowError(f"key column {name!r} holds NaN: NaN equals nothing; replace it (for instance by null) before key_by")
         if self.parallelism == 1:
             return [batch]
-        replicas = self._owner_of_group.take(groups_of_hashes(hash_columns(keys), self.key_groups))
+        replicas = self._owner_of_group.take(groups_of_hashes(hash_keys_of(batch, keys), self.key_groups))
         if self.parallelism <= FEW_REPLICAS:
             chosen = [np.flatnonzero(replicas == replica) for replica in range(self.parallelism)]
             return [batch if len(rows) == len(replicas) else take_rows(batch, pa.array(rows)) for rows in chosen]

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
 
 import pyarrow as pa
 
 from rayad.dataflow import hooks
 from rayad.dataflow import options as opt
+from rayad.dataflow.operators.keys.keyed import PAIRS
 from rayad.dataflow.records.calling import checked_function
+from rayad.dataflow.streams.keyed_stream import KeyedStream
 from rayad.dataflow.streams.loops import Loop
 from rayad.dataflow.streams.making import Make
 from rayad.incremental import steps
+from rayad.incremental.columns import steps as columns
 from rayad.incremental.consolidating import Consolidate
 from rayad.incremental.outputs.final_table import FinalTable
 from rayad.incremental.outputs.subscribing import Subscriber
@@ -164,7 +166,9 @@ class Ends:
         if self.loops:
             raise DataflowError(f"{what}(): the collection is inside a loop; let it leave by being what iterate() gives")
         make.__name__ = base
-        return self.stream.flow.vertex(make, inputs=[self.stream.map(keyed).key_by(itemgetter(0))], name=name)
+        in_columns = columns.by_record if keyed is steps.by_record else columns.in_rows
+        inputs = [KeyedStream(columns.mapped(self.stream, keyed, in_columns), PAIRS)]
+        return self.stream.flow.vertex(make, inputs=inputs, name=name)
 
 
 def key_of(key: Key, what: str) -> Callable[[Any], Any]:

@@ -229,13 +229,13 @@ def _session_scaling(parallelism: Any) -> Any:
 
 
 def _as_collection(*args: Any, **options: Any) -> Any:
-    from rayad.incremental.collection import as_collection
+    from rayad.incremental.beginning import as_collection
 
     return as_collection(*args, **options)
 
 
 def _live_collection(*args: Any) -> Any:
-    from rayad.incremental.collection import live
+    from rayad.incremental.beginning import live
 
     return live(*args)
 

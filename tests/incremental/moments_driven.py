@@ -8,17 +8,25 @@ import pickle
 import random
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
+import pyarrow as pa
+
+from rayad.dataflow.records.batches import to_rows
 from rayad.dataflow.records.key_hashing import key_group
 from rayad.dataflow.vertex import VertexContext, begin
+from rayad.incremental.columns.form import is_changes, keyed_changes, normalised
 from rayad.incremental.moment_vertex import MomentVertex
 from rayad.incremental.moments import counts_at
+from rayad.incremental.records import as_record
 from rayad.progress import Timestamp
 
 KEY_GROUPS = 16
 Fed = list[tuple[Timestamp, int, tuple[Any, Any, int]]]
 """Time, input, (key, value, weight)."""
+Form = Literal["rows", "columns", "mixed"]
+"""As what changes come."""
 Whole = Callable[[list[Counter[tuple[Any, Any]]]], Counter[Any]]
 """What comes out, of all that went in: by input the weights of (key, value)."""
 
@@ -30,6 +38,8 @@ class Engine(VertexContext):
 
     def __init__(self) -> None:
         self.asked: set[Timestamp] = set()
+        self.in_columns = 0
+        """Batches that were sent in columns."""
         self.sent: list[tuple[Timestamp, Any, int]] = []
         self.now: Timestamp | None = None
 
@@ -37,7 +47,8 @@ class Engine(VertexContext):
         """Checked as the runtime does: nothing goes back."""
         assert self.now is not None
         assert time.sort_key() >= self.now.sort_key(), f"{time} is sent at {self.now}"
-        self.sent += [(time, record, weight) for record, weight in batch]
+        self.in_columns += is_changes(batch)
+        self.sent += [(time, as_record(record), weight) for record, weight in to_rows(batch)]
 
     def notify_at(self, time: Timestamp, capability: Timestamp | None) -> None:
         """See there."""
@@ -59,7 +70,9 @@ def fed(chance: random.Random, *, inputs: int, epochs: int = 3, rounds: int = 3,
     return out
 
 
-def run(make: Callable[[], MomentVertex], what: Fed, chance: random.Random, *, disturbed: bool = False) -> list[tuple[Timestamp, Any, int]]:
+def run(
+    make: Callable[[], MomentVertex], what: Fed, chance: random.Random, *, disturbed: bool = False, form: Form = "rows"
+) -> list[tuple[Timestamp, Any, int]]:
     """All that comes out; ``disturbed``: between moments the vertex is restored from its snapshot, or a sibling takes over groups."""
     engine = Engine()
     vertices = [make() for _ in range(2 if disturbed else 1)]
@@ -68,7 +81,8 @@ def run(make: Callable[[], MomentVertex], what: Fed, chance: random.Random, *, d
     stored = [Stored() for _ in vertices]
     owner = [chance.randrange(len(vertices)) for _ in range(KEY_GROUPS)]
     for time, port, change in what:
-        vertices[owner[_group(change[0])]].on_recv(port, [change], time)
+        in_columns = form == "columns" or (form == "mixed" and chance.random() < 0.9)
+        vertices[owner[_group(change[0])]].on_recv(port, columns_of([change]) if in_columns else [change], time)
     while engine.asked:
         time = min(engine.asked, key=Timestamp.sort_key)
         engine.asked.discard(time)
@@ -92,7 +106,18 @@ def run(make: Callable[[], MomentVertex], what: Fed, chance: random.Random, *, d
             vertices[at] = make()
             begin(vertices[at], engine)
             stored[at].restore(vertices[at])
+    if form == "columns":
+        assert not any(vertex.rows_are_kept() for vertex in vertices)
+        assert engine.in_columns or not engine.sent
     return engine.sent
+
+
+def columns_of(some: list[tuple[Any, Any, int]]) -> pa.RecordBatch:
+    """Changes in columns."""
+    keys, values, weights = zip(*some, strict=True)
+    value = pa.nulls(len(values)) if values[0] is None else normalised(pa.array(values))
+    assert value is not None
+    return keyed_changes(pa.array(keys), value, np.array(weights))
 
 
 class Stored:

@@ -7,15 +7,23 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
+from unittest.mock import patch
 
+import numpy as np
 import pytest
 
+from rayad.dataflow.operators.state import seen_rows
+from rayad.dataflow.records import content_codes
 from rayad.incremental import functions
+from rayad.incremental.columns import linear, weighted_runs
+from rayad.incremental.consolidating import Consolidate
 from rayad.incremental.joining import Join
 from rayad.incremental.moment_vertex import MomentVertex
+from rayad.incremental.records import Row
 from rayad.incremental.reducing import Function, Reduce, distinct
-from tests.incremental.moments_driven import fed, run, verify
-from tests.incremental.wrong_rules import WRONG_MOVES, WRONG_RULES
+from rayad.incremental.steps import Field
+from tests.incremental.moments_driven import Form, fed, run, verify
+from tests.incremental.wrong_rules import WRONG_COLUMNS, WRONG_MOVES, WRONG_RULES
 from tests.thorough import amount
 
 Weights = list[Counter[tuple[Any, Any]]]
@@ -48,6 +56,14 @@ def joined(there: Weights) -> Counter[Any]:
     return out
 
 
+def consolidated(there: Weights) -> Counter[Any]:
+    """The keys alone."""
+    out: Counter[Any] = Counter()
+    for (key, _), weight in there[0].items():
+        out[key] += weight
+    return out
+
+
 def _summed(function: Function, vector: Callable[[Any], tuple[Any, ...]]) -> Function:
     """The same of the weights by value."""
 
@@ -71,12 +87,34 @@ VERTICES: dict[str, tuple[Callable[[], MomentVertex], int, Callable[[Weights], C
 EACH = pytest.mark.parametrize("name", VERTICES)
 
 
-def check(name: str, seed: int, *, disturbed: bool = False) -> None:
+FIELD = functions.Added(Field("v"))
+IN_COLUMNS: dict[str, tuple[Callable[[], MomentVertex], int, Callable[[Weights], Counter[Any]]]] = {
+    "join": VERTICES["join"],
+    "distinct": (lambda: Reduce(distinct, None, linear.Present()), 1, reduced(distinct)),
+    "count": (lambda: Reduce(functions.count, functions.one, linear.Counted()), 1, VERTICES["count"][2]),
+    "sum": (lambda: Reduce(functions.total, FIELD, linear.Summed("v")), 1, reduced(_summed(functions.total, FIELD))),
+    "mean": (lambda: Reduce(functions.mean, FIELD, linear.Summed("v", mean=True)), 1, reduced(_summed(functions.mean, FIELD))),
+    "consolidate": (
+        Consolidate,
+        1,
+        consolidated,
+    ),
+}
+"""Operators that have a form in columns."""
+BY_RECORD = ("distinct", "consolidate")
+"""Those to which records come as keys."""
+EACH_IN_COLUMNS = pytest.mark.parametrize("name", IN_COLUMNS)
+FORMS: tuple[Form, ...] = ("columns", "mixed")
+
+
+def check(name: str, seed: int, *, disturbed: bool = False, form: Form = "rows") -> None:
     """One random history."""
-    make, inputs, whole = VERTICES[name]
+    make, inputs, whole = VERTICES[name] if form == "rows" else IN_COLUMNS[name]
     chance = random.Random(seed)
     what = fed(chance, inputs=inputs)
-    verify(what, run(make, what, chance, disturbed=disturbed), inputs, whole)
+    if form != "rows":
+        what = [(time, port, (key, None if name in BY_RECORD else Row(v=value), weight)) for time, port, (key, value, weight) in what]
+    verify(what, run(make, what, chance, disturbed=disturbed, form=form), inputs, whole)
 
 
 @EACH
@@ -91,13 +129,39 @@ def test_a_vertex_may_be_restored_and_give_keys_away_between_moments(name: str) 
         check(name, seed, disturbed=True)
 
 
-def is_found(name: str, plant: Callable[[ExitStack], None], *, disturbed: bool) -> bool:
+@pytest.mark.parametrize("form", FORMS)
+@EACH_IN_COLUMNS
+def test_columns_are_right_at_each_moment(name: str, form: Form) -> None:
+    for seed in range(SEEDS):
+        check(name, seed, form=form)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@EACH_IN_COLUMNS
+def test_columns_may_be_restored_and_give_keys_away_between_moments(name: str, form: Form) -> None:
+    for seed in range(SEEDS):
+        check(name, seed, disturbed=True, form=form)
+
+
+@EACH_IN_COLUMNS
+def test_equal_hashes_are_told_apart_by_what_rows_hold(name: str) -> None:
+    with ExitStack() as stack:
+        equal = patch.object(weighted_runs.WeightedRuns, "places", lambda self, rows: np.zeros(rows.num_rows, np.uint64))
+        stack.enter_context(equal)
+        for module, what in ((content_codes, "content_codes"), (seen_rows, "content_codes")):
+            stack.enter_context(patch.object(module, what, lambda contents: np.zeros(contents.num_rows, np.int64)))
+        stack.enter_context(patch.object(weighted_runs.WeightedRuns, "has_exact_places", lambda self, rows: False))
+        for seed in range(SEEDS):
+            check(name, seed, form="columns")
+
+
+def is_found(name: str, plant: Callable[[ExitStack], None], *, disturbed: bool, form: Form = "rows") -> bool:
     """Whether some seed shows it."""
     with ExitStack() as stack:
         plant(stack)
         for seed in range(300):
             try:
-                check(name, seed, disturbed=disturbed)
+                check(name, seed, disturbed=disturbed, form=form)
             except Exception:
                 return True
     return False
@@ -111,3 +175,9 @@ def test_a_wrong_rule_is_found(rule: str) -> None:
 @pytest.mark.parametrize("rule", WRONG_MOVES)
 def test_a_wrong_move_is_found(rule: str) -> None:
     assert any(is_found(name, WRONG_MOVES[rule], disturbed=True) for name in VERTICES)
+
+
+@pytest.mark.parametrize("rule", WRONG_COLUMNS)
+def test_a_wrong_rule_of_columns_is_found(rule: str) -> None:
+    plant, disturbed = WRONG_COLUMNS[rule]
+    assert any(is_found(name, plant, disturbed=disturbed, form="columns") for name in IN_COLUMNS)

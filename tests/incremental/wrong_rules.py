@@ -9,6 +9,8 @@ from unittest.mock import patch
 
 from rayad.dataflow.operators.state.waiting import PairsOnce
 from rayad.incremental import joining, reducing, traces
+from rayad.incremental.columns import kept
+from rayad.incremental.columns import reducing as column_reducing
 from rayad.incremental.moments import counts_at, join
 from rayad.progress import Timestamp
 
@@ -97,6 +99,61 @@ def notes_forgotten(stack: ExitStack) -> None:
     stack.enter_context(patch.object(traces.Kept, "settle", settle))
 
 
+# -- in columns ----------------------------------------------------------------------------------------------
+def columns_nearest_only(stack: ExitStack) -> None:
+    """See :func:`nearest_only`."""
+    real = column_reducing.Gathered.due
+    stack.enter_context(patch.object(column_reducing.Gathered, "due", lambda self, epoch: real(self, epoch)[:1]))
+
+
+def columns_never_again(stack: ExitStack) -> None:
+    """A key is looked at only when something arrives."""
+    stack.enter_context(patch.object(column_reducing.Gathered, "due", lambda self, epoch: []))
+
+
+def columns_forget_results(stack: ExitStack) -> None:
+    """See :func:`results_of_an_epoch_forgotten`."""
+    real = column_reducing.LinearColumns.on_moment
+
+    def on_moment(self: Any, *arguments: Any) -> Any:
+        self.given["given"].end_epoch(keep=False)
+        return real(self, *arguments)
+
+    stack.enter_context(patch.object(column_reducing.LinearColumns, "on_moment", on_moment))
+
+
+def columns_lose_counters(stack: ExitStack) -> None:
+    """Of former epochs all counts at each moment."""
+    real = kept.Part.end_epoch
+
+    def end_epoch(self: Any, *, keep: bool) -> None:
+        for runs in self.there()[1:]:
+            for run in runs.all():
+                run.beside.update({name: run.beside[name] * 0 for name in runs.counters})
+        real(self, keep=keep)
+
+    stack.enter_context(patch.object(kept.Part, "end_epoch", end_epoch))
+
+
+def columns_moves_lose_the_epoch(stack: ExitStack) -> None:
+    """What belongs to the epoch under way does not move."""
+    real = kept.ColumnForm.take
+
+    def take(self: Any, given: Any) -> None:
+        time, parts = given
+        real(self, (time, {name: some and (*some[:3], []) for name, some in parts.items()}))
+
+    stack.enter_context(patch.object(kept.ColumnForm, "take", take))
+
+
+WRONG_COLUMNS: dict[str, tuple[Plant, bool]] = {
+    "only the nearest join": (columns_nearest_only, False),
+    "keys are never looked at again": (columns_never_again, False),
+    "results of an epoch are forgotten": (columns_forget_results, False),
+    "former epochs count whole": (columns_lose_counters, False),
+    "the epoch under way does not move": (columns_moves_lose_the_epoch, True),
+}
+"""In columns, and whether the vertex has to be disturbed for it to be found."""
 WRONG_RULES: dict[str, Plant] = {
     "joins of pairs only": pairs_only,
     "only the nearest join": nearest_only,
@@ -107,4 +164,4 @@ WRONG_RULES: dict[str, Plant] = {
 }
 WRONG_MOVES: dict[str, Plant] = {"scheduled moments do not move": scheduled_moments_stay, "notes are forgotten": notes_forgotten}
 
-__all__ = ["WRONG_MOVES", "WRONG_RULES"]
+__all__ = ["WRONG_COLUMNS", "WRONG_MOVES", "WRONG_RULES"]

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rayad.dataflow.records.batches import keyed_columns
-from rayad.dataflow.records.key_hashing import groups_of_hashes, hash_columns, hash_keys
+from rayad.dataflow.records.key_hashing import groups_of_hashes, hash_columns, hash_keys, hash_keys_of
 
 SLICE_KEYS = 1 << 12
 """Keys that are hashed and put into their groups between two activations: one to three milliseconds, by how simple they are."""
@@ -31,7 +31,7 @@ _NOTHING: Any = object()
 
 def groups_of_rows(batch: pa.RecordBatch, key_groups: int) -> Groups:
     """The key-group of each row of a batch whose leading columns are marked as the key (``batches.mark_keyed``), shape (rows,)."""
-    return groups_of_columns(batch.columns[: keyed_columns(batch.schema) or 0], key_groups)
+    return groups_of_hashes(hash_keys_of(batch, batch.columns[: keyed_columns(batch.schema) or 0]), key_groups)
 
 
 def groups_of_columns(columns: list[Any], key_groups: int) -> Groups:

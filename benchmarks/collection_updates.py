@@ -1,0 +1,228 @@
+"""Updates of collections in bulk: `python -m benchmarks.collection_updates [--keys N] [--changes N] [--epochs N] [--repetitions N]`.
+
+A vertex without an engine: so many keys are loaded in one epoch, then epochs of so many changes follow; microseconds a change, for join,
+count and distinct, in columns and in rows, beside the bare runs, which search for the keys of an epoch in what they keep and add its rows.
+Then whole programs in one process of the local runtime: an edge that is inserted and removed again at the root of ten rounds of
+reachability. Then what a record takes while in each epoch as many go as come. All figures are of one process and one run, in turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import statistics
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import rayad as rd
+from rayad.dataflow.operators.state.runs.runs import Runs
+from rayad.dataflow.records.batches import to_rows
+from rayad.dataflow.vertex import VertexContext, begin
+from rayad.incremental import functions
+from rayad.incremental.columns.form import keyed_changes
+from rayad.incremental.columns.linear import Counted, Present
+from rayad.incremental.joining import Join
+from rayad.incremental.moment_vertex import MomentVertex
+from rayad.incremental.reducing import Reduce, distinct
+from rayad.progress import Timestamp
+
+MICRO = 1e6
+Update = Callable[[int, Any], None]
+"""Takes the changes of an epoch in."""
+
+
+class Alone(VertexContext):
+    """A vertex's surroundings: what it sends is dropped."""
+
+    name, replica, parallelism, key_groups = "alone", 0, 1, 256
+
+    def send_by(self, edge: int, batch: Any, time: Timestamp) -> None:
+        """See there."""
+
+    def notify_at(self, time: Timestamp, capability: Timestamp | None) -> None:
+        """See there."""
+
+
+def of_vertex(make: Callable[[], MomentVertex], *ports: int) -> tuple[Update, Update]:
+    """What loads a vertex, by all these ports, and what then takes the changes of an epoch by the first."""
+    vertex = make()
+    begin(vertex, Alone())
+
+    def load(epoch: int, batch: Any) -> None:
+        for port in ports:
+            vertex.on_recv(port, batch, Timestamp(epoch))
+        vertex.on_notify(Timestamp(epoch))
+
+    def update(epoch: int, batch: Any) -> None:
+        vertex.on_recv(ports[0], batch, Timestamp(epoch))
+        vertex.on_notify(Timestamp(epoch))
+
+    return load, update
+
+
+def of_runs() -> tuple[Update, Update]:
+    """The bare runs: sorted, searched for the keys that change, and added to."""
+    runs = Runs(1)
+
+    def update(epoch: int, batch: pa.RecordBatch) -> None:
+        (run,) = runs.arranged(runs.read(batch))
+        for found, rows in runs.having(np.unique(run.place)):
+            found.rows.take(pa.array(rows))
+        runs.add([run])
+
+    return update, update
+
+
+def batches(keys: int, changes: int, epochs: int, *, by_record: bool) -> Iterator[pa.RecordBatch]:
+    """All keys, then in each epoch the removal of what half as many random keys have, and an insertion for each."""
+    chance = np.random.default_rng(7)
+    values = np.zeros(keys, np.int64)
+    numbers = np.arange(keys)
+
+    def batch(of: Any, value: Any, weights: Any) -> pa.RecordBatch:
+        if by_record:
+            record = pa.StructArray.from_arrays([pa.array(of), pa.array(value)], names=["k", "v"])
+            return keyed_changes(record, pa.nulls(len(of)), weights)
+        return keyed_changes(pa.array(of), pa.StructArray.from_arrays([pa.array(of), pa.array(value)], names=["k", "v"]), weights)
+
+    yield batch(numbers, values, np.ones(keys, np.int64))
+    for _ in range(epochs):
+        some = chance.choice(keys, changes // 2, replace=False)
+        before = values[some].copy()
+        values[some] += 1
+        weights = np.repeat([-1, 1], changes // 2)
+        yield batch(np.concatenate([some, some]), np.concatenate([before, values[some]]), weights)
+
+
+def counted_batches(keys: int, changes: int, epochs: int) -> Iterator[pa.RecordBatch]:
+    """All keys, then in each epoch a record more of so many of them."""
+    chance = np.random.default_rng(7)
+    for some in (np.arange(keys), *(chance.choice(keys, changes, replace=False) for _ in range(epochs))):
+        record = pa.StructArray.from_arrays([pa.array(some)], names=["k"])
+        yield keyed_changes(pa.array(some), record, np.ones(len(some), np.int64))
+
+
+def measured(load: Update, update: Update, some: list[Any]) -> tuple[float, float]:
+    """Seconds of loading, and of an epoch, the mean: merges of runs count."""
+    began = time.perf_counter()
+    load(0, some[0])
+    loaded = time.perf_counter() - began
+    times = []
+    for epoch, batch in enumerate(some[1:], 1):
+        began = time.perf_counter()
+        update(epoch, batch)
+        times.append(time.perf_counter() - began)
+    return loaded, statistics.mean(times)
+
+
+def bulk(keys: int, changes: int, epochs: int, repetitions: int) -> None:
+    """Print microseconds a change."""
+    replaced = list(batches(keys, changes, epochs, by_record=False))
+    records = list(batches(keys, changes, epochs, by_record=True))
+    counted = list(counted_batches(keys, changes, epochs))
+    makers: list[tuple[str, Callable[[], tuple[Update, Update]], list[Any]]] = [
+        ("bare runs", of_runs, replaced),
+        ("join, columns", lambda: of_vertex(Join, 0, 1), replaced),
+        ("count, columns", lambda: of_vertex(lambda: Reduce(functions.count, functions.one, Counted()), 0), counted),
+        ("distinct, columns", lambda: of_vertex(lambda: Reduce(distinct, None, Present()), 0), records),
+        ("join, rows", lambda: of_vertex(Join, 0, 1), [to_rows(batch) for batch in replaced]),
+        ("count, rows", lambda: of_vertex(lambda: Reduce(functions.count, functions.one), 0), [to_rows(batch) for batch in counted]),
+        ("distinct, rows", lambda: of_vertex(lambda: Reduce(distinct), 0), [to_rows(batch) for batch in records]),
+    ]
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name, _, _ in makers}
+    for _ in range(repetitions):
+        for name, make, some in makers:
+            found[name].append(measured(*make(), some))
+    bare = statistics.median(update for _, update in found["bare runs"])
+    print(f"{keys:,} keys loaded, then {epochs} epochs of {changes:,} changes; microseconds a change, median of {repetitions} runs")
+    for name, times in found.items():
+        loaded, update = (statistics.median(some) for some in zip(*times, strict=True))
+        each = update / changes * MICRO
+        print(f"  {name:18} load {loaded / keys * MICRO:6.2f}   update {each:6.2f}   {update / bare:6.2f} times the bare runs")
+
+
+def rounds(edges: int, epochs: int) -> None:
+    """Print how long an epoch takes in which an edge comes or goes that ten rounds of reachability follow from."""
+    for form in ("columns", "rows"):
+        times = sorted(_reach(edges, epochs, form))
+        middle = statistics.median(times)
+        print(f"  reachability through ten rounds, one edge, {form:8} {middle * 1e3:6.2f} ms in the median, {times[-1] * 1e3:6.2f} at most")
+
+
+def _reach(edges: int, epochs: int, form: str) -> list[float]:
+    chance = np.random.default_rng(5)
+    chain = [{"src": -i, "dst": -i - 1, "diff": 1} for i in range(1, 10)]
+    sources, targets = chance.integers(1, edges, edges), chance.integers(1, edges, edges)
+    first = [*chain, *({"src": s, "dst": d, "diff": 1} for s, d in zip(sources.tolist(), targets.tolist(), strict=True))]
+    flow = rd.Dataflow(f"reach-{form}")
+    graph = flow.input("edges").as_collection(diff="diff")
+    roots = flow.from_items([{"node": 0}]).as_collection() if form == "rows" else flow.from_arrow(pa.table({"node": [0]})).as_collection()
+
+    def further(inner: rd.Collection) -> rd.Collection:
+        ends = inner.key_by("node").join(graph.key_by("src")).select({"node": rd.col("1", "1", "dst")})
+        return ends.concat(roots).distinct()
+
+    roots.iterate(further).changes().probe("seen").collect("reached")
+    job = flow.submit(runtime="local", parallelism=1)
+    given = job.input("edges")
+
+    def send(rows: list[dict[str, int]]) -> None:
+        given.send(pa.RecordBatch.from_pylist(rows) if form == "columns" else rows)
+
+    times = []
+    send([*first, {"src": 0, "dst": -1, "diff": 1}])
+    for epoch in range(epochs + 1):
+        began = time.perf_counter()
+        given.advance_to(epoch + 1)
+        job.probe("seen").wait(epoch)
+        times.append(time.perf_counter() - began)
+        send([{"src": 0, "dst": -1, "diff": 1 if epoch % 2 else -1}])
+    given.close()
+    job.wait()
+    return times[1:]
+
+
+def flat(keys: int, epochs: int) -> None:
+    """Print what a record takes: when all are loaded, and while in each epoch as many go as come."""
+    tracemalloc.start()
+    for name, make, by_record in (("join, one side", Join, False), ("distinct", lambda: Reduce(distinct, None, Present()), True)):
+        vertex: Any = make()
+        begin(vertex, Alone())
+        some = enumerate(batches(keys, keys // 50, epochs, by_record=by_record))
+        sizes = []
+        batch = None
+        before = _bytes()
+        for epoch, batch in some:
+            vertex.on_recv(0, batch, Timestamp(epoch))
+            vertex.on_notify(Timestamp(epoch))
+            batch = None
+            if epoch % max(1, epochs // 5) == 0:
+                sizes.append((_bytes() - before) / keys)
+        told = ", ".join(f"{size:.0f}" for size in sizes)
+        print(f"  {name:18} {keys:,} records, {epochs:,} epochs of {keys // 50:,} changes: bytes a record, from time to time: {told}")
+
+
+def _bytes() -> int:
+    """Of Python and numpy, and of Arrow."""
+    gc.collect()
+    return int(tracemalloc.get_traced_memory()[0] + pa.total_allocated_bytes())
+
+
+def main() -> None:
+    """Measure and print."""
+    asked = argparse.ArgumentParser(description="Updates of collections in bulk")
+    for name, default in (("keys", 1_000_000), ("changes", 20_000), ("epochs", 20), ("repetitions", 3), ("edges", 100_000)):
+        asked.add_argument(f"--{name}", type=int, default=default)
+    given = asked.parse_args()
+    bulk(given.keys, given.changes, given.epochs, given.repetitions)
+    rounds(given.edges, 40)
+    flat(given.keys // 10, 1_000)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""Where collections begin: the records of a stream, those that replace each other, and live changes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rayad.dataflow.streams.making import Make
+from rayad.dataflow.streams.steps import stateless
+from rayad.incremental import steps
+from rayad.incremental.collection import Collection, KeyedCollection
+from rayad.incremental.columns import steps as columns
+from rayad.incremental.sources import Present, Upsert
+from rayad.progress import DataflowError, arguments
+
+if TYPE_CHECKING:
+    from rayad.dataflow.streams.flow import Dataflow
+    from rayad.dataflow.streams.stream import Stream
+
+
+def as_collection(stream: Stream, key: Any = None, order: Any = None, deleted: Any = None, diff: str | None = None) -> Collection:
+    """See :meth:`rayad.Stream.as_collection`."""
+    if diff is not None:
+        diff = arguments.text(diff, "as_collection: diff")
+        if key is not None:
+            raise DataflowError("as_collection() was given key and diff: with a key records replace each other, and have no weights")
+    if key is None and (order is not None or deleted is not None):
+        raise DataflowError("as_collection() was given order or deleted without key: say by key=... which record replaces which")
+    if key is None:
+        return Collection(stateless(stream, "map", columns.Begin(diff), None))
+    asked = (("order", order), ("deleted", deleted))
+    selected = [None if one is None else steps.selected(one, f"as_collection({what})") for what, one in asked]
+    keyed = KeyedCollection(stream.map(steps.inserted).map(steps.Keyed(steps.selected(key, "as_collection(key)"))), ())
+    return Collection(keyed.vertex(Make(Upsert, *selected), "upserts", None))
+
+
+def live(flow: Dataflow, name: str) -> Collection:
+    """See :meth:`rayad.Dataflow.collection`."""
+    given = Collection(flow.input(name))
+    return Collection(given.by_record().vertex(Make(Present), f"{name}.present", None))
+
+
+__all__ = ["as_collection", "live"]

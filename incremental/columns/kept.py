@@ -1,0 +1,287 @@
+"""What a vertex keeps in columns: of each input the epochs before and the one under way, and what it has given in this one.
+
+As in rows (``traces.py``), of epochs that are over the epoch is dropped: the runs of the epoch under way become runs of those before,
+as they are, with their inner counters. Merges then add up what is equal.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from rayad.dataflow.operators.state.keyed_state import KeyedState
+from rayad.dataflow.operators.state.runs.run import Run
+from rayad.dataflow.operators.state.tables import Entries
+from rayad.dataflow.records.values import values_of
+from rayad.incremental.columns.form import DIFF, KEY, RECORD, NotColumns, together
+from rayad.incremental.columns.weighted_runs import WeightedRuns
+from rayad.incremental.moments import Counters
+from rayad.incremental.records import as_record
+from rayad.progress import Timestamp
+
+COUNT = "n"
+"""The number that is a weight."""
+Out: TypeAlias = list[tuple[Timestamp, pa.RecordBatch]]
+"""Batches and their times."""
+InRows: TypeAlias = dict[Any, Any]
+"""By key, as the row form keeps it."""
+
+
+class Part:
+    """One input, or what has been given.
+
+    Args:
+        columns: what its rows have: the key, or the key and the record.
+        numbers: what is added of equal rows.
+        vector: of the numbers of a row, what the row form keeps of it; None: it keeps weights by value.
+    """
+
+    def __init__(
+        self, columns: tuple[str, ...] = (KEY, RECORD), numbers: tuple[str, ...] = (COUNT,), vector: Callable[..., Any] | None = None
+    ) -> None:
+        self.columns = columns
+        self.numbers = numbers
+        self.schema: pa.Schema | None = None
+        self._vector = vector
+        self._runs: tuple[WeightedRuns, WeightedRuns] | None = None
+
+    @property
+    def before(self) -> WeightedRuns:
+        """Of the epochs that are over."""
+        assert self._runs is not None
+        return self._runs[0]
+
+    @property
+    def now(self) -> WeightedRuns:
+        """Of the epoch under way."""
+        assert self._runs is not None
+        return self._runs[1]
+
+    @property
+    def count(self) -> int:
+        """Rows kept."""
+        return 0 if self._runs is None else self.before.count + self.now.count
+
+    def there(self) -> list[WeightedRuns]:
+        """Those before, and those of now; none as long as nothing has come."""
+        return [] if self._runs is None else [self.before, self.now]
+
+    def learn(self, schema: pa.Schema, depth: int, key_groups: int) -> None:
+        """What rows look like. Raises NotColumns where it is something else than what is kept."""
+        if self.schema is not None and self.schema.equals(schema) and self.before.depth == depth:
+            return
+        if self.count:
+            raise NotColumns
+        self.schema = schema
+        self._runs = (WeightedRuns(schema, depth, self.numbers, key_groups), WeightedRuns(schema, depth, self.numbers, key_groups))
+
+    def end_epoch(self, *, keep: bool) -> None:
+        """What is of now becomes of before, or goes."""
+        if self._runs is None or not self.now.count:
+            return
+        if keep:
+            self.before.add(self.now.all())
+            self.before.all()  # merged though nobody searches: what has come and gone is to go
+        self._runs = (self.before, WeightedRuns(self.now.schema, self.now.depth, self.numbers, self.now.key_groups))
+
+    def reset(self) -> None:
+        """Nothing is kept, and nothing is known."""
+        self.schema, self._runs = None, None
+
+    # -- stored, and as rows ----------------------------------------------------------------------
+    def stored(self, take: Callable[[WeightedRuns], Any]) -> Any:
+        """What a function gives of each, with what is needed to read it."""
+        return None if self._runs is None else (self.schema, self.before.depth, take(self.before), take(self.now))
+
+    def in_rows(self, runs: WeightedRuns) -> InRows:
+        """As the row form keeps it."""
+        out: InRows = {}
+        for run in runs.each_live():
+            columns = [list(map(as_record, values_of(column))) for column in run.rows.columns]
+            values = columns[1] if len(columns) > 1 else [None] * len(run)
+            counters = map(tuple, runs.counters_of(run, np.arange(len(run))).tolist())
+            numbers = zip(*(run.beside[name].tolist() for name in self.numbers), strict=True)
+            for key, value, moment, some in zip(columns[0], values, counters, numbers, strict=True):
+                of_key = out.setdefault(key, {})
+                into, vector = (of_key.setdefault(value, {}), some[0]) if self._vector is None else (of_key, self._vector(*some))
+                into[moment] = vector if moment not in into else self._added(into[moment], vector)
+        return out
+
+    def _added(self, one: Any, other: Any) -> Any:
+        return one + other if self._vector is None else tuple(map(sum, zip(one, other, strict=True)))
+
+
+class OfVertex(Protocol):
+    """What columns ask their vertex."""
+
+    @property
+    def key_groups(self) -> int:
+        """Of the job."""
+
+    def is_over(self, epoch: int) -> bool:
+        """Whether an epoch is over at this replica."""
+
+    def to_rows(self) -> None:
+        """Keep rows instead."""
+
+
+class ColumnForm(KeyedState):
+    """The columns of a vertex, and its moments in columns.
+
+    Args:
+        inputs: by name, in the order of the edges.
+        given: what has been given in the epoch under way, which is forgotten with it.
+    """
+
+    inline = True
+
+    def __init__(self, inputs: Mapping[str, Part], given: Mapping[str, Part] | None = None) -> None:
+        self.inputs = dict(inputs)
+        self.given = dict(given or {})
+        self.time: Timestamp | None = None
+        """Any time of the epoch of which something is kept."""
+        self.vertex: OfVertex | None = None
+
+    @property
+    def key_groups(self) -> int:
+        """Of the job."""
+        assert self.vertex is not None
+        return self.vertex.key_groups
+
+    @property
+    def parts(self) -> dict[str, Part]:
+        """All of them, by name."""
+        return self.inputs | self.given
+
+    @property
+    def is_used(self) -> bool:
+        """Whether there is anything."""
+        return any(part.count for part in self.parts.values())
+
+    # -- moments -----------------------------------------------------------------------------------
+    def read(self, port: int, batches: Sequence[pa.RecordBatch], moment: Counters) -> Run | None:
+        """What has come for a moment by one input, equal rows as one; None: nothing. Raises NotColumns, with nothing changed."""
+        part = list(self.inputs.values())[port]
+        if not batches:
+            return None
+        batch = together(batches, None)
+        if KEY not in batch.schema.names:
+            raise NotColumns
+        rows = batch.select(list(part.columns)).replace_schema_metadata(None)
+        part.learn(rows.schema, len(moment), self.key_groups)
+        return part.now.at_moment(rows, moment, **self.numbers_of(port, batch))
+
+    def numbers_of(self, port: int, batch: pa.RecordBatch) -> dict[str, Any]:
+        """What is added of each row. Raises NotColumns where columns cannot do that."""
+        return {COUNT: batch.column(DIFF).to_numpy()}
+
+    @abstractmethod
+    def on_moment(self, time: Timestamp, runs: Sequence[Run | None], due: Sequence[pa.RecordBatch]) -> tuple[Out, Out]:
+        """All of a moment is there: gives what leaves, and keys to be looked at again, with the moments. Raises NotColumns, with nothing
+        changed."""
+
+    def end_epoch(self) -> None:
+        """The epoch under way is over."""
+        for part in self.inputs.values():
+            part.end_epoch(keep=True)
+        for part in self.given.values():
+            part.end_epoch(keep=False)
+        self.time = None
+
+    def reset(self) -> None:
+        """Nothing is kept any more: rows have it."""
+        for part in self.parts.values():
+            part.reset()
+        self.time = None
+
+    # -- snapshots -----------------------------------------------------------------------------------
+    def checkpoint(self) -> Any:
+        return self.time, {name: part.stored(WeightedRuns.checkpoint) for name, part in self.parts.items()}
+
+    def restore(self, stored: Any) -> None:
+        self.reset()
+        self._put(stored, WeightedRuns.restore)
+
+    def take_changes(self) -> Callable[[], Any] | None:
+        changed = {id(part.before): part.before.take_changes() for part in self.parts.values() if part.there()}
+        if None in changed.values():
+            return None
+
+        def taken(runs: WeightedRuns) -> Any:
+            before = changed.get(id(runs))
+            return runs.checkpoint() if before is None else before()
+
+        stored = self.time, {name: part.stored(taken) for name, part in self.parts.items()}
+        return lambda: stored
+
+    def restore_changes(self, changes: Any) -> None:
+        for part in self.parts.values():
+            part.end_epoch(keep=False)
+        self._put(changes, WeightedRuns.restore_changes)
+
+    def forget_changes(self) -> None:
+        for part in self.parts.values():
+            for runs in part.there():
+                runs.forget_changes()
+
+    def _put(self, stored: Any, put_before: Callable[[WeightedRuns, Any], None]) -> None:
+        self.time, parts = stored
+        for name, some in parts.items():
+            if some is not None:
+                schema, depth, before, now = some
+                part = self.parts[name]
+                part.learn(schema, depth, self.key_groups)
+                put_before(part.before, before)
+                part.now.restore(now)
+
+    # -- to other replicas -----------------------------------------------------------------------------
+    def index(self, key_groups: int) -> Iterator[None]:
+        for part in self.parts.values():
+            for runs in part.there():
+                yield from runs.index(key_groups)
+
+    def give(self, groups: frozenset[int], key_groups: int) -> Any:
+        if not self.is_used:
+            return None
+        given = {name: part.stored(lambda runs: runs.give(groups, key_groups)) for name, part in self.parts.items()}
+        return (self.time, given) if any(some is not None and (some[2] or some[3]) for some in given.values()) else None
+
+    def fits(self, given: Any) -> bool:
+        """Whether what a sibling gave goes together with what is here."""
+        for name, some in given[1].items():
+            if some is not None and (some[2] or some[3]):
+                try:
+                    self.parts[name].learn(some[0], some[1], self.key_groups)
+                except NotColumns:
+                    return False
+        return True
+
+    def take(self, given: Any) -> None:
+        time, parts = given
+        assert self.vertex is not None
+        is_over = time is None or self.vertex.is_over(time.epoch)
+        for name, some in parts.items():
+            if some is None or not (some[2] or some[3]):
+                continue
+            part = self.parts[name]
+            part.before.take(some[2])
+            if not is_over:
+                part.now.take(some[3])
+            elif name in self.inputs:
+                part.before.take(some[3])
+        if not is_over:
+            self.time = time
+
+    # -- tables --------------------------------------------------------------------------------------------
+    def entries(self) -> dict[str, Entries]:
+        """None of its own: what is here becomes rows, which are tables. A table does not tell in which form its state was."""
+        if self.vertex is not None:
+            self.vertex.to_rows()
+        return {}
+
+
+__all__ = ["COUNT", "ColumnForm", "InRows", "Out", "Part"]

@@ -1,0 +1,119 @@
+"""What is computed of the records of a key where it follows from sums of their weights: counts, sums and means of integers, presence."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rayad.dataflow.records.values import is_tuple
+from rayad.incremental.columns.form import DIFF, RECORD, NotColumns, is_integer_key
+from rayad.incremental.columns.kept import COUNT
+from rayad.incremental.columns.weighted_runs import ABOUT
+
+_SUM_MAX = 2.0**62
+_EXACT_FLOAT_MAX = 2.0**53
+_WORD = 1 << 64
+Numbers = dict[str, Any]
+"""By name, one for each key."""
+
+
+class Linear(ABC):
+    """One kind of result."""
+
+    numbers: ClassVar[tuple[str, ...]] = (COUNT,)
+    vector: ClassVar[Callable[..., Any] | None] = None
+    """Of the numbers of a key, the vector that the row form keeps; None: it keeps weights by value."""
+
+    def numbers_of(self, batch: pa.RecordBatch) -> Numbers:
+        """What is added of each change. Raises NotColumns."""
+        return {COUNT: batch.column(DIFF).to_numpy()}
+
+    def present(self, numbers: Numbers) -> Any:
+        """Which keys have a result, as a mask."""
+        return numbers[COUNT] != 0
+
+    @abstractmethod
+    def results(self, numbers: Numbers) -> pa.Array:
+        """The result of each key; of one that has none anything. Raises NotColumns where a column does not hold it."""
+
+
+class Counted(Linear):
+    """How many records."""
+
+    vector = staticmethod(lambda count: (count,))
+
+    def results(self, numbers: Numbers) -> pa.Array:
+        return pa.array(numbers[COUNT])
+
+
+class Present(Linear):
+    """Whether there is any."""
+
+    def present(self, numbers: Numbers) -> Any:
+        return numbers[COUNT] > 0
+
+    def results(self, numbers: Numbers) -> pa.Array:
+        return pa.nulls(len(numbers[COUNT]))
+
+
+@dataclass(frozen=True)
+class Summed(Linear):
+    """The sum of a field of integers, null where no record has a value. In 64 bits: sums wrap around, and a float beside each tells.
+
+    Args:
+        field: of the record.
+        mean: whether the sum is divided by how many have a value.
+    """
+
+    field: str
+    mean: bool = False
+    numbers: ClassVar[tuple[str, ...]] = (COUNT, "valid", "sum", ABOUT)
+    vector = staticmethod(lambda count, valid, total, about: (count, valid, _unwrapped(total, about), 0))
+
+    def numbers_of(self, batch: pa.RecordBatch) -> Numbers:
+        record, weights = batch.column(RECORD), batch.column(DIFF).to_numpy()
+        if not pa.types.is_struct(record.type) or is_tuple(record.type) or record.type.get_field_index(self.field) < 0:
+            raise NotColumns
+        values = record.field(self.field)
+        if not is_integer_key(values.type):
+            raise NotColumns
+        valid = weights if not values.null_count else np.where(values.is_valid().to_numpy(zero_copy_only=False), weights, 0)
+        numbers = pc.fill_null(values, 0).to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+        about = weights.astype(np.float64) * numbers.astype(np.float64)
+        with np.errstate(over="ignore"):
+            return {COUNT: weights, "valid": valid, "sum": weights * numbers, ABOUT: about}
+
+    def present(self, numbers: Numbers) -> Any:
+        return (numbers[COUNT] != 0) | (numbers["valid"] != 0) | (numbers["sum"] != 0)
+
+    def results(self, numbers: Numbers) -> pa.Array:
+        valid, total, about = numbers["valid"], numbers["sum"], np.abs(numbers[ABOUT])
+        if (about >= _SUM_MAX).any():
+            raise NotColumns
+        nothing = valid == 0
+        if not self.mean:
+            return pa.array(total, mask=nothing)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            means = total / valid
+        for i in np.flatnonzero((about >= _EXACT_FLOAT_MAX) & ~nothing).tolist():  # where numpy would round twice
+            means[i] = float(Fraction(int(total[i]), int(valid[i])))
+        return pa.array(means, mask=nothing)
+
+
+def _unwrapped(total: int, about: float) -> int:
+    """The sum that wraps around to ``total`` and is near ``about``.
+
+    >>> _unwrapped(-(1 << 63), 2.0**63) == 1 << 63
+    True
+    """
+    return total + _WORD * round((Fraction(about) - total) / _WORD)
+
+
+__all__ = ["Counted", "Linear", "Present", "Summed"]

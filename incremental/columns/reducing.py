@@ -1,0 +1,163 @@
+"""Results that follow from sums, in columns: one gather a moment for all keys that have changed, or may have.
+
+As in rows (``reducing.py``): the result at a moment, with this epoch and without it; given is the difference, less what this epoch has
+given at moments that count there. A key is looked at again at the join of this moment and each other of its moments that does not count at
+this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rayad.dataflow.operators.state.runs.order import Places
+from rayad.dataflow.operators.state.runs.run import Run
+from rayad.dataflow.records.batches import mark_tuples
+from rayad.dataflow.records.values import tuple_array
+from rayad.incremental.columns.form import KEY, RECORD, changes, together
+from rayad.incremental.columns.joining import by_moment
+from rayad.incremental.columns.kept import COUNT, ColumnForm, Out, Part
+from rayad.incremental.columns.linear import Linear, Numbers
+from rayad.incremental.columns.weighted_runs import ABOUT, WeightedRuns
+from rayad.progress import Timestamp
+
+
+class Gathered:
+    """The sums of some keys at a moment, and when else they have changed.
+
+    Args:
+        keys, places: in order.
+        moment: its inner counters.
+    """
+
+    def __init__(self, keys: pa.RecordBatch, places: Places, moment: Sequence[int]) -> None:
+        self.keys = keys
+        self.places = places
+        self._moment = np.array(moment, np.int64)
+        self._later: list[tuple[Any, Any]] = []
+
+    def found(self, runs: WeightedRuns, run: Run) -> tuple[Any, Any]:
+        """The rows of a run that count at the moment, and the position of the key of each."""
+        rows, which = runs.of_keys(self.keys, self.places, run)
+        if len(self._moment) and len(rows):
+            at = runs.counters_of(run, rows)
+            counts = (at <= self._moment).all(axis=1)
+            if not counts.all():
+                self._later.append((which[~counts], np.maximum(at[~counts], self._moment)))
+                rows, which = rows[counts], which[counts]
+        return rows, which
+
+    def add(self, sums: Numbers, runs: WeightedRuns, some: Sequence[Run]) -> None:
+        """Add what runs have of the keys."""
+        for run in some:
+            rows, which = self.found(runs, run) if len(run) else ([], [])
+            for name, numbers in sums.items() if len(rows) else ():
+                np.add.at(numbers, which, run.beside[name][rows])
+
+    def due(self, epoch: int) -> Out:
+        """The keys to be looked at again, and when."""
+        if not self._later:
+            return []
+        which, joins = (np.concatenate(parts) for parts in zip(*self._later, strict=True))
+        out: Out = []
+        for at, rows in by_moment(joins):
+            keys = self.keys.take(pa.array(np.unique(which if rows is None else which[rows])))
+            out.append((Timestamp.of(epoch, at), mark_tuples(keys)))
+        return out
+
+
+class LinearColumns(ColumnForm):
+    """Sums by key, and what has been given.
+
+    Args:
+        linear: what is summed, and what is made of it.
+    """
+
+    def __init__(self, linear: Linear) -> None:
+        super().__init__({"input": Part((KEY,), linear.numbers, linear.vector)}, {"given": Part()})
+        self.linear = linear
+
+    def numbers_of(self, port: int, batch: pa.RecordBatch) -> dict[str, Any]:
+        return self.linear.numbers_of(batch)
+
+    def on_moment(self, time: Timestamp, runs: Sequence[Run | None], due: Sequence[pa.RecordBatch]) -> tuple[Out, Out]:
+        """The difference of results, for all keys at once."""
+        (run,), part, moment = runs, self.inputs["input"], time.counters
+        if part.schema is None:
+            return [], []
+        gathered = keys_of(part.now, run, due, moment)
+        before = sums_of(gathered, self.linear.numbers)
+        gathered.add(before, part.before, part.before.all())
+        after = {name: numbers.copy() for name, numbers in before.items()}
+        gathered.add(after, part.now, part.now.all())
+        if run is not None:
+            gathered.add(after, part.now, [run])
+        again = gathered.due(time.epoch)
+        out = self._difference(time, gathered, before, after)
+        if run is not None and len(run):
+            part.now.add([run])
+        self.time = time
+        return out, again
+
+    def _difference(self, time: Timestamp, gathered: Gathered, before: Numbers, after: Numbers) -> Out:
+        was, now = self.linear.present(before), self.linear.present(after)
+        old, new = self.linear.results(before), self.linear.results(after)
+        if not time.counters:
+            unlike = was != now
+            if not pa.types.is_null(new.type):
+                same = pc.fill_null(pc.equal(old, new), pc.and_(old.is_null(), new.is_null()))
+                unlike |= ~same.to_numpy(zero_copy_only=False)
+            gone, come = np.flatnonzero(was & unlike), np.flatnonzero(now & unlike)
+            parts = [(gone, old, gone, np.full(len(gone), -1)), (come, new, come, np.full(len(come), 1))]
+            return _batch(time, _changed(gathered.keys.column(0), parts))
+        gone, come = np.flatnonzero(was), np.flatnonzero(now)
+        parts = [(gone, old, gone, np.full(len(gone), -1)), (come, new, come, np.full(len(come), 1))]
+        given = self.given["given"]
+        for runs in given.there()[1:]:
+            for run in runs.all():
+                rows, which = gathered.found(runs, run)
+                parts.append((which, run.rows.column(1), rows, -run.beside[COUNT][rows]))
+        keys, results, weights = _changed(gathered.keys.column(0), parts)
+        rows = pa.RecordBatch.from_arrays([keys, results], names=[KEY, RECORD])
+        given.learn(rows.schema, len(time.counters), self.key_groups)
+        difference = given.now.at_moment(rows, time.counters, **{COUNT: weights})
+        given.now.add([difference])
+        return _batch(time, (difference.rows.column(0), difference.rows.column(1), difference.beside[COUNT]))
+
+
+def _batch(time: Timestamp, difference: tuple[pa.Array, pa.Array, Any]) -> Out:
+    """Keys, results and weights as what leaves."""
+    keys, results, weights = difference
+    return [(time, changes(tuple_array([keys, results]), weights))] if len(weights) else []
+
+
+def _changed(keys: pa.Array, parts: Sequence[tuple[Any, pa.Array, Any, Any]]) -> tuple[pa.Array, pa.Array, Any]:
+    """Keys, results and weights of several parts: positions of keys, results, positions of these, weights."""
+    which = np.concatenate([part[0] for part in parts])
+    results = pa.concat_arrays([of.take(pa.array(rows)) for _, of, rows, _ in parts])
+    weights = np.concatenate([part[3] for part in parts])
+    return keys.take(pa.array(which)), results, weights
+
+
+def sums_of(gathered: Gathered, numbers: Sequence[str]) -> Numbers:
+    """Nothing yet, for each key."""
+    return {name: np.zeros(len(gathered.places), np.float64 if name == ABOUT else np.int64) for name in numbers}
+
+
+def keys_of(runs: WeightedRuns, run: Run | None, due: Sequence[pa.RecordBatch], moment: Sequence[int]) -> Gathered:
+    """The keys that have changed, and those that are due, each once."""
+    if run is not None and not due:
+        return Gathered(run.rows.select([KEY]), run.place, moment)
+    parts = [*([] if run is None else [run.rows.select([KEY])]), *(keys.replace_schema_metadata(None) for keys in due)]
+    keys = together(parts, None)
+    places = runs.places(keys)
+    order, heads = runs.equal_rows(keys, places, [])
+    which = heads if order is None else order[heads]
+    return Gathered(keys.take(pa.array(which)), places[which], moment)
+
+
+__all__ = ["Gathered", "LinearColumns", "keys_of", "sums_of"]

@@ -1,0 +1,247 @@
+"""Steps without state in both forms: a function of changes in columns, and the function of one change for rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from rayad.dataflow.operators import stateless as el
+from rayad.dataflow.operators.projections import OfFields, Where
+from rayad.dataflow.records.batches import ROWS_KEY, to_rows
+from rayad.dataflow.records.values import fields_of, is_tuple, tuple_array
+from rayad.dataflow.streams.steps import stateless
+from rayad.incremental.columns.form import (
+    DIFF,
+    KEY,
+    RECORD,
+    changes,
+    is_changes,
+    keyed_changes,
+    normalised,
+    weights_of,
+)
+from rayad.incremental.records import as_record
+from rayad.progress import DataflowError, show
+
+if TYPE_CHECKING:
+    from rayad.dataflow.streams.stream import Stream
+
+InColumns = Callable[[pa.RecordBatch], pa.RecordBatch | None]
+"""Of changes in columns; None: rows must do it."""
+
+
+@dataclass(slots=True)
+class InBothForms(el.Element):
+    """A step of changes.
+
+    Args:
+        rows: the step of rows.
+        columns: the same of columns.
+    """
+
+    rows: el.PerRecord
+    columns: InColumns
+
+    def apply(self, batch: Any) -> Any:
+        out = self.columns(batch) if is_changes(batch) else None
+        return self.rows.apply(batch) if out is None else out
+
+
+def mapped(stream: Stream, function: Callable[[Any], Any], columns: InColumns, name: str | None = None) -> Stream:
+    """``function(change)`` instead of each change."""
+    return stateless(stream, el.Map.base, InBothForms(el.Map(function), columns), name)
+
+
+def filtered(stream: Stream, predicate: Callable[[Any], Any], columns: InColumns, name: str | None = None) -> Stream:
+    """The changes for which ``predicate(change)`` is true."""
+    return stateless(stream, el.Filter.base, InBothForms(el.Filter(predicate), columns), name, keeps_time=True)
+
+
+# -- where they begin ------------------------------------------------------------------------------------------------
+@dataclass(slots=True)
+class Begin(el.Element):
+    """Records of a stream as changes: each is inserted once, or so often as a field says.
+
+    Args:
+        diff: the field; None: once.
+    """
+
+    base = "map"
+    diff: str | None
+
+    def apply(self, batch: Any) -> Any:
+        columns = self._columns(batch) if isinstance(batch, pa.RecordBatch) else None
+        return list(map(self._row, to_rows(batch))) if columns is None else columns
+
+    def _columns(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        if ROWS_KEY in (batch.schema.metadata or {}):
+            return None
+        weights = pa.array(np.ones(batch.num_rows, np.int64))
+        if self.diff is not None:
+            if self.diff not in batch.schema.names:
+                raise _no_weight(self.diff, f"columns {batch.schema.names}")
+            weights = batch.column(self.diff)
+            if not pa.types.is_integer(weights.type) or weights.null_count:
+                return None  # rows say which one it is
+            weights, batch = weights.cast(pa.int64()), batch.drop_columns([self.diff])
+        record = normalised(batch.to_struct_array()) if batch.num_columns else None
+        return None if record is None or _has_tuple(record.type) else changes(record, weights)
+
+    def _row(self, record: Any) -> tuple[Any, int]:
+        if self.diff is None:
+            return as_record(record), 1
+        if not isinstance(record, dict) or self.diff not in record:
+            raise _no_weight(self.diff, show(record, 80))
+        weight = record[self.diff]
+        if not isinstance(weight, int) or isinstance(weight, bool):
+            raise DataflowError(f"as_collection(diff={self.diff!r}) was given the weight {show(weight)} in {show(record, 80)}: give an int")
+        return as_record({name: value for name, value in record.items() if name != self.diff}), weight
+
+
+def _no_weight(diff: str, got: str) -> DataflowError:
+    return DataflowError(f"as_collection(diff={diff!r}) was given {got}: each record needs the field {diff!r}, how often it comes or goes")
+
+
+def _has_tuple(kind: pa.DataType) -> bool:
+    """Whether a record of columns that are called "0", "1", ... would be taken for a tuple."""
+    return bool(pa.types.is_struct(kind)) and (is_tuple(kind) or any(_has_tuple(kind.field(i).type) for i in range(kind.num_fields)))
+
+
+# -- keys ------------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class KeyedBy:
+    """Changes with a field of the record as the key."""
+
+    field: str
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        record = batch.column(RECORD)
+        if not pa.types.is_struct(record.type) or is_tuple(record.type) or record.type.get_field_index(self.field) < 0:
+            return None  # rows say what is wrong
+        return keyed_changes(record.field(self.field), record, batch.column(DIFF))
+
+
+def in_rows(batch: pa.RecordBatch) -> None:
+    """A function of the user's: of rows."""
+
+
+def by_record(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The record as the key."""
+    return keyed_changes(batch.column(RECORD), pa.nulls(batch.num_rows), batch.column(DIFF))
+
+
+def by_first(batch: pa.RecordBatch) -> pa.RecordBatch | None:
+    """A pair by its first."""
+    record = batch.column(RECORD)
+    if not is_tuple(record.type) or record.type.num_fields != 2:
+        return None
+    return keyed_changes(record.field(0), record.field(1), batch.column(DIFF))
+
+
+def first(batch: pa.RecordBatch) -> pa.RecordBatch | None:
+    """The first of a tuple."""
+    record = batch.column(RECORD)
+    return changes(record.field(0), batch.column(DIFF)) if is_tuple(record.type) else None
+
+
+def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The pair of key and record."""
+    return changes(tuple_array([batch.column(KEY), batch.column(RECORD)]), batch.column(DIFF))
+
+
+def negated(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Removals for insertions."""
+    return batch.set_column(batch.num_columns - 1, DIFF, pa.array(-weights_of(batch)))
+
+
+def with_key(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Without keys that are null, or tuples with null in them."""
+    key = batch.column(KEY)
+    nulls = [part for part in (fields_of(key) if is_tuple(key.type) else [key]) if part.null_count]
+    if not nulls:
+        return batch
+    valid = np.logical_and.reduce([part.is_valid().to_numpy(zero_copy_only=False) for part in nulls])
+    return batch.take(pa.array(np.flatnonzero(valid)))
+
+
+# -- expressions over the fields of records ----------------------------------------------------------------------------
+@dataclass(slots=True)
+class Projected(el.Element):
+    """Records as a projection by expressions makes them. Parts of tuples are fields called "0", "1", ...
+
+    Args:
+        projection: ``select``, ``with_columns``, or a filter by an expression.
+    """
+
+    projection: OfFields
+
+    def warm_up(self) -> None:
+        self.projection.warm_up()
+
+    def apply(self, batch: Any) -> Any:
+        out = self._columns(batch) if is_changes(batch) else None
+        return self._rows([(as_record(record), weight) for record, weight in to_rows(batch)]) if out is None else out
+
+    def _columns(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        record = batch.column(RECORD)
+        if not pa.types.is_struct(record.type):
+            return None
+        fields = pa.RecordBatch.from_struct_array(record)
+        if isinstance(self.projection, Where):
+            numbered = fields.append_column(_ROW, pa.array(np.arange(batch.num_rows)))
+            kept = self.projection.of_columns(numbered).column(_ROW)
+            return batch if len(kept) == batch.num_rows else batch.take(kept)
+        made = normalised(self.projection.of_columns(fields).to_struct_array())
+        return None if made is None or is_tuple(made.type) else changes(made, batch.column(DIFF))
+
+    def _rows(self, rows: list[tuple[Any, int]]) -> list[tuple[Any, int]]:
+        if not rows:
+            return []
+        fields = [_fields(record) for record, _ in rows]
+        odd = next((record for (record, _), made in zip(rows, fields, strict=True) if not isinstance(made, dict)), None)
+        if odd is not None:
+            raise DataflowError(
+                f"{self.projection.base} of a collection was given {show(odd, 80)}: an expression takes records whose fields have names, "
+                'dicts, or tuples, whose parts are called "0", "1", ...'
+            )
+        if isinstance(self.projection, Where):
+            kept = self.projection.of_rows([{**made, _ROW: at} for at, made in enumerate(fields)])
+            return [rows[made[_ROW]] for made in kept]
+        made = self.projection.of_rows(fields)
+        return [(as_record(_value(record)), weight) for record, (_, weight) in zip(made, rows, strict=True)]
+
+
+_ROW = "\0row"
+
+
+def _fields(value: Any) -> Any:
+    """Tuples as dicts, to any depth."""
+    if isinstance(value, tuple):
+        return {str(i): _fields(part) for i, part in enumerate(value)}
+    return {name: _fields(part) for name, part in value.items()} if isinstance(value, dict) else value
+
+
+def _value(value: Any) -> Any:
+    """A projected record, in whose fields are tuples again."""
+    return {name: _tuples(part) for name, part in value.items()}
+
+
+def _tuples(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    parts = {name: _tuples(part) for name, part in value.items()}
+    return tuple(parts.values()) if parts and list(parts) == [str(i) for i in range(len(parts))] else parts
+
+
+def projected(stream: Stream, projection: OfFields, name: str | None) -> Stream:
+    """The stream of changes behind a projection."""
+    return stateless(stream, projection.base, Projected(projection), name)
+
+
+__all__ = [
+    "Begin", "KeyedBy", "by_first", "by_record", "filtered", "first", "in_rows", "mapped", "negated", "plain", "projected", "with_key",
+]  # fmt: skip

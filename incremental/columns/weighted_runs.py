@@ -1,0 +1,172 @@
+"""Changes in sorted runs: rows, and beside each its inner counters and the numbers that are added where rows are equal.
+
+A row is a key, or a key and a record. Runs are sorted by place (key-group, then hash). Rows that are equal, in all their counters too, are
+one row whose numbers are the sums; a row whose numbers are all zero is none. This is done to what comes and wherever runs merge. So what is
+inserted and removed again is gone with the next merge of both, and no run has to be changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from rayad.dataflow.operators.state.runs.order import Places, Positions, order_of, places_of_hashes, ranges
+from rayad.dataflow.operators.state.runs.run import Run
+from rayad.dataflow.operators.state.runs.runs import Runs
+from rayad.dataflow.operators.state.seen_rows import RowIndex
+from rayad.dataflow.records import content_codes
+from rayad.dataflow.records.key_hashing import hash_values
+from rayad.incremental.columns.form import contents, is_integer_key
+from rayad.incremental.moments import Counters
+
+CODE = "code"
+"""Beside each row: a code of its record, as long as it has one."""
+ABOUT = "about"
+"""A number that is there to see that another one does not leave 64 bits: it keeps no row alive."""
+
+
+class WeightedRuns(Runs):
+    """Runs of changes.
+
+    Args:
+        schema: of the rows: a key, or a key and a record.
+        depth: how many inner counters a moment has.
+        numbers: the names of what is added; ``about`` is a float, all others are int64.
+        key_groups: by which places are.
+    """
+
+    derived: ClassVar[frozenset[str]] = frozenset({CODE})
+
+    def __init__(self, schema: pa.Schema, depth: int, numbers: Sequence[str], key_groups: int) -> None:
+        super().__init__(1)
+        self.schema = schema
+        self.depth = depth
+        self.numbers = tuple(numbers)
+        self.counters = tuple(f"at{i}" for i in range(depth))
+        self.key_groups = key_groups
+        self._has_codes = len(schema) > 1 and not pa.types.is_null(schema.field(1).type)
+        self._has_integer_keys = is_integer_key(schema.field(0).type)
+
+    # -- in -------------------------------------------------------------------------------------
+    def read(self, rows: pa.RecordBatch, **beside: Any) -> Run:
+        wide = {name: np.asarray(value, np.float64 if name == ABOUT else np.int64) for name, value in beside.items()}
+        if self._has_codes:
+            wide[CODE] = content_codes.content_codes(contents(rows.columns[1:], rows.num_rows))
+        return Run(rows, self.places(rows), None, wide)
+
+    def places(self, rows: pa.RecordBatch) -> Places:
+        """The places of the keys of rows, shape (rows,)."""
+        return places_of_hashes(hash_values(rows.column(0)), self.key_groups)
+
+    def at_moment(self, rows: pa.RecordBatch, moment: Counters, **numbers: Any) -> Run:
+        """Changes of one moment, in any order, as one run; it may be empty."""
+        counters = {name: np.full(rows.num_rows, at, np.int64) for name, at in zip(self.counters, moment, strict=True)}
+        runs = self.arranged(self.read(rows, **numbers, **counters))
+        return runs[0] if runs else self.read(rows.slice(0, 0), **dict.fromkeys((*self.numbers, *self.counters), ()))
+
+    def arranged(self, run: Run) -> list[Run]:
+        """In order, equal rows as one, without those that come to nothing: one run, or none."""
+        if len(run) <= 1:
+            return [run] if len(run) and any(run.beside[name][0] for name in self.numbers if name != ABOUT) else []
+        code = [run.beside[CODE]] if self._has_codes else []
+        order, heads = self.equal_rows(run.rows, run.place, [*code, *(run.beside[name] for name in self.counters)])
+        beside = run.beside
+        if order is not None:
+            beside = {name: values[order] for name, values in beside.items()}
+        if len(heads) < len(run):
+            sums = {name: np.add.reduceat(beside[name], heads) for name in self.numbers}
+        else:
+            sums = {name: beside[name] for name in self.numbers}
+        counted = [sums[name] for name in self.numbers if name != ABOUT]
+        stays = np.logical_or.reduce([numbers != 0 for numbers in counted])
+        if not stays.all():
+            heads, sums = heads[stays], {name: numbers[stays] for name, numbers in sums.items()}
+        if not len(heads):
+            return []
+        if order is None and len(heads) == len(run):
+            return [run]
+        which = heads if order is None else order[heads]
+        out = run.at(which)
+        out.beside.update(sums)
+        return [out]
+
+    def has_exact_places(self, rows: pa.RecordBatch) -> bool:
+        """Whether keys of one place are equal: integers, none of them null."""
+        return self._has_integer_keys and not rows.column(0).null_count
+
+    def equal_rows(self, rows: pa.RecordBatch, place: Places, then: Sequence[Any]) -> tuple[Positions | None, Positions]:
+        """Rows grouped by what they hold and by ``then``, columns of integers: the order by place in which equal ones are beside each other
+        (None: they are), and where in that order each group begins, shape (groups,). Codes and places alone decide nothing."""
+        order = order_by_place(place, then)
+        same = _same_as_before(order, place, then)
+        some = np.flatnonzero(same)
+        if not len(some) or (self.has_exact_places(rows) and not self._has_codes):
+            return order, np.flatnonzero(~np.append(False, same))
+        kept = contents(rows.columns, rows.num_rows)
+        left, right = (some, some + 1) if order is None else (order[some], order[some + 1])
+        if len(content_codes.differences(kept.take(pa.array(left)), kept.take(pa.array(right)))):
+            numbers = RowIndex(len(place)).slots_of(kept, kept.take)[0]  # different rows with equal codes: each gets a number of its own
+            then = [numbers, *then]
+            order = order_by_place(place, then)
+            same = _same_as_before(order, place, then)
+        return order, np.flatnonzero(~np.append(False, same))
+
+    # -- out ------------------------------------------------------------------------------------
+    def of_keys(self, keys: pa.RecordBatch, places: Places, run: Run) -> tuple[Positions, Positions]:
+        """The rows of a run that these keys have, and the position of the key of each, both shape (rows,); grouped by key.
+
+        Args:
+            keys: one column, in the order of ``places``; they differ.
+            run: has rows.
+        """
+        low = np.searchsorted(run.place, places, side="left")
+        met = np.flatnonzero(run.place[np.minimum(low, len(run) - 1)] == places)
+        if not len(met):
+            return met, met
+        low = low[met]
+        counts = np.searchsorted(run.place, places[met], side="right") - low
+        rows, which = ranges(low, counts), np.repeat(met, counts)
+        if len(rows) and not (self.has_exact_places(keys) and self.has_exact_places(run.rows)):
+            mine = contents([keys.column(0).take(pa.array(which))], len(which))
+            theirs = contents([run.rows.column(0).take(pa.array(rows))], len(rows))
+            unlike = content_codes.differences(mine, theirs)
+            if len(unlike):
+                rows, which = np.delete(rows, unlike), np.delete(which, unlike)
+        return rows, which
+
+    def counters_of(self, run: Run, rows: Any) -> Any:
+        """The inner counters of these rows, shape (rows, depth)."""
+        return np.stack([run.beside[name][rows] for name in self.counters], axis=1) if self.depth else np.zeros((len(rows), 0), np.int64)
+
+
+def order_by_place(place: Places, then: Sequence[Any]) -> Positions | None:
+    """The positions of rows by place, and of one place by ``then``; None where they are in order. Most places have one row."""
+    order = order_of(place)
+    sorted_places = place if order is None else place[order]
+    same = sorted_places[1:] == sorted_places[:-1]
+    if not then or not same.any():
+        return order
+    tied = np.flatnonzero(np.append(False, same) | np.append(same, False))
+    rows = tied if order is None else order[tied]
+    within = np.lexsort((*reversed([column[rows] for column in then]), sorted_places[tied]))
+    if order is None:
+        if (within == np.arange(len(within))).all():
+            return None
+        order = np.arange(len(place))
+    order[tied] = rows[within]
+    return order
+
+
+def _same_as_before(order: Positions | None, place: Places, then: Sequence[Any]) -> Any:
+    """Whether a row in this order has the numbers of the row before it, shape (rows - 1,)."""
+    same = np.ones(max(0, len(place) - 1), np.bool_)
+    for column in (place, *then):
+        column = column if order is None else column[order]
+        same &= column[1:] == column[:-1]
+    return same
+
+
+__all__ = ["ABOUT", "WeightedRuns", "order_by_place"]

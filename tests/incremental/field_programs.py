@@ -1,0 +1,149 @@
+"""Dataflows of collections whose records are edges with fields, written in names and expressions: the same program runs in rows and in
+columns."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import rayad as rd
+from rayad.incremental.records import Row
+from tests.incremental.programs import Edge, History, Kept, Shape, reached
+
+Form = Literal["rows", "columns", "both"]
+"""As what records come; "both": every second epoch in columns."""
+SCHEMA = pa.schema({"epoch": pa.int64(), "src": pa.int64(), "dst": pa.int64(), "diff": pa.int64()})
+
+
+@dataclass(frozen=True)
+class InFields(Kept):
+    """A program of edges ``{"src", "dst"}``; its table is computed from edges that are pairs."""
+
+    form: Form = "rows"
+
+    def flow(self, changes: History) -> rd.Dataflow:
+        """The dataflow of a history."""
+        flow = rd.Dataflow(f"{self.name}-{self.form}")
+        epochs = [[{"src": edge[0], "dst": edge[1], "diff": weight} for edge, weight in some] for some in changes]
+        rows = [some if self.form == "rows" or (self.form == "both" and epoch % 2) else [] for epoch, some in enumerate(epochs)]
+        table = [{"epoch": epoch, **row} for epoch, some in enumerate(epochs) if not rows[epoch] for row in some]
+        streams = [flow.from_epochs(rows, batch_rows=3)] if any(rows) else []
+        if table:
+            columns = flow.from_arrow(pa.Table.from_pylist(table, SCHEMA), epoch="epoch", batch_rows=3)
+            streams.append(columns.select("src", "dst", "diff"))
+        collections = [stream.as_collection(diff="diff") for stream in streams]
+        edges = collections[0].concat(*collections[1:]) if collections[1:] else collections[0]
+        self.build(edges).collect("out")
+        return flow
+
+
+def reach(edges: rd.Collection) -> rd.Collection:
+    """The nodes that can be reached from node 0."""
+    roots = edges.select({"node": rd.col("src") * 0}).distinct()
+
+    def further(inner: rd.Collection) -> rd.Collection:
+        ends = inner.key_by("node").join(edges.key_by("src")).select({"node": rd.col("1", "1", "dst")})
+        return ends.concat(roots).distinct()
+
+    return roots.iterate(further)
+
+
+def core(edges: rd.Collection) -> rd.Collection:
+    """The edges that are left when those are dropped, again and again, whose source cannot be reached from node 0 along what is left, or is
+    the end of no edge of it: a loop inside a loop."""
+
+    def narrower(inner: rd.Collection) -> rd.Collection:
+        ends = inner.select({"node": rd.col("dst")}).distinct()
+        there = ends.key_by("node").join(reach(inner).key_by("node")).select({"node": rd.col("0")})
+        return inner.key_by("src").join(there.key_by("node")).select({"src": rd.col("1", "0", "src"), "dst": rd.col("1", "0", "dst")})
+
+    return edges.iterate(narrower)
+
+
+def core_of(there: Counter[Any]) -> dict[Any, int]:
+    """The same, computed from scratch."""
+    left = dict(there)
+    while True:
+        found = reached(left, {0}) if left else set()
+        ends = {target for _, target in left}
+        narrower = {edge: weight for edge, weight in left.items() if edge[0] in found and edge[0] in ends}
+        if narrower == left:
+            return left
+        left = narrower
+
+
+def _paths(edges: rd.Collection) -> rd.Collection:
+    met = edges.key_by("dst").join(edges.key_by("src"))
+    return met.select({"a": rd.col("1", "0", "src"), "b": rd.col("0"), "c": rd.col("1", "1", "dst")})
+
+
+def _paths_of(there: Counter[Any]) -> dict[Any, int]:
+    out: Counter[Any] = Counter()
+    for (a, b), weight in there.items():
+        for (c, d), other in there.items():
+            if b == c:
+                out[Row(a=a, b=b, c=d)] += weight * other
+    return dict(out)
+
+
+def _of_values(result: Callable[[list[int]], Any]) -> Callable[[Counter[Any]], dict[Any, int]]:
+    """What a function makes of the targets of each source."""
+
+    def table(there: Counter[Any]) -> dict[Any, int]:
+        values: dict[int, list[int]] = {}
+        for (source, target), weight in there.items():
+            values.setdefault(source, []).extend([target] * weight)
+        return {(source, result(some)): 1 for source, some in values.items()}
+
+    return table
+
+
+def _row(edge: Edge) -> Row:
+    return Row(src=edge[0], dst=edge[1])
+
+
+def _reached_of(there: Counter[Any]) -> dict[Any, int]:
+    return {Row(node=node): 1 for node in reached(there, {0})} if there else {}
+
+
+def _ends(there: Counter[Any]) -> dict[Any, int]:
+    return {Row(dst=target): 1 for _, target in there}
+
+
+def in_form(form: Form) -> list[InFields]:
+    """All of them."""
+    small = Shape(6, 12, 12)
+    return [
+        InFields("counts", lambda edges: edges.key_by("src").count(), _of_values(len), small, form),
+        InFields("sums", lambda edges: edges.key_by("src").sum("dst"), _of_values(sum), small, form),
+        InFields("means", lambda edges: edges.key_by("src").mean("dst"), _of_values(lambda some: sum(some) / len(some)), small, form),
+        InFields("ends", lambda edges: edges.select("dst").distinct(), _ends, small, form),
+        InFields(
+            "some",
+            lambda edges: edges.filter((rd.col("src") > 1) & (pc.field("dst") < 5)).with_columns({"both": rd.col("src") + rd.col("dst")}),
+            lambda there: {Row(src=s, dst=d, both=s + d): weight for (s, d), weight in there.items() if s > 1 and d < 5},
+            small,
+            form,
+        ),
+        InFields("paths", _paths, _paths_of, Shape(5, 8, 10), form),
+        InFields(
+            "left",
+            lambda edges: edges.key_by("dst").join(edges.select({"src": rd.col("src")}).distinct().key_by("src"), "left"),
+            lambda there: {
+                (target, (_row((source, target)), Row(src=target) if any(target == other for other, _ in there) else None)): weight
+                for (source, target), weight in there.items()
+            },
+            small,
+            form,
+        ),
+        InFields("reach", reach, _reached_of, Shape(10, 20, 12), form),
+        InFields("core", core, lambda there: {_row(edge): weight for edge, weight in core_of(there).items()}, Shape(6, 9, 8), form),
+    ]
+
+
+__all__ = ["InFields", "in_form"]
