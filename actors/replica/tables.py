@@ -47,16 +47,18 @@ class Read:
 
     Args:
         reader, state: as of :class:`Look`.
-        epoch: :data:`LAST` is when all input has ended.
+        epoch: :data:`LAST` is when all input has ended; None: the newest that can be read, which only one replica may be asked for.
+        least: with None: no epoch before this one.
         groups: the key-groups that are asked for.
         keys: the keys in these that are asked for; None: all.
     """
 
     reader: str
     state: str | None
-    epoch: int
+    epoch: int | None
     groups: frozenset[int]
     keys: tuple[Any, ...] | None
+    least: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +73,11 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """To :class:`Read`: the rows; ``has_one``: a key has one at most."""
+    """To :class:`Read`: the rows, and the epoch that they are of; ``has_one``: a key has one at most."""
 
     entries: Entries
     has_one: bool
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,20 +166,26 @@ class ReplicaTables:
         assert live is not None
         if state is None:
             return Standing(LAST, -1, None)  # it has resumed from a snapshot of an earlier version, and has not done anything since
-        if isinstance(ask, Look):
-            self._holds[ask.reader] = _Hold(max(ask.from_epoch, live.since(state)), now_s + HELD_S)
+        least = ask.from_epoch if isinstance(ask, Look) else ask.least
+        epoch = None if isinstance(ask, Look) else ask.epoch
+        is_named = epoch is not None
+        if epoch is None:
+            least = max(least, live.since(state))
+            self._holds[ask.reader] = _Hold(least, now_s + HELD_S)
             self._forget(live, passed, now_s)
-            return self._standing(live, state, passed)
-        self._holds[ask.reader] = _Hold(ask.epoch, now_s + HELD_S)
-        if not live.since(state) <= ask.epoch <= passed:
+            epoch = passed
+        if isinstance(ask, Look) or epoch < least or (epoch == LAST and not is_named):
+            return self._standing(live, state, passed)  # which tells the last epoch of the input, too
+        self._holds[ask.reader] = _Hold(epoch, now_s + HELD_S)
+        if not live.since(state) <= epoch <= passed:
             return self._standing(live, state, passed)
         owned = self.owned()
         if not ask.groups <= owned:
             core = self.core
             return Elsewhere(core.plan.owners(core.stage))
         if ask.keys is not None:
-            return Rows(*live.of_keys(state, ask.epoch, ask.keys))
-        return Rows(live.of_groups(state, ask.epoch, None if ask.groups == owned else ask.groups), has_one=True)
+            return Rows(*live.of_keys(state, epoch, ask.keys), epoch)
+        return Rows(live.of_groups(state, epoch, None if ask.groups == owned else ask.groups), True, epoch)
 
     def owned(self) -> frozenset[int]:
         """The key-groups whose state is here: those of the layout of now, but for those that are on their way."""

@@ -1,9 +1,9 @@
 """One read of keyed state of a running job, of one or several vertices, at one epoch. Pure.
 
 First every replica that owns a part of what is asked for tells which epochs it can read; then all are asked for the newest epoch that all
-of them have passed. Whoever is asked for key-groups that are not there says who owns them, and is not believed for more than the next
-question: a reader knows no layout for certain, and needs none. What is over when it is asked, because the job has gone back to a snapshot
-or forgotten the epoch meanwhile, begins again.
+of them have passed. Where one replica has all of it, that one is asked for its newest epoch at once. Whoever is asked for key-groups that
+are not there says who owns them, and is not believed for more than the next question: a reader knows no layout for certain, and needs
+none. What is over when it is asked, because the job has gone back to a snapshot or forgotten the epoch meanwhile, begins again.
 """
 
 from __future__ import annotations
@@ -92,12 +92,12 @@ class Reading:
                 by_owner.setdefault(owners[group], []).append(group)
             for replica in sorted(by_owner):
                 ask: Ask
-                if self.epoch is None:
+                if self.epoch is None and (len(by_owner) > 1 or len(self._tables) > 1):
                     ask = Look(self._reader, table.state, self.need)
                 else:
                     groups = frozenset(by_owner[replica])
                     keys = None if self._by_group is None else tuple(key for group in sorted(groups) for key in self._by_group[group])
-                    ask = Read(self._reader, table.state, self.epoch, groups, keys)
+                    ask = Read(self._reader, table.state, self.epoch, groups, keys, self.need)
                 asked.append(Question(number, ReplicaId(table.stage, replica), ask))
         return asked
 
@@ -123,12 +123,16 @@ class Reading:
             raise DataflowError(answer.why)
         if isinstance(answer, Elsewhere):
             self._learn(number, answer.owners)
-        elif isinstance(ask, Look):
-            if isinstance(answer, Standing):
+        elif isinstance(answer, Standing):
+            if isinstance(ask, Read) and ask.epoch is not None:
+                self._begin_again()
+            else:
                 self._standings[number, question.to] = answer
                 self.end = max(self.end, -1 if answer.end is None else answer.end)
-        elif isinstance(answer, Standing):
-            self._begin_again()
+        elif isinstance(ask, Look):
+            pass  # nobody is there
+        elif isinstance(answer, Rows) and ask.epoch is None:
+            self.epoch, self._left, self._rows = answer.epoch, [set()], [[answer]]
         elif isinstance(answer, Rows) and ask.epoch == self.epoch and ask.groups <= self._left[number]:
             self._rows[number].append(answer)
             self._left[number] -= ask.groups
