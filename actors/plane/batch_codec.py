@@ -34,6 +34,7 @@ Batch: TypeAlias = "list[Any] | pa.RecordBatch"
 ROWS, COLUMNS, STREAM = 1, 2, 3
 ZERO_COPY_BYTES_MIN = 64 * 1024
 """Columns of smaller batches are copied into one buffer: cheaper than many parts."""
+ALIGNMENT = 8
 ROWS_JOIN_BYTES_MAX = 4096
 COUNTERS_MAX = 255
 
@@ -87,10 +88,17 @@ def decode_batch(buffer: bytes | bytearray | memoryview) -> tuple[Timestamp, Bat
         schema_bytes, _ = _LENGTH.unpack_from(view, at)
         at += _LENGTH.size
         schema = _parse_schema(bytes(view[at : at + schema_bytes]))
-        return time, pa.ipc.read_record_batch(pa.py_buffer(view[at + schema_bytes :]), schema)
+        return time, pa.ipc.read_record_batch(_aligned(view[at + schema_bytes :]), schema)
     if kind == STREAM:
-        return time, pa.ipc.open_stream(pa.py_buffer(view[at:])).read_next_batch()
+        return time, pa.ipc.open_stream(_aligned(view[at:])).read_next_batch()
     raise ProtocolError(f"a batch of {len(view)} bytes at {time} has format {kind}: {ROWS}, {COLUMNS} and {STREAM} are known")
+
+
+def _aligned(view: memoryview) -> pa.Buffer:
+    """As Arrow wants columns to lie. A batch that was on disk behind others lies anywhere: Arrow would compute with it more slowly, and
+    complain to stderr."""
+    buffer = pa.py_buffer(view)
+    return pa.py_buffer(bytes(view)) if buffer.address % ALIGNMENT else buffer
 
 
 def payload_bytes(parts: Sequence[bytes | memoryview]) -> int:

@@ -157,6 +157,17 @@ def test_decoded_columns_point_into_the_received_buffer(rows: int) -> None:
                 assert (buffer.address - received.address) % 8 == 0
 
 
+@pytest.mark.parametrize("offset", range(8))
+def test_columns_are_aligned_wherever_their_bytes_lie(offset: int) -> None:
+    """As those of a batch that was spilled behind others; else Arrow writes a warning to stderr for each that it groups."""
+    batch = pa.record_batch({"n": pa.array(range(100)), "t": pa.array([str(n) for n in range(100)])})
+    data = wire(TIME, batch)
+    _, decoded = decode_batch(memoryview(bytes(offset) + data)[offset:])
+    assert decoded == batch
+    assert isinstance(decoded, pa.RecordBatch)
+    assert {buffer.address % 8 for column in decoded.columns for buffer in column.buffers() if buffer is not None} == {0}
+
+
 def test_a_large_batch_is_sent_from_its_own_columns() -> None:
     column = pa.array(np.arange(100_000))
     parts = encode_batch(TIME, pa.record_batch({"a": column}))
