@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rayad.dataflow.records.batches import keyed_columns, take_rows, to_rows
-from rayad.dataflow.records.key_hashing import hash_columns, key_group
+from rayad.dataflow.records.key_hashing import groups_of_hashes, hash_keys_of, key_group
 from rayad.dataflow.records.selectors import KeySelector
 
 CACHE_ENTRIES_MAX = 1 << 20
@@ -38,8 +38,7 @@ class KeySplit:
             if len(rows) and bool((found == found[0]).all()):
                 return [batch if place == found[0] else None for place in range(count)]
             return [[rows[i] for i in np.flatnonzero(found == place)] or None for place in range(count)]
-        groups = hash_columns(columns) % np.uint64(self.key_groups)
-        found = places[groups.astype(np.int64)]
+        found = places[groups_of_hashes(hash_keys_of(batch, columns), self.key_groups)]
         out: list[Any] = []
         for place in range(count):
             mine = np.flatnonzero(found == place)

@@ -18,7 +18,8 @@ import rayad as rd
 from rayad.actors.replica import key_split
 from rayad.actors.replica.key_split import KeySplit
 from rayad.dataflow.group_owners import owners_for
-from rayad.dataflow.records.batches import mark_keyed
+from rayad.dataflow.operators.keys.keyed import PAIRS
+from rayad.dataflow.records.batches import mark_keyed, mark_tuples, to_rows
 from rayad.dataflow.records.key_hashing import Router, key_group
 from rayad.dataflow.records.selectors import KeySelector
 from tests.programs.totals import first
@@ -139,3 +140,16 @@ def test_a_full_cache_is_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_groups_are_those_of_the_public_function() -> None:
     parts = KeySplit(KeySelector(first), KEY_GROUPS).split([("q", 1)], np.arange(KEY_GROUPS), KEY_GROUPS)
     assert parts[rd.key_group("q", KEY_GROUPS)] == [("q", 1)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99)), min_size=1, max_size=30), PARALLELISM)
+def test_tuples_in_columns(keys: list[tuple[int, int]], replicas: int) -> None:
+    """A collection's records are its keys where it is looked at as a whole; in columns they are structs that stand for tuples."""
+    fields = [pa.array([key[at] for key in keys]) for at in (0, 1)]
+    struct = pa.StructArray.from_arrays(fields, names=["0", "1"])
+    batch = mark_tuples(pa.RecordBatch.from_arrays([struct, pa.array(range(len(keys)))], names=["key", "place"]))
+    parts = cut(PAIRS, batch, replicas)
+    owners = owners_of(replicas)
+    for replica, part in enumerate(parts):
+        assert {owners[key_group(key, KEY_GROUPS)] for key, _ in to_rows(part or [])} <= {replica}
+    assert sorted(row for part in parts if part for row in to_rows(part)) == sorted(zip(keys, range(len(keys)), strict=True))

@@ -158,7 +158,7 @@ def edges_of(columns: Sequence[npt.NDArray[Any]], pieces: int) -> npt.NDArray[An
     piece ends before each.
 
     >>> edges_of([np.arange(100), np.arange(50, 150)], 4).tolist()
-    [48, 75, 102]
+    [49, 75, 99]
     """
     step = max(1, sum(map(len, columns)) // (pieces * _SAMPLES_OF_PIECE))
     sample = np.sort(np.concatenate([column[step // 2 :: step] for column in columns]))
