@@ -121,7 +121,9 @@ def main() -> None:
         try:
             assert other.stdin is not None
             assert other.stdout is not None
+            assert job.probe("seen").wait(0, timeout_s=60.0)
             pids = {pid for some in job.pids().values() for pid in some}
+            assert pids
             for block in range(-1, options.blocks):  # the first is to warm up
                 for kind in KINDS:
                     before = cpu_s(pids)
