@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from rayad.dataflow.streams.making import Make
 from rayad.dataflow.streams.steps import stateless
 from rayad.incremental import steps
 from rayad.incremental.collection import Collection, KeyedCollection
 from rayad.incremental.columns import steps as columns
+from rayad.incremental.columns.form import is_changes
 from rayad.incremental.sources import Present, Upsert
 from rayad.progress import DataflowError, arguments
 
@@ -39,4 +42,13 @@ def live(flow: Dataflow, name: str) -> Collection:
     return Collection(given.by_record().vertex(Make(Present), f"{name}.present", None))
 
 
-__all__ = ["as_collection", "live"]
+def changes_of_batch(batch: pa.RecordBatch, weight: int) -> Any:
+    """The rows of a batch as changes, each inserted once (``weight`` 1) or removed once (-1): in columns, or a list of ``(record, weight)``
+    where their types have no columns (lists). Raises DataflowError for NaN."""
+    inserted = columns.Begin(None).apply(batch)
+    if weight > 0:
+        return inserted
+    return columns.negated(inserted) if is_changes(inserted) else list(map(steps.negated, inserted))
+
+
+__all__ = ["as_collection", "changes_of_batch", "live"]

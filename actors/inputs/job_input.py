@@ -52,9 +52,7 @@ class JobInput(ABC):
         self._require_open("send records")
         batch = as_items(records, f"what was sent to input {self.name!r}")
         if isinstance(batch, pa.Table):
-            raise DataflowError(
-                f"what was sent to input {self.name!r} is a Table with more than 2 GiB in a column: send table.to_batches() one by one"
-            )
+            raise too_large(f"what was sent to input {self.name!r}", "send")
         with self._in_turn(check_timeout(timeout_s, "send(timeout_s)")) as left_s:
             self._require_open("send records")
             self.sent = self._send(batch, left_s)
@@ -172,6 +170,11 @@ class JobInput(ABC):
 
     @abstractmethod
     def _wait_saved(self, epoch: int, timeout_s: float | None) -> None: ...
+
+
+def too_large(what: str, call: str) -> DataflowError:
+    """What a Table raises that does not fit into one RecordBatch."""
+    return DataflowError(f"{what} is a Table with more than 2 GiB in a column: {call} table.to_batches() one by one")
 
 
 def no_snapshots(name: str, job: str) -> ConfigError:

@@ -240,6 +240,12 @@ def _live_collection(*args: Any) -> Any:
     return live(*args)
 
 
+def _changes_of_batch(*args: Any) -> Any:
+    from rayad.incremental.beginning import changes_of_batch
+
+    return changes_of_batch(*args)
+
+
 def _graph_of_collection(what: str, *args: Any, **options: Any) -> Any:
     from rayad.incremental import graphs
 
@@ -289,6 +295,7 @@ _hooks.register("submit", _submit)
 _hooks.register("run", _run)
 _hooks.register("as_collection", _as_collection)
 _hooks.register("live_collection", _live_collection)
+_hooks.register("changes_of_batch", _changes_of_batch)
 _hooks.register("graph_of_collection", _graph_of_collection)
 _hooks.register("session_scaling", _session_scaling)
 _hooks.register("arrival_clock", _arrival_clock)

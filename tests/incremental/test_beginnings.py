@@ -7,11 +7,16 @@ from collections import Counter
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 
 import rayad as rd
+from rayad.incremental import moment_vertex
+from rayad.incremental.records import Row
 from tests.incremental.programs import PROGRAMS, history
 
 
@@ -112,6 +117,59 @@ def test_a_live_collection_is_fed_while_it_runs(tmp_path: Path) -> None:
     assert job.probe("seen").wait(1)
     sent.close()
     assert table_of(job.wait()["out"]) == {(1, 1): 1}
+
+
+@pytest.mark.parametrize("given", [pa.table, pa.RecordBatch.from_pydict, pd.DataFrame, pl.DataFrame, lambda c: pl.DataFrame(c).lazy()])
+def test_a_live_collection_is_fed_in_columns(given: Any, tmp_path: Path) -> None:
+    """They stay columns, and go in whatever form they are removed, also after a failure."""
+    flow = rd.Dataflow("live")
+    flow.collection("sales").key_by("shop").sum("n").changes().probe("seen").collect("out")
+    job = flow.submit(rd.RunConfig(storage_path=str(tmp_path)), runtime="local", parallelism=2)
+    sales = job.collection("sales")
+    with patch.object(moment_vertex, "_weights", lambda batches: pytest.fail(f"rows: {batches}")):
+        sales.insert(given({"shop": ["a", "a", "b"], "n": [1, 2, 4]}))
+        sales.advance_to(1)
+        assert job.probe("seen").wait(0)
+        sales.remove(given({"shop": ["a"], "n": [2]}))
+        job.crash()
+        sales.advance_to(2)
+        assert job.probe("seen").wait(1)
+    sales.remove([{"shop": "b", "n": 4}])
+    sales.insert([{"shop": "c", "n": 8}])
+    sales.advance_to(3)
+    sales.remove(given({"shop": ["c"], "n": [8]}))
+    sales.close()
+    assert table_of(job.wait()["out"]) == {("a", 1): 1}
+
+
+def test_columns_that_a_collection_does_not_take_are_refused_where_they_are_given() -> None:
+    flow = rd.Dataflow("live")
+    flow.collection("sales").collect("out")
+    job = flow.submit(runtime="local")
+    sales = job.collection("sales")
+    with pytest.raises(rd.DataflowError, match=r"a record of a collection has NaN in it"):
+        sales.insert(pa.table({"n": [float("nan")]}))
+    with pytest.raises(rd.DataflowError, match=r"what was given to remove\(\) of collection 'sales' is a Int64Array: give x.to_pylist\(\)"):
+        sales.remove(pa.array([1]))
+    with pytest.raises(rd.DataflowError, match=r"what was given to insert\(\) of collection 'sales' is the dict .*give a list of records"):
+        sales.insert({"n": 1})
+    with pytest.raises(rd.DataflowError, match=r"what was given to insert\(\) of collection 'sales' is 7: give a list of records"):
+        sales.insert(7)
+    sales.insert(pa.table({"n": [1]}))
+    sales.insert(pa.table({"n": pa.array([], pa.int64())}))
+    sales.close()
+    assert table_of(job.wait()["out"]) == {Row({"n": 1}): 1}
+
+
+def test_what_is_removed_in_columns_must_be_there() -> None:
+    flow = rd.Dataflow("absent")
+    flow.collection("edges").collect("out")
+    job = flow.submit(runtime="local")
+    with job.collection("edges") as edges:
+        edges.insert(pa.table({"n": [1]}))
+        edges.remove(pa.table({"n": [1, 1]}))
+    with pytest.raises(rd.DataflowError, match=r"\{'n': 1\} was removed 1 times in epoch 0, and was there 0 times:"):
+        job.wait()
 
 
 def test_what_is_removed_must_be_there() -> None:
