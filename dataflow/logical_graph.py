@@ -140,6 +140,8 @@ class LogicalGraph:
         self._names: dict[str, str] = {}
         self._taken: dict[str, int] = {}
         """By base of unnamed nodes: the highest number that was taken at the last search."""
+        self._grown: list[tuple[Node, int, int, Any]] = []
+        """Nodes that have got another input, with the numbers of their inputs and outputs and the operator before."""
         self._taken_sinks: dict[str, int] = {}
         """By base of unnamed results: the highest number that was taken at the last search."""
 
@@ -186,6 +188,14 @@ class LogicalGraph:
         self.nodes.append(node)
         return node
 
+    def grow(self, node: Node, edge: LogicalEdge, op: Any) -> int:
+        """Give a node one more input and one more output, and another operator for them. Returns the number of the output."""
+        self._grown.append((node, len(node.inputs), node.outputs, node.op))
+        node.inputs.append(edge)
+        node.op = op
+        node.outputs += 1
+        return node.outputs - 1
+
     def scope_of_output(self, node: Node) -> int:
         """The scope in which a node's output is: an ingress' is inside, an egress' outside."""
         if node.kind is NodeKind.INGRESS:
@@ -198,12 +208,16 @@ class LogicalGraph:
 
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:
-        """Take back every node, scope and name that was added inside, if it ends in an error."""
+        """Take back every node, scope, name and input that was added inside, if it ends in an error."""
         nodes, scopes, names = len(self.nodes), len(self.scopes), len(self._names)
-        sinks = len(self.sinks)
+        sinks, grown = len(self.sinks), len(self._grown)
         try:
             yield
         except BaseException:
+            for node, inputs, outputs, op in reversed(self._grown[grown:]):
+                del node.inputs[inputs:]
+                node.outputs, node.op = outputs, op
+            del self._grown[grown:]
             del self.nodes[nodes:], self.scopes[scopes:]
             for sink in list(self.sinks)[sinks:]:
                 del self.sinks[sink]

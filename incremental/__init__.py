@@ -6,6 +6,7 @@ if __name__ != "rayad.incremental":  # pragma: no cover - a second copy would ha
         "rayad.incremental"
     )
 
-from rayad.incremental.collection import Collection, KeyedCollection, fixed_point
+from rayad.incremental.collection import Collection, KeyedCollection
+from rayad.incremental.fixed_points import fixed_point
 
 __all__ = ["Collection", "KeyedCollection", "fixed_point"]

@@ -7,7 +7,6 @@ without state work on the changes; all others are vertices that handle one momen
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextvars import ContextVar
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,11 +20,13 @@ from rayad.dataflow.streams.loops import Loop
 from rayad.dataflow.streams.making import Make
 from rayad.dataflow.windows import AsOf, Between, Direction, Session, Sliding, Tumbling
 from rayad.incremental import functions, reducing, steps
+from rayad.incremental.arranging import Arrangement
 from rayad.incremental.columns import steps as columns
 from rayad.incremental.columns.linear import Counted, Linear, Summed
 from rayad.incremental.columns.linear import Present as AnyPresent
 from rayad.incremental.consolidating import Consolidate
 from rayad.incremental.entering import EnterAt
+from rayad.incremental.fixed_points import brought_into, fixed_point, together
 from rayad.incremental.in_time import Assigned, Latest, Sessions, Within, by_window
 from rayad.incremental.joining import Join
 from rayad.incremental.outputs.ends import Ends, Key, key_of
@@ -38,8 +39,6 @@ from rayad.progress import DataflowError, arguments, show
 if TYPE_CHECKING:
     from rayad.dataflow.streams.stream import Stream
 
-_AROUND: ContextVar[tuple[Loop, ...]] = ContextVar("loops around", default=())
-"""The loops whose bodies are being called."""
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
 HOWS = ("inner", "left", "right", "full", "semi", "anti")
 
@@ -173,6 +172,10 @@ class Collection(Ends):
         in_columns = columns.KeyedBy(key) if isinstance(key, str) else columns.in_rows
         return KeyedCollection(columns.mapped(self.stream, keyed, in_columns), self.loops)
 
+    def arrange_by(self, key: Callable[[Any], Any] | str, *, name: str | None = None) -> KeyedCollection:
+        """As :meth:`key_by`, for a side that several joins share: see :meth:`KeyedCollection.arrange`."""
+        return self.key_by(key).arrange(name=name)
+
     def keyed(self) -> KeyedCollection:
         """Pairs by their first, the second as the record: what keyed operators give."""
         return KeyedCollection(columns.mapped(self.stream, steps.by_first, columns.by_first), self.loops)
@@ -211,10 +214,22 @@ class Collection(Ends):
 class KeyedCollection:
     """Records with a key, whose multiplicities change. Results are collections of ``(key, result)``."""
 
-    def __init__(self, stream: Stream, loops: tuple[Loop, ...]) -> None:
+    def __init__(self, stream: Stream, loops: tuple[Loop, ...], arrangement: Arrangement | None = None) -> None:
         self.stream = stream
         """Of ``(key, value, weight)``."""
         self.loops = loops
+        self.arrangement = arrangement
+        """What its joins share; None: each keeps it for itself."""
+
+    def arrange(self, *, name: str | None = None) -> KeyedCollection:
+        """The same collection, which is kept once for all :meth:`join` s with it that do not feed each other, not once for each.
+
+        One join that feeds another keeps it again, and so does a join inside a loop beside those outside. ``name``: of the vertex of these
+        joins; ``flow.explain()`` shows what it keeps and for how many.
+        """
+        made = KeyedCollection(self.stream, self.loops)
+        made.arrangement = Arrangement(made, name)
+        return made
 
     def vertex(self, make: Make, base: str, name: str | None, *others: KeyedCollection) -> Stream:
         """A vertex to which these come by key."""
@@ -274,19 +289,18 @@ class KeyedCollection:
         Source: outer joins by a right side that has None where it has nothing (Feldera's ``saturate``).
         """
         arguments.choice(how, "join: how", *HOWS)
-        (mine, theirs), loops = together(self, _keyed(other, "join"))
-        left, right = KeyedCollection(mine, loops), KeyedCollection(theirs, loops)
+        loops = max(self.loops, _keyed(other, "join").loops, key=len)
+        left, right = self.within(loops), other.within(loops)
         base = f"{how}-join"
         if how == "inner":
             return left.matched(right, base, name)
         if how in ("semi", "anti"):
-            there = right.not_null().reduce_weights(functions.Once(True), f"{base}.keys").keyed()
+            there = right.keys(True, f"{base}.keys")
             met = left.matched(there, base, name).map(steps.left_of)
             return met if how == "semi" else left.plain().concat(met.negate())
         if how == "right":
             return right.join(left, "left", name=name).map(steps.swapped)
-        nothing = right.not_null().reduce_weights(functions.Once(None), f"{base}.missing").keyed().negate()
-        out = left.plain().map(steps.alone).concat(left.matched(right.concat(nothing), base, name))
+        out = left.plain().map(steps.alone).concat(left.matched(right.with_none(f"{base}.missing"), base, name))
         if how == "left":
             return out
         return out.concat(right.join(left, "anti").map(steps.alone_right))
@@ -392,9 +406,40 @@ class KeyedCollection:
         found = self.reduce_weights(Sessions(windows, time), "sessions", name=name)
         return KeyedCollection(found.stream.map(by_window), self.loops)
 
+    def within(self, loops: tuple[Loop, ...]) -> KeyedCollection:
+        """The same collection inside these loops, into which it comes from outside."""
+        if self.arrangement is not None:
+            return self.arrangement.within(loops)
+        return self if loops == self.loops else KeyedCollection(brought_into(self, loops), loops)
+
     def matched(self, other: KeyedCollection, base: str, name: str | None) -> Collection:
-        """The inner join, by the vertex of this name."""
+        """The inner join, by the vertex of this name, or by that of an arrangement."""
+        if name is not None and (self.arrangement or other.arrangement):
+            raise DataflowError(f"join(name={name!r}): one side is arranged, and its joins are one vertex; give arrange(name=...) the name")
+        if other.arrangement is not None:
+            return Collection(other.arrangement.joined(self, is_left=True), self.loops)
+        if self.arrangement is not None:
+            return Collection(self.arrangement.joined(other, is_left=False), self.loops)
         return Collection(self.not_null().vertex(Make(Join), base, name, other.not_null()), self.loops)
+
+    def keys(self, value: Any, base: str) -> KeyedCollection:
+        """The keys that it has, each once, with this value; shared where this one is."""
+        if self.arrangement is not None:
+            return self.arrangement.derived(value, lambda it: it.counted_keys(value).arrange()).within(self.loops)
+        return self.not_null().reduce_weights(functions.Once(value), base).keyed()
+
+    def counted_keys(self, value: Any) -> KeyedCollection:
+        """The keys that it has, each once, of which no records are kept."""
+        return self.not_null()._summed(functions.Once(value), functions.one, "arrangement.keys", None, None).keyed()
+
+    def with_none(self, base: str) -> KeyedCollection:
+        """With one more record for each key that it lacks, in a way: None with the weight -1 for each that it has; shared where this is.
+
+        What a left side meets then is what it meets here, less one None for each key that is here."""
+        if self.arrangement is not None:
+            filled = self.arrangement.derived("with none", lambda it: it.concat(it.counted_keys(None).negate()).arrange())
+            return filled.within(self.loops)
+        return self.concat(self.keys(None, base).negate())
 
     def not_null(self) -> KeyedCollection:
         """Without the records whose key is null."""
@@ -433,67 +478,4 @@ def _among(records: Collection, those: Collection, how: How) -> Collection:
     return one.join(other, how).map(steps.content_of)
 
 
-def fixed_point(
-    variables: Mapping[str, Collection],
-    body: Callable[[dict[str, Collection]], Mapping[str, Collection]],
-    *,
-    max_rounds: int | None = None,
-    name: str | None = None,
-) -> dict[str, Collection]:
-    """Several collections at once to a fixed point, each of which may be made from all: see :meth:`Collection.iterate`.
-
-    Args:
-        variables: what each begins as.
-        body: is given all of them inside the loop, and gives the next round of each.
-        max_rounds: the last round; None: until nothing changes.
-        name: of the loop.
-    """
-    if not isinstance(variables, Mapping) or not variables or not all(isinstance(one, Collection) for one in variables.values()):
-        raise DataflowError(f"fixed_point() was given {show(variables, 60)}: give a dict of collections by name")
-    checked_function(body, "fixed_point", "inner", rule="it takes a function body(inner) that gives the next round of each, as a dict")
-    if max_rounds is not None:
-        max_rounds = arguments.whole(max_rounds, "max_rounds", least=1)
-    flow = next(iter(variables.values())).stream.flow
-    with flow.graph.all_or_nothing():
-        around = max(_AROUND.get(), *(one.loops for one in variables.values()), key=len)
-        streams = {what: brought_into(one, around) for what, one in variables.items()}
-        loop = Loop(flow, name, next(iter(streams.values())).scope)
-        loops = (*around, loop)
-        entered = {what: loop.enter(stream) for what, stream in streams.items()}
-        back = {what: loop.feedback(max_rounds) for what in streams}
-        within = _AROUND.set(loops)
-        try:
-            answer = body({what: Collection(entered[what].union(back[what]), loops) for what in streams})
-        finally:
-            _AROUND.reset(within)
-        if not isinstance(answer, Mapping) or answer.keys() != streams.keys():
-            told = sorted(answer) if isinstance(answer, Mapping) else show(answer, 60)
-            raise DataflowError(f"the body of a fixed point gave {told}: it must give the next round of {sorted(streams)}, as a dict")
-        out = {}
-        for what, one in answer.items():
-            if not isinstance(one, Collection) or one.loops != loops[: len(one.loops)]:
-                raise DataflowError(f"the body of a fixed point gave {show(one, 60)}: it must give collections, made of those it was given")
-            stream = brought_into(one, loops)
-            changed = Collection(stream.union(columns.mapped(entered[what], steps.negated, columns.negated)), loops).consolidate()
-            back[what].connect(changed.stream)
-            out[what] = Collection(loop.leave(stream), around)
-        return out
-
-
-def together(*some: Any) -> tuple[list[Stream], tuple[Loop, ...]]:
-    """The streams of collections in the innermost loop of theirs: those from outside come into it."""
-    deepest: tuple[Loop, ...] = max((one.loops for one in some), key=len)
-    return [brought_into(one, deepest) for one in some], deepest
-
-
-def brought_into(one: Collection | KeyedCollection, loops: tuple[Loop, ...]) -> Stream:
-    """The stream of a collection from outside, in the innermost of these loops."""
-    if one.loops != loops[: len(one.loops)]:
-        raise DataflowError("two collections are in different loops: what one loop gives has to leave it first, by iterate()")
-    stream = one.stream
-    for loop in loops[len(one.loops) :]:
-        stream = loop.enter(stream)
-    return stream
-
-
-__all__ = ["Collection", "How", "KeyedCollection", "fixed_point", "together"]
+__all__ = ["Collection", "How", "KeyedCollection"]

@@ -29,6 +29,10 @@ class Join(MomentVertex):
         """See there."""
         return {"left": self.sides[0], "right": self.sides[1]}
 
+    def keeps(self) -> str:
+        """See there."""
+        return "the records of both sides"
+
     def on_moment(self, time: Timestamp, arrived: list[Arrived], scheduled: Collection[Any]) -> None:
         """Each change of a side meets what the other one has; those of the same moment meet once."""
         out: dict[Timestamp, dict[Any, int]] = {}

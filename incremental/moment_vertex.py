@@ -11,6 +11,7 @@ from abc import abstractmethod
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from rayad.dataflow.operators.state.by_key import KeyedDict
 from rayad.dataflow.operators.state.keyed_state import KeyedState, KeyedVertex, WholeState
 from rayad.dataflow.operators.state.waiting import Batches, PairsOnce, Waiting
 from rayad.dataflow.records.batches import to_rows
@@ -85,6 +86,17 @@ class MomentVertex(KeyedVertex):
     def of_epoch(self) -> dict[str, ThisEpoch]:
         """What else it keeps for an epoch, by name."""
         return {}
+
+    def keeps(self) -> str:
+        """What it keeps between epochs, in words, for ``explain()``."""
+        return "nothing"
+
+    def figures(self) -> dict[str, int]:
+        """How much that is: rows in columns; in rows keys, since values are not counted."""
+        if self._columns is not None and self._columns.is_used:
+            return {f"rows of {name}": part.count for name, part in self._columns.inputs.items()}
+        states = {name.removesuffix(".before"): state for name, state in self.states().items() if isinstance(state, KeyedDict)}
+        return {f"keys of {name}": len(state.kept) for name, state in states.items()}
 
     # -- moments -----------------------------------------------------------------------------------------
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:

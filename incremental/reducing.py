@@ -50,6 +50,10 @@ class Reduce(MomentVertex):
         """See there."""
         return {"given": self.given}
 
+    def keeps(self) -> str:
+        """See there."""
+        return "sums by key" if isinstance(self.input, Sums) else "the records of each key"
+
     def on_moment(self, time: Timestamp, arrived: list[Arrived], scheduled: Collection[Any]) -> None:
         """Results of the keys that have changed, or may have."""
         moment, out = time.counters, []

@@ -28,6 +28,10 @@ class Remembered(MomentVertex):
         self._function = function
         self._what = what
 
+    def keeps(self) -> str:
+        """See there."""
+        return "what the function gave, by record"
+
     def on_moment(self, time: Timestamp, arrived: list[Arrived], scheduled: Collection[Any]) -> None:
         """Raises DataflowError for a record that is removed and is not there."""
         out: list[tuple[Any, int]] = []

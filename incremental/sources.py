@@ -28,6 +28,10 @@ class Present(MomentVertex):
         with self.there.changing(list(before)) as counts:
             counts.update({record: values[None][()] for record, values in before.items()})
 
+    def keeps(self) -> str:
+        """See there."""
+        return "how often each record is there"
+
     def on_moment(self, time: Timestamp, arrived: list[Arrived], scheduled: Collection[Any]) -> None:
         """Raises DataflowError for a record that is removed and is not there."""
         out = [(record, weight) for (record, _), weight in arrived[0].items()]
@@ -53,6 +57,10 @@ class Upsert(MomentVertex):
         """By key, also of one that is gone where a later record may be older."""
         self._order = order
         self._deleted = deleted
+
+    def keeps(self) -> str:
+        """See there."""
+        return "the newest record of each key"
 
     def on_moment(self, time: Timestamp, arrived: list[Arrived], scheduled: Collection[Any]) -> None:
         """Raises DataflowError for two records of a key in one epoch that have no order."""

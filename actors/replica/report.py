@@ -81,6 +81,8 @@ class ReplicaReport:
     """Of a source: how much has been read, and how much there is, in its own unit; (0, 0) where that is not known."""
     title: str = ""
     """What the user calls the vertex, where that is not its name."""
+    figures: Mapping[str, int] = field(default_factory=dict)
+    """What its vertex counts, by name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ Values are plain (numbers, text, tuples), so that a status can be sent, kept and
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
 from typing import Any
 
@@ -72,6 +72,8 @@ class VertexStatus:
     """The operators that are fused to it, by the user's names, in order; the keys of its sinks begin with ``=> ``."""
     title: str = ""
     """What a drawing calls it: its name; of an exchange, which has a name of ours, its loop, or the first of its steps."""
+    figures: Mapping[str, int] = field(default_factory=dict)
+    """What the vertex counts, by name, of all replicas together: of a vertex of collections how much it keeps."""
 
     @property
     def parallelism(self) -> int:
@@ -230,7 +232,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        return {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
     return [_plain(one) for one in value] if isinstance(value, tuple) else value
 
 

@@ -6,7 +6,7 @@ several viewers share them. The lag by the clock needs to know when the sources 
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -78,7 +78,8 @@ class StatusTaker:
                 for at in [(stage.name, r)]
             )
             vertex = self._vertex(stage, replicas, views.get(stage.id), starts, slowest, seen.now_s)
-            vertices.append(replace(vertex, steps=plan.steps_shown(stage), title=plan.called(stage.id)))
+            counted = _figures(report for (name, _), report in reports.items() if name == stage.name)
+            vertices.append(replace(vertex, steps=plan.steps_shown(stage), title=plan.called(stage.id), figures=counted))
         complete = self._complete(vertices)
         age_s = self._since(complete, slowest, seen.now_s) if complete is not None and slowest is not None else None
         titles = {stage.id: stage.name for stage in plan.stages}
@@ -170,6 +171,14 @@ def _set_aside(reports: Iterable[ReplicaReport]) -> tuple[SetAside, ...]:
         before = found.get(one.operator)
         found[one.operator] = one if before is None else replace(one, count=before.count + one.count)
     return tuple(found[name] for name in sorted(found))
+
+
+def _figures(reports: Iterable[ReplicaReport]) -> dict[str, int]:
+    """Of all replicas together."""
+    counted = Counter[str]()
+    for report in reports:
+        counted.update(report.figures)
+    return dict(counted)
 
 
 def _is_start(stage: Stage) -> bool:

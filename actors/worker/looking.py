@@ -11,6 +11,7 @@ from rayad.actors.process.activity import Activity
 from rayad.actors.replica.report import ReplicaReport, Waits
 from rayad.actors.worker.snapshots import HostSnapshots
 from rayad.actors.worker.workplace import Workplace
+from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.plan import Plan, Stage, sinks_of
 
 
@@ -37,6 +38,7 @@ def note_counts(place: Workplace, snapshots: HostSnapshots | None = None) -> Rep
     report.waiting.extend(f"lost connection: {peer}" for peer in place.worker.lost)
     report.sinks = sinks_written(place.plan, place.stage)
     report.set_aside = core.outputs.bad_records()
+    report.figures = core.vertex.figures() if isinstance(core.vertex, KeyedVertex) else {}
     report.waits = _waits(place, snapshots)
     report.amounts_read = core.amounts_read
     return report

@@ -98,6 +98,9 @@ def explain(flow: Program, plan: Plan) -> str:
         scope = graph.scopes[graph.nodes[stage.id].scope]
         inside = f" in loop {scope.name!r}" if scope.id else ""
         lines.append(f"stage {stage.name!r} x{stage.parallelism} ({stage.kind.value}, {stage.where}){inside}")
+        op = graph.nodes[stage.id].op
+        if hasattr(getattr(op, "cls", None), "keeps"):
+            lines.append(f"  keeps {op().keeps()}")
         shown = _shown(stage, plan)
         for port, steps in enumerate(stage.outputs):
             if steps:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -57,6 +57,46 @@ class JoinColumns(ColumnForm):
                 yield Timestamp.of(time.epoch, at), batch if rows is None else batch.take(pa.array(rows))
 
 
+class SharedJoinColumns(JoinColumns):
+    """One side of several joins, and the other side of each.
+
+    Args:
+        turned: for each other side, whether it is the left one.
+        send: by an output, a batch, at a time.
+    """
+
+    def __init__(self, turned: Sequence[bool], send: Callable[[int, pa.RecordBatch, Timestamp], None]) -> None:
+        ColumnForm.__init__(self, {"shared": Part()} | {f"other {i}": Part() for i in range(len(turned))})
+        self._turned = turned
+        self._send = send
+
+    def on_moment(self, time: Timestamp, runs: Sequence[Run | None], due: Sequence[pa.RecordBatch]) -> tuple[Out, Out]:
+        """See there; what leaves is sent."""
+        (shared, *others), (run, *of_others) = self.inputs.values(), runs
+        if len({part.schema.field(0).type for part in (shared, *others) if part.schema is not None}) > 1:
+            raise NotColumns
+        out: list[tuple[int, Timestamp, pa.RecordBatch]] = []
+
+        def meet(port: int, some: Run | None, part: Part, side: int) -> None:
+            if some is not None and len(some):
+                self.time = time
+                for theirs in part.there():
+                    for other in theirs.all():
+                        out.extend((port, at, batch) for at, batch in self._met(side, time, some, other, theirs))
+
+        for port, part in enumerate(others):
+            meet(port, run, part, int(self._turned[port]))
+        if run is not None and len(run):
+            shared.now.add([run])
+        for port, (part, some) in enumerate(zip(others, of_others, strict=True)):
+            meet(port, some, shared, 1 - int(self._turned[port]))
+            if some is not None and len(some):
+                part.now.add([some])
+        for port, at, batch in sorted(out, key=lambda sent: (sent[1].sort_key(), sent[0])):
+            self._send(port, batch, at)
+        return [], []
+
+
 def by_moment(moments: Any) -> Iterator[tuple[tuple[int, ...], Any]]:
     """The rows of each moment, of an array of shape (rows, depth) with at least one row; None: all.
 
@@ -79,4 +119,4 @@ def _equal(run: Run, mine: Any, other: Run, others: Any) -> tuple[Any, Any]:
     return (np.delete(mine, unlike), np.delete(others, unlike)) if len(unlike) else (mine, others)
 
 
-__all__ = ["JoinColumns", "by_moment"]
+__all__ = ["JoinColumns", "SharedJoinColumns", "by_moment"]

@@ -28,6 +28,10 @@ class FinalTable(MomentVertex, EndVertex):
         """How often each record is there."""
         self._epoch = epoch
 
+    def keeps(self) -> str:
+        """See there."""
+        return "the records that are there"
+
     def on_moment(self, time: Timestamp, arrived: list[Arrived], scheduled: Collection[Any]) -> None:
         """See there."""
         if self._epoch is not None and time.epoch > self._epoch:

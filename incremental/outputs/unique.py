@@ -25,6 +25,10 @@ class Unique(MomentVertex):
         """By key: the record, alone in a tuple."""
         self._what = what
 
+    def keeps(self) -> str:
+        """See there."""
+        return "the record of each key"
+
     def on_moment(self, time: Timestamp, arrived: list[Arrived], scheduled: Collection[Any]) -> None:
         """Raises DataflowError for a key that has two records, or none (null), or a record that is removed and is not there."""
         changed: dict[Any, dict[Any, int]] = {}

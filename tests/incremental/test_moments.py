@@ -15,6 +15,7 @@ import pytest
 from rayad.dataflow.operators.state import seen_rows
 from rayad.dataflow.records import content_codes
 from rayad.incremental import functions
+from rayad.incremental.arranging import SharedJoin
 from rayad.incremental.columns import linear, weighted_runs
 from rayad.incremental.consolidating import Consolidate
 from rayad.incremental.joining import Join
@@ -56,6 +57,13 @@ def joined(there: Weights) -> Counter[Any]:
     return out
 
 
+def shared(there: Weights) -> Counter[Any]:
+    """Of three inputs: the first with the second, and the third with the first."""
+    out = joined(there[:2])
+    out.update(joined([there[2], there[0]]))
+    return out
+
+
 def consolidated(there: Weights) -> Counter[Any]:
     """The keys alone."""
     out: Counter[Any] = Counter()
@@ -78,6 +86,7 @@ def _summed(function: Function, vector: Callable[[Any], tuple[Any, ...]]) -> Fun
 ADDED = functions.Added(lambda value: value / 10)
 VERTICES: dict[str, tuple[Callable[[], MomentVertex], int, Callable[[Weights], Counter[Any]]]] = {
     "join": (Join, 2, joined),
+    "shared join": (lambda: SharedJoin(False, True), 3, shared),
     "distinct": (lambda: Reduce(distinct), 1, reduced(distinct)),
     "count": (lambda: Reduce(functions.count, functions.one), 1, reduced(_summed(functions.count, functions.one))),
     "sum": (lambda: Reduce(functions.total, ADDED), 1, reduced(_summed(functions.total, ADDED))),
@@ -90,6 +99,7 @@ EACH = pytest.mark.parametrize("name", VERTICES)
 FIELD = functions.Added(Field("v"))
 IN_COLUMNS: dict[str, tuple[Callable[[], MomentVertex], int, Callable[[Weights], Counter[Any]]]] = {
     "join": VERTICES["join"],
+    "shared join": VERTICES["shared join"],
     "distinct": (lambda: Reduce(distinct, None, linear.Present()), 1, reduced(distinct)),
     "count": (lambda: Reduce(functions.count, functions.one, linear.Counted()), 1, VERTICES["count"][2]),
     "sum": (lambda: Reduce(functions.total, FIELD, linear.Summed("v")), 1, reduced(_summed(functions.total, FIELD))),

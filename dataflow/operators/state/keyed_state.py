@@ -161,6 +161,10 @@ class KeyedVertex(Vertex):
         """What is stored and moves, by name."""
         return {name: value for name, value in vars(self).items() if isinstance(value, KeyedState)}
 
+    def figures(self) -> dict[str, int]:
+        """What it counts, by name, for the job's status: of all replicas the sums are shown. Asked every few seconds while it runs."""
+        return {}
+
     def schemas_of(self, inputs: Sequence[pa.Schema | None]) -> Sequence[pa.Schema | None]:
         """The columns of what leaves by each output, as long as all that comes is columns of these schemas, one for each input; None, or
         nothing at all, where they are not known. Asked when the program is written, of a vertex that never runs: it makes results of no

@@ -1,0 +1,158 @@
+"""Arrangements: one side of several joins, kept once.
+
+The joins that share one are outputs of one vertex, which keeps the shared side once and each other side for itself. It can be so for joins
+that do not feed each other: where one does, a second vertex keeps the side again, since a vertex may not wait for its own results outside
+of a loop. Source: McSherry et al., *Shared Arrangements* (VLDB 2020), for what is gained; there several operators read one index, which
+replicas of a vertex that are moved one by one (docs/design/rescaling.md) cannot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable
+from typing import TYPE_CHECKING, Any
+
+from rayad.dataflow.logical_graph import Node, NodeKind
+from rayad.dataflow.operators.keys.keyed import PAIRS
+from rayad.dataflow.streams.keyed_stream import KeyedStream, input_edge
+from rayad.dataflow.streams.loops import Loop
+from rayad.dataflow.streams.making import Make
+from rayad.dataflow.streams.stream import Stream
+from rayad.incremental.columns.joining import SharedJoinColumns
+from rayad.incremental.fixed_points import brought_into
+from rayad.incremental.moment_vertex import Arrived, MomentVertex
+from rayad.incremental.moments import join
+from rayad.incremental.traces import Kept, Trace, add
+from rayad.progress import Timestamp
+
+if TYPE_CHECKING:
+    from rayad.incremental.collection import KeyedCollection
+
+
+class SharedJoin(MomentVertex):
+    """Joins of one side, the first input, with each of the others; output ``i`` gives ``(key, (left, right))`` of other side ``i``.
+
+    Args:
+        turned: for each other side, whether it is the left one.
+    """
+
+    def __init__(self, *turned: bool) -> None:
+        self.inputs = 1 + len(turned)
+        super().__init__(SharedJoinColumns(turned, lambda port, batch, at: self.send_by(port, batch, at)))
+        self.shared = Trace(self.epochs.is_over)
+        self.others = tuple(Trace(self.epochs.is_over) for _ in turned)
+        self._turned = turned
+
+    def kept(self) -> dict[str, Kept]:
+        """See there."""
+        return {"shared": self.shared, **{f"other {i}": other for i, other in enumerate(self.others)}}
+
+    def keeps(self) -> str:
+        """See there."""
+        joins = len(self.others)
+        return f"the records of the arranged side once, for {joins} join{'s' if joins > 1 else ''}, and those of each other side"
+
+    def on_moment(self, time: Timestamp, arrived: list[Arrived], scheduled: Collection[Any]) -> None:
+        """Each change of a side meets what the other one has; those of the same moment meet once."""
+        moment, (changes, *of_others) = time.counters, arrived
+        out: dict[tuple[Timestamp, int], dict[Any, int]] = {}
+
+        def meet(port: int, some: Arrived, kept: Trace, *, is_left: bool) -> None:
+            for (key, value), weight in some.items():
+                for met, at, count in kept.changes(key):
+                    both = (key, (value, met) if is_left else (met, value))
+                    add(out.setdefault((Timestamp.of(time.epoch, join(moment, at)), port), {}), both, weight * count)
+
+        for port, (other, turned) in enumerate(zip(self.others, self._turned, strict=True)):
+            meet(port, changes, other, is_left=not turned)
+        for (key, value), weight in changes.items():
+            self.shared.add(key, value, time, weight)
+        for port, (other, turned, some) in enumerate(zip(self.others, self._turned, of_others, strict=True)):
+            meet(port, some, self.shared, is_left=turned)
+            for (key, value), weight in some.items():
+                other.add(key, value, time, weight)
+        for at, port in sorted(out, key=lambda to: (to[0].sort_key(), to[1])):
+            if out[at, port]:
+                self.send_by(port, list(out[at, port].items()), at)
+
+
+class Arrangement:
+    """A keyed collection as a side of joins, in whatever loops these are.
+
+    Args:
+        keyed: the collection.
+        name: of the vertices.
+    """
+
+    def __init__(self, keyed: KeyedCollection, name: str | None) -> None:
+        self._keyed = keyed
+        self._name = name
+        self._within: dict[tuple[Loop, ...], tuple[Node, KeyedCollection]] = {}
+        self._vertices: dict[tuple[Loop, ...], list[Node]] = {}
+        self._derived: dict[Hashable, tuple[Node, KeyedCollection]] = {}
+
+    def within(self, loops: tuple[Loop, ...]) -> KeyedCollection:
+        """The collection inside these loops, into which it comes once."""
+        if loops == self._keyed.loops:
+            return self._keyed
+        return self._once(self._within, loops, lambda: type(self._keyed)(brought_into(self._keyed, loops), loops, self))
+
+    def derived(self, what: Hashable, make: Callable[[KeyedCollection], KeyedCollection]) -> KeyedCollection:
+        """Another arrangement that follows from this one, made once."""
+        return self._once(self._derived, what, lambda: make(self._keyed))
+
+    def joined(self, other: KeyedCollection, *, is_left: bool) -> Stream:
+        """The matches with another collection, which is in the same loops or inside of them; ``is_left``: that one is the left side."""
+        graph, loops = other.stream.flow.graph, other.loops
+        vertices = self._vertices.setdefault(loops, [])
+        vertices[:] = [node for node in vertices if _is_there(other, node)]
+        edge = input_edge(other.stream.flow, KeyedStream(other.not_null().stream, PAIRS))
+        for node in vertices:
+            if not _depends(other, edge.source, node):
+                port = graph.grow(node, edge, _make(*node.op.args, is_left))
+                return Stream(other.stream.flow, node.id, port)
+        shared = KeyedStream(self.within(loops).not_null().stream, PAIRS)
+        name = self._name if self._name is not None and graph.is_free(self._name) else None
+        made = other.stream.flow.vertex(_make(is_left), inputs=[shared, KeyedStream(other.not_null().stream, PAIRS)], name=name)
+        vertices.append(graph.nodes[made.node])
+        return made
+
+    def _once(self, kept: dict[Any, tuple[Node, KeyedCollection]], of: Any, make: Callable[[], KeyedCollection]) -> KeyedCollection:
+        """What was made before, unless the body of a loop that failed has taken it back."""
+        if of not in kept or not _is_there(self._keyed, kept[of][0]):
+            made = make()
+            kept[of] = made.stream.flow.graph.nodes[made.stream.node], made
+        return kept[of][1]
+
+
+def _make(*turned: bool) -> Make:
+    make = Make(SharedJoin, *turned)
+    make.__name__ = "shared-join"
+    return make
+
+
+def _is_there(keyed: KeyedCollection, node: Node) -> bool:
+    nodes = keyed.stream.flow.graph.nodes
+    return node.id < len(nodes) and nodes[node.id] is node
+
+
+def _depends(keyed: KeyedCollection, start: int, on: Node) -> bool:
+    """Whether a node waits for another one in the same round of all loops around that one."""
+    graph = keyed.stream.flow.graph
+    around, scope = {on.scope}, graph.scopes[on.scope]
+    while scope.parent is not None:
+        around.add(scope.parent)
+        scope = graph.scopes[scope.parent]
+    seen, waiting = {start}, [start]
+    while waiting:
+        node = graph.nodes[waiting.pop()]
+        if node is on:
+            return True
+        if node.kind is NodeKind.FEEDBACK and node.scope in around:
+            continue
+        before = {edge.source for edge in node.inputs} - seen
+        seen |= before
+        waiting.extend(before)
+    return False
+
+
+__all__ = ["Arrangement", "SharedJoin"]
