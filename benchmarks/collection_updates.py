@@ -2,7 +2,8 @@
 
 A vertex without an engine: so many keys are loaded in one epoch, then epochs of so many changes follow; microseconds a change, for join,
 count and distinct, in columns and in rows, beside the bare runs, which search for the keys of an epoch in what they keep and add its rows.
-Then whole programs in one process of the local runtime: an edge that is inserted and removed again at the root of ten rounds of
+Then whole programs in one process of the local runtime: counts by key with and without the check that what is removed was there, and what
+that check keeps; an edge that is inserted and removed again at the root of ten rounds of
 reachability. Then what a record takes while in each epoch as many go as come. All figures are of one process and one run, in turns.
 """
 
@@ -24,11 +25,14 @@ from rayad.dataflow.operators.state.runs.runs import Runs
 from rayad.dataflow.records.batches import to_rows
 from rayad.dataflow.vertex import VertexContext, begin
 from rayad.incremental import functions
+from rayad.incremental.columns.form import changes as changes_of
 from rayad.incremental.columns.form import keyed_changes
-from rayad.incremental.columns.linear import Counted, Present
+from rayad.incremental.columns.linear import Counted
+from rayad.incremental.columns.linear import Present as AnyPresent
 from rayad.incremental.joining import Join
 from rayad.incremental.moment_vertex import MomentVertex
 from rayad.incremental.reducing import Reduce, distinct
+from rayad.incremental.sources import Present
 from rayad.progress import Timestamp
 
 MICRO = 1e6
@@ -90,7 +94,7 @@ def batches(keys: int, changes: int, epochs: int, *, by_record: bool) -> Iterato
             return keyed_changes(record, pa.nulls(len(of)), weights)
         return keyed_changes(pa.array(of), pa.StructArray.from_arrays([pa.array(of), pa.array(value)], names=["k", "v"]), weights)
 
-    yield batch(numbers, values, np.ones(keys, np.int64))
+    yield batch(numbers, values.copy(), np.ones(keys, np.int64))  # Arrow does not copy, and values change below
     for _ in range(epochs):
         some = chance.choice(keys, changes // 2, replace=False)
         before = values[some].copy()
@@ -129,10 +133,12 @@ def bulk(keys: int, changes: int, epochs: int, repetitions: int) -> None:
         ("bare runs", of_runs, replaced),
         ("join, columns", lambda: of_vertex(Join, 0, 1), replaced),
         ("count, columns", lambda: of_vertex(lambda: Reduce(functions.count, functions.one, Counted()), 0), counted),
-        ("distinct, columns", lambda: of_vertex(lambda: Reduce(distinct, None, Present()), 0), records),
+        ("distinct, columns", lambda: of_vertex(lambda: Reduce(distinct, None, AnyPresent()), 0), records),
+        ("check, columns", lambda: of_vertex(Present, 0), records),
         ("join, rows", lambda: of_vertex(Join, 0, 1), [to_rows(batch) for batch in replaced]),
         ("count, rows", lambda: of_vertex(lambda: Reduce(functions.count, functions.one), 0), [to_rows(batch) for batch in counted]),
         ("distinct, rows", lambda: of_vertex(lambda: Reduce(distinct), 0), [to_rows(batch) for batch in records]),
+        ("check, rows", lambda: of_vertex(Present, 0), [to_rows(batch) for batch in records]),
     ]
     found: dict[str, list[tuple[float, float]]] = {name: [] for name, _, _ in makers}
     for _ in range(repetitions):
@@ -144,6 +150,35 @@ def bulk(keys: int, changes: int, epochs: int, repetitions: int) -> None:
         loaded, update = (statistics.median(some) for some in zip(*times, strict=True))
         each = update / changes * MICRO
         print(f"  {name:18} load {loaded / keys * MICRO:6.2f}   update {each:6.2f}   {update / bare:6.2f} times the bare runs")
+
+
+def checking(keys: int, changes: int, epochs: int, repetitions: int) -> None:
+    """Print how much longer a program takes that counts by key where each removal is looked up."""
+    records = list(batches(keys, changes, epochs, by_record=True))
+    for form in ("columns", "rows"):
+        given = [changed(batch) if form == "columns" else to_rows(changed(batch)) for batch in records]
+        seconds: dict[bool, list[float]] = {False: [], True: []}
+        for _ in range(repetitions):
+            for checked, times in seconds.items():
+                flow = rd.Dataflow("checking")
+                rd.Collection(flow.input("changes"), checked=checked).select("k").key_by("k").count().changes().probe("seen").collect("out")
+                job = flow.submit(runtime="local", parallelism=1)
+                for epoch, some in enumerate(given):
+                    if epoch == 1:
+                        began = time.perf_counter()
+                    job.input("changes").send(some)
+                    job.input("changes").advance_to(epoch + 1)
+                    job.probe("seen").wait(epoch)
+                times.append(time.perf_counter() - began)
+                job.input("changes").close()
+                job.wait()
+        plain, checked_s = (statistics.median(seconds[checked]) / epochs / changes * MICRO for checked in (False, True))
+        print(f"  counts by key, {form:8} {plain:6.2f} us a change, with removals checked {checked_s:6.2f}: {checked_s / plain:5.2f} times")
+
+
+def changed(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Records that came as keys, as a stream of changes has them."""
+    return changes_of(batch.column(0), batch.column(2))
 
 
 def rounds(edges: int, epochs: int) -> None:
@@ -190,7 +225,11 @@ def _reach(edges: int, epochs: int, form: str) -> list[float]:
 def flat(keys: int, epochs: int) -> None:
     """Print what a record takes: when all are loaded, and while in each epoch as many go as come."""
     tracemalloc.start()
-    for name, make, by_record in (("join, one side", Join, False), ("distinct", lambda: Reduce(distinct, None, Present()), True)):
+    for name, make, by_record in (
+        ("join, one side", Join, False),
+        ("distinct", lambda: Reduce(distinct, None, AnyPresent()), True),
+        ("check", Present, True),
+    ):
         vertex: Any = make()
         begin(vertex, Alone())
         some = enumerate(batches(keys, keys // 50, epochs, by_record=by_record))
@@ -220,6 +259,7 @@ def main() -> None:
         asked.add_argument(f"--{name}", type=int, default=default)
     given = asked.parse_args()
     bulk(given.keys, given.changes, given.epochs, given.repetitions)
+    checking(given.keys // 10, given.changes // 10, given.epochs, given.repetitions)
     rounds(given.edges, 40)
     flat(given.keys // 10, 1_000)
 

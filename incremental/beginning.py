@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from rayad.dataflow.streams.stream import Stream
 
 
-def as_collection(stream: Stream, key: Any = None, order: Any = None, deleted: Any = None, diff: str | None = None) -> Collection:
+def as_collection(
+    stream: Stream, key: Any = None, order: Any = None, deleted: Any = None, diff: str | None = None, *, checked: bool = True
+) -> Collection:
     """See :meth:`rayad.Stream.as_collection`."""
     if diff is not None:
         diff = arguments.text(diff, "as_collection: diff")
@@ -29,17 +31,20 @@ def as_collection(stream: Stream, key: Any = None, order: Any = None, deleted: A
     if key is None and (order is not None or deleted is not None):
         raise DataflowError("as_collection() was given order or deleted without key: say by key=... which record replaces which")
     if key is None:
-        return Collection(stateless(stream, "map", columns.Begin(diff), None))
+        changes = stateless(stream, "map", columns.Begin(diff), None)
+        if diff is None or not arguments.flag(checked, "as_collection: checked"):
+            return Collection(changes, ())
+        return Collection(Collection(changes, ()).by_record().vertex(Make(Present), "present", None), ())
     asked = (("order", order), ("deleted", deleted))
     selected = [None if one is None else steps.selected(one, f"as_collection({what})") for what, one in asked]
     keyed = KeyedCollection(stream.map(steps.inserted).map(steps.Keyed(steps.selected(key, "as_collection(key)"))), ())
-    return Collection(keyed.vertex(Make(Upsert, *selected), "upserts", None))
+    return Collection(keyed.vertex(Make(Upsert, *selected), "upserts", None), ())
 
 
 def live(flow: Dataflow, name: str) -> Collection:
     """See :meth:`rayad.Dataflow.collection`."""
-    given = Collection(flow.input(name))
-    return Collection(given.by_record().vertex(Make(Present), f"{name}.present", None))
+    given = Collection(flow.input(name), ())
+    return Collection(given.by_record().vertex(Make(Present), f"{name}.present", None), ())
 
 
 def changes_of_batch(batch: pa.RecordBatch, weight: int) -> Any:

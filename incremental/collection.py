@@ -26,11 +26,12 @@ from rayad.incremental.columns.linear import Counted, Linear, Summed
 from rayad.incremental.columns.linear import Present as AnyPresent
 from rayad.incremental.consolidating import Consolidate
 from rayad.incremental.entering import EnterAt
+from rayad.incremental.event_time.ending import Ending, EndingReduce, ending_of
+from rayad.incremental.event_time.functions import Assigned, Latest, Sessions, Within, by_window
 from rayad.incremental.fixed_points import brought_into, fixed_point, together
-from rayad.incremental.in_time import Assigned, Latest, Sessions, Within, by_window
 from rayad.incremental.joining import Join
 from rayad.incremental.outputs.ends import Ends, Key, key_of
-from rayad.incremental.ranking import Numbered, Order, Ranked, Shifted
+from rayad.incremental.ranking import Numbered, Ranked, Shifted, order_of
 from rayad.incremental.records import as_record
 from rayad.incremental.remembering import If, One, Remembered
 from rayad.incremental.sources import Present
@@ -59,17 +60,19 @@ class Collection(Ends):
     1 (('ann', 2), 1)
     """
 
-    def __init__(self, stream: Stream, loops: tuple[Loop, ...] = (), *, checked: bool = False) -> None:
+    def __init__(self, stream: Stream, loops: tuple[Loop, ...] | None = None, *, checked: bool = True) -> None:
         """Of a stream of changes, ``(record, weight)``.
 
-        ``checked=True``: a record that goes and is not there ends the job with an error that names it; how often each record is there is
-        kept for that. Otherwise nobody looks, and tables of such a collection are wrong.
+        A record that goes and is not there ends the job with an error that names it; how often each record is there is kept for that, and
+        looked up for each change. ``checked=False``: it is not, for streams that are known to be right; then operators that see less than
+        nothing of a record, or of a key, are an error (:meth:`distinct`, :meth:`KeyedCollection.count`, ...), and others give wrong tables.
+        ``loops``: of collections that come from others, which are not looked at again.
         """
-        if checked:
-            stream = KeyedCollection(stream.map(steps.by_record), loops).vertex(Make(Present), "present", None)
+        if loops is None and arguments.flag(checked, "Collection: checked"):
+            stream = Collection(stream, ()).by_record().vertex(Make(Present), "present", None)
         self.stream = stream
         """Of the changes."""
-        self.loops = loops
+        self.loops = loops or ()
         """Around it, the outermost first."""
 
     def __repr__(self) -> str:
@@ -214,19 +217,23 @@ class Collection(Ends):
 class KeyedCollection:
     """Records with a key, whose multiplicities change. Results are collections of ``(key, result)``."""
 
-    def __init__(self, stream: Stream, loops: tuple[Loop, ...], arrangement: Arrangement | None = None) -> None:
+    def __init__(
+        self, stream: Stream, loops: tuple[Loop, ...], arrangement: Arrangement | None = None, ending: Ending | None = None
+    ) -> None:
         self.stream = stream
         """Of ``(key, value, weight)``."""
         self.loops = loops
         self.arrangement = arrangement
         """What its joins share; None: each keeps it for itself."""
+        self.ending = ending
+        """When its keys, which have windows, are forgotten; None: never."""
 
     def arrange(self, *, name: str | None = None) -> KeyedCollection:
         """The same collection, which is kept once for all :meth:`join` s with it that do not feed each other, not once for each.
 
-        One join that feeds another keeps it again, and so does a join inside a loop beside those outside. ``name``: of the vertex of these
-        joins; ``flow.explain()`` shows what it keeps and for how many.
+        A join that feeds another keeps it again, and so does each loop. ``name``: of their vertex, of which ``flow.explain()`` tells more.
         """
+        self.require_no_ending("arrange")
         made = KeyedCollection(self.stream, self.loops)
         made.arrangement = Arrangement(made, name)
         return made
@@ -242,11 +249,15 @@ class KeyedCollection:
     ) -> Collection:
         """``function(key, weights)`` of the weights by value, once more whenever those of the key change: gives results and their
         weights. ``linear``: the same in columns."""
-        return Collection(self.vertex(Make(reducing.Reduce, function, None, linear), base, name), self.loops)
+        return self.summed(function, None, base, name, linear)
 
-    def _summed(
-        self, function: reducing.Function, vector: Callable[[Any], Any], base: str, name: str | None, linear: Linear | None
+    def summed(
+        self, function: reducing.Function, vector: Callable[[Any], Any] | None, base: str, name: str | None, linear: Linear | None
     ) -> Collection:
+        """As :meth:`reduce_weights`, of the sum of a vector over the values."""
+        if self.ending is not None:
+            made = Make(EndingReduce, self.ending.lateness, function, vector)
+            return Collection(self.vertex(made, base, name, KeyedCollection(self.ending.times, ())), ())
         return Collection(self.vertex(Make(reducing.Reduce, function, vector, linear), base, name), self.loops)
 
     def reduce(self, function: Callable[[Any, list[Any]], Iterable[Any]], *, name: str | None = None) -> Collection:
@@ -256,31 +267,31 @@ class KeyedCollection:
 
     def count(self, *, name: str | None = None) -> Collection:
         """How many records a key has."""
-        return self._summed(functions.count, functions.one, "count", name, Counted())
+        return self.summed(functions.count, functions.one, "count", name, Counted())
 
     def sum(self, value: Callable[[Any], Any] | str, *, name: str | None = None) -> Collection:
         """The sum of ``value(record)``, or of a field, exact also for floating-point numbers; None is left out. Only sums are kept, no
         records."""
         linear = Summed(value) if isinstance(value, str) else None
-        return self._summed(functions.total, functions.Added(steps.selected(value, "sum")), "sum", name, linear)
+        return self.summed(functions.total, functions.Added(steps.selected(value, "sum")), "sum", name, linear)
 
     def mean(self, value: Callable[[Any], Any] | str, *, name: str | None = None) -> Collection:
         """The mean of ``value(record)``, or of a field; None is left out. Only sums are kept, no records."""
         linear = Summed(value, mean=True) if isinstance(value, str) else None
-        return self._summed(functions.mean, functions.Added(steps.selected(value, "mean")), "mean", name, linear)
+        return self.summed(functions.mean, functions.Added(steps.selected(value, "mean")), "mean", name, linear)
 
     def min(self, value: Callable[[Any], Any] | None = None, *, name: str | None = None) -> Collection:
         """The smallest ``value(record)``; without a function the smallest record."""
-        return self.reduce_weights(functions.Best(min, _value(value, "min")), "min", name=name)
+        return self.reduce_weights(functions.Best(min, functions.value_of(value, "min")), "min", name=name)
 
     def max(self, value: Callable[[Any], Any] | None = None, *, name: str | None = None) -> Collection:
         """The largest ``value(record)``; without a function the largest record."""
-        return self.reduce_weights(functions.Best(max, _value(value, "max")), "max", name=name)
+        return self.reduce_weights(functions.Best(max, functions.value_of(value, "max")), "max", name=name)
 
     def top_k(self, k: int, value: Callable[[Any], Any] | None = None, *, name: str | None = None) -> Collection:
         """The ``k`` records with the largest ``value(record)``, each as one result; ties by the records themselves."""
         k = arguments.whole(k, "top_k: k", least=1)
-        return self.reduce_weights(functions.Top(k, _value(value, "top_k")), "top_k", name=name)
+        return self.reduce_weights(functions.Top(k, functions.value_of(value, "top_k")), "top_k", name=name)
 
     def join(self, other: KeyedCollection, how: How = "inner", *, name: str | None = None) -> Collection:
         """``(key, (left, right))`` for each pair of records of a key, None for what is not there; "semi" and "anti" give the left records
@@ -312,24 +323,24 @@ class KeyedCollection:
         ``order_by``: a function of the record, a field, or a list of fields. None comes last. Records equal in it are in the order of
         their contents. A change costs as much as its key has records; so for the others here.
         """
-        return self.reduce_weights(Numbered(_order(order_by, descending, "row_number")), "row_number", name=name)
+        return self.reduce_weights(Numbered(order_of(order_by, descending, "row_number")), "row_number", name=name)
 
     def rank(self, order_by: Key, *, descending: bool = False, dense: bool = False, name: str | None = None) -> Collection:
         """``(key, (record, rank))`` as SQL's ``rank``, or ``dense_rank``: equal ones have the same. ``order_by`` as in
         :meth:`row_number`."""
-        made = Ranked(_order(order_by, descending, "rank"), arguments.flag(dense, "rank: dense"))
+        made = Ranked(order_of(order_by, descending, "rank"), arguments.flag(dense, "rank: dense"))
         return self.reduce_weights(made, "rank", name=name)
 
     def lag(self, order_by: Key, n: int = 1, *, default: Any = None, descending: bool = False, name: str | None = None) -> Collection:
         """``(key, (record, before))``: each record with the one ``n`` places before it in order, or ``default``. ``order_by`` as in
         :meth:`row_number`."""
-        made = Shifted(_order(order_by, descending, "lag"), arguments.whole(n, "lag: n", least=0), as_record(default))
+        made = Shifted(order_of(order_by, descending, "lag"), arguments.whole(n, "lag: n", least=0), as_record(default))
         return self.reduce_weights(made, "lag", name=name)
 
     def lead(self, order_by: Key, n: int = 1, *, default: Any = None, descending: bool = False, name: str | None = None) -> Collection:
         """``(key, (record, after))``: each record with the one ``n`` places after it in order, or ``default``. ``order_by`` as in
         :meth:`row_number`."""
-        made = Shifted(_order(order_by, descending, "lead"), -arguments.whole(n, "lead: n", least=0), as_record(default))
+        made = Shifted(order_of(order_by, descending, "lead"), -arguments.whole(n, "lead: n", least=0), as_record(default))
         return self.reduce_weights(made, "lead", name=name)
 
     # -- in time -----------------------------------------------------------------------------------------------
@@ -389,22 +400,36 @@ class KeyedCollection:
         kept = {"left": [alone.map(steps.alone)], "right": [alone_right], "full": [alone.map(steps.alone), alone_right]}[how]
         return met.concat(*kept)
 
-    def window(self, windows: Tumbling | Sliding | Session, at: Key, *, name: str | None = None) -> KeyedCollection:
+    def window(self, windows: Tumbling | Sliding | Session, at: Key, *, lateness: Any = None, name: str | None = None) -> KeyedCollection:
         """By key and window of event time: what is computed of it is ``((key, window), result)``, and a record that is corrected corrects
         its windows, whenever that comes.
 
         Args:
             windows: ``rd.windows.tumbling(size)``, ``sliding(size, slide)`` or ``session(gap)``.
             at: gives the event time of a record; one without (None) is in no window.
+            lateness: how long after its end a window is kept, in the unit of ``at`` (a number or timedelta): when an epoch ends in which
+                the largest event time of all records is that far beyond, what is kept of the window is forgotten, and what was given of
+                it stays. A change that comes for it later is counted, in the job's status and metrics, and changes nothing. None: windows
+                are kept for ever. Of tumbling and sliding windows, outside of loops, for the aggregates right behind.
             name: of the vertex that finds sessions, which looks at all records of a key that changes.
         """
         time = key_of(at, "window (at)")
         if isinstance(windows, (Tumbling, Sliding)):
-            return KeyedCollection(self.stream.flat_map(Assigned(windows, time)), self.loops)
+            ending = None if lateness is None else ending_of(self.stream, self.loops, lateness, time)
+            return KeyedCollection(self.stream.flat_map(Assigned(windows, time)), self.loops, ending=ending)
         if not isinstance(windows, Session):
             raise DataflowError(f"window() was given {show(windows, 60)}: give rd.windows.tumbling(), sliding() or session()")
+        if lateness is not None:
+            raise DataflowError(f"window(lateness={show(lateness, 40)}): sessions of collections are not forgotten; leave it out")
         found = self.reduce_weights(Sessions(windows, time), "sessions", name=name)
         return KeyedCollection(found.stream.map(by_window), self.loops)
+
+    def require_no_ending(self, what: str) -> None:
+        """Raises DataflowError where keys end."""
+        if self.ending is not None:
+            raise DataflowError(
+                f"{what}() of windows with lateness={show(self.ending.lateness, 40)}: only aggregates forget; aggregate first"
+            )
 
     def within(self, loops: tuple[Loop, ...]) -> KeyedCollection:
         """The same collection inside these loops, into which it comes from outside."""
@@ -414,6 +439,8 @@ class KeyedCollection:
 
     def matched(self, other: KeyedCollection, base: str, name: str | None) -> Collection:
         """The inner join, by the vertex of this name, or by that of an arrangement."""
+        self.require_no_ending("join")
+        other.require_no_ending("join")
         if name is not None and (self.arrangement or other.arrangement):
             raise DataflowError(f"join(name={name!r}): one side is arranged, and its joins are one vertex; give arrange(name=...) the name")
         if other.arrangement is not None:
@@ -430,12 +457,10 @@ class KeyedCollection:
 
     def counted_keys(self, value: Any) -> KeyedCollection:
         """The keys that it has, each once, of which no records are kept."""
-        return self.not_null()._summed(functions.Once(value), functions.one, "arrangement.keys", None, None).keyed()
+        return self.not_null().summed(functions.Once(value), functions.one, "arrangement.keys", None, None).keyed()
 
     def with_none(self, base: str) -> KeyedCollection:
-        """With one more record for each key that it lacks, in a way: None with the weight -1 for each that it has; shared where this is.
-
-        What a left side meets then is what it meets here, less one None for each key that is here."""
+        """With None, with the weight -1, for each key that it has; shared where this is."""
         if self.arrangement is not None:
             filled = self.arrangement.derived("with none", lambda it: it.concat(it.counted_keys(None).negate()).arrange())
             return filled.within(self.loops)
@@ -447,6 +472,8 @@ class KeyedCollection:
 
     def concat(self, other: KeyedCollection) -> KeyedCollection:
         """The records of both."""
+        self.require_no_ending("concat")
+        other.require_no_ending("concat")
         return KeyedCollection(self.stream.union(other.stream), self.loops)
 
     def negate(self) -> KeyedCollection:
@@ -456,14 +483,6 @@ class KeyedCollection:
     def plain(self) -> Collection:
         """The collection of ``(key, record)``."""
         return Collection(columns.mapped(self.stream, steps.plain, columns.plain), self.loops)
-
-
-def _value(value: Callable[[Any], Any] | None, what: str) -> Callable[[Any], Any] | None:
-    return None if value is None else checked_function(value, what, "record")
-
-
-def _order(order_by: Key, descending: bool, what: str) -> Order:
-    return Order(key_of(order_by, what), arguments.flag(descending, f"{what}: descending"), what)
 
 
 def _keyed(other: Any, what: str) -> KeyedCollection:

@@ -6,13 +6,19 @@ import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
+from rayad.dataflow.records.calling import checked_function
 from rayad.incremental.records import as_record
 from rayad.incremental.sums import exact
 
 Weights = dict[Any, int]
 Results = Iterable[tuple[Any, int]]
+
+
+def value_of(value: Callable[[Any], Any] | None, what: str) -> Callable[[Any], Any] | None:
+    """A function of a record that was given to ``what``, or None. Raises DataflowError."""
+    return None if value is None else checked_function(value, what, "record")
 
 
 def count(key: Any, sums: tuple[int]) -> Results:
@@ -72,8 +78,9 @@ class Once:
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """As often as a function of the record and its count says."""
+    """As often as a function of the record and its count says, which may be below 0: of a difference of collections."""
 
+    takes_negative: ClassVar[bool] = True
     function: Callable[[Any, int], int]
 
     def __call__(self, key: Any, values: Weights) -> Results:

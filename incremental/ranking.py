@@ -12,9 +12,10 @@ from operator import itemgetter
 from typing import Any
 
 from rayad.incremental.functions import Results, Weights
+from rayad.incremental.outputs.ends import Key, key_of
 from rayad.incremental.records import Row
 from rayad.incremental.steps import Fields
-from rayad.progress import DataflowError, show
+from rayad.progress import DataflowError, arguments, show
 
 
 def contents(record: Any) -> str:
@@ -108,4 +109,9 @@ class Shifted:
         return [((record, all_of[at] if 0 <= at < len(all_of) else self.default), 1) for record, at in zip(all_of, others, strict=True)]
 
 
-__all__ = ["Numbered", "Order", "Ranked", "Shifted", "contents"]
+def order_of(order_by: Key, descending: bool, what: str) -> Order:
+    """The order that was given to ``what``. Raises DataflowError."""
+    return Order(key_of(order_by, what), arguments.flag(descending, f"{what}: descending"), what)
+
+
+__all__ = ["Numbered", "Order", "Ranked", "Shifted", "contents", "order_of"]

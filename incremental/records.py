@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 from rayad.dataflow.records.values import Row
-from rayad.progress import DataflowError, show
+from rayad.progress import DataflowError, Timestamp, show
 
 
 def as_record(record: Any) -> Any:
@@ -35,6 +35,16 @@ def absent(record: Any, weight: int, there: int, epoch: int) -> DataflowError:
     )
 
 
+def negative(what: str, count: int, time: Timestamp) -> DataflowError:
+    """The error for a result of what is there less often than never, where a removal was not checked."""
+    when = f"epoch {time.epoch}" + (f", round {time.counters}" if time.counters else "")
+    return DataflowError(
+        f"{what} is there {count} times in {when}: more of it was removed than inserted, and what follows would be wrong. What is removed "
+        "must have been inserted: a collection of changes that is made without checked=False names the removal. Of a.concat(b.negate()) "
+        "threshold() takes counts below 0"
+    )
+
+
 def _has_nan(value: Any) -> bool:
     kind = type(value)
     if kind is tuple:
@@ -60,4 +70,4 @@ def _with_rows(record: Any) -> Any:
     return made
 
 
-__all__ = ["Row", "absent", "as_record"]
+__all__ = ["Row", "absent", "as_record", "negative"]

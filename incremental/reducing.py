@@ -11,22 +11,24 @@ be kept, follows from moments of one vertex coming one after another.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from operator import itemgetter
 from typing import Any
 
 from rayad.incremental.columns.linear import Linear
 from rayad.incremental.columns.reducing import LinearColumns
 from rayad.incremental.moment_vertex import Arrived, MomentVertex
-from rayad.incremental.moments import Counters, counts_at, join
+from rayad.incremental.moments import counts_at, join
+from rayad.incremental.records import negative
 from rayad.incremental.sums import Sums, Vector
 from rayad.incremental.traces import Kept, ThisEpoch, Trace, add
-from rayad.progress import Timestamp
+from rayad.progress import DataflowError, Timestamp, show
 
 Function = Callable[[Any, Any], Iterable[tuple[Any, int]]]
 """Of a key and the weights of its values, or their sums: results and their weights. Not called for a key that has none."""
 
 
 class Reduce(MomentVertex):
-    """Gives ``(key, result)``.
+    """Gives ``(key, result)``. Raises DataflowError for a key of which more was removed than inserted, as far as what is kept tells.
 
     Args:
         function: see :data:`Function`.
@@ -41,6 +43,9 @@ class Reduce(MomentVertex):
         self.given = ThisEpoch(is_over)
         """By key: by result: by moment: the weight."""
         self._function = function
+        self._least: Callable[[Any], int] | None = _of_values if vector is None else itemgetter(0)
+        if getattr(function, "takes_negative", False):
+            self._least = None
 
     def kept(self) -> dict[str, Kept]:
         """See there."""
@@ -62,7 +67,7 @@ class Reduce(MomentVertex):
             self.input.add(key, value, time, weight)
             keys[key] = None
         for key in keys:
-            change = self._change(key, moment)
+            change = self._change(key, time)
             for result, weight in change.items():
                 out.append(((key, result), weight))
                 self.given.time = time
@@ -71,8 +76,11 @@ class Reduce(MomentVertex):
                 self._schedule_joins(time, key)
         self.send_changes(time, out)
 
-    def _change(self, key: Any, moment: Counters) -> dict[Any, int]:
+    def _change(self, key: Any, time: Timestamp) -> dict[Any, int]:
+        moment = time.counters
         before, now = self.input.accumulated(key, moment)
+        if now and self._least is not None and self._least(now) < 0:
+            raise self._less_than_nothing(key, now, time)
         change: dict[Any, int] = {}
         for values, sign in ((now, 1), (before, -1)):
             if values:
@@ -84,11 +92,21 @@ class Reduce(MomentVertex):
                     add(change, result, -weight)
         return change
 
+    def _less_than_nothing(self, key: Any, now: Any, time: Timestamp) -> DataflowError:
+        if isinstance(self.input, Sums):
+            return negative(f"what has the key {show(key, 80)}", now[0], time)
+        value, weight = min(now.items(), key=itemgetter(1))
+        return negative(show(key, 80) if value is None else f"{show(value, 80)} of key {show(key, 80)}", weight, time)
+
     def _schedule_joins(self, time: Timestamp, key: Any) -> None:
         moment = time.counters
         for at in set(self.input.moments(key)):
             if not counts_at(at, moment):
                 self.schedule(time, join(at, moment), key)
+
+
+def _of_values(weights: dict[Any, int]) -> int:
+    return min(weights.values())
 
 
 def distinct(key: Any, values: dict[Any, int]) -> Iterable[tuple[Any, int]]:

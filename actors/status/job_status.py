@@ -126,6 +126,16 @@ class VertexStatus:
         return sum(one.state_bytes for one in self.replicas)
 
     @property
+    def pruned(self) -> int:
+        """How many windows of collections are over and forgotten (``lateness=``)."""
+        return self.figures.get("windows pruned", 0)
+
+    @property
+    def refused(self) -> int:
+        """How many changes came for such windows, and were not applied."""
+        return self.figures.get("changes refused", 0)
+
+    @property
     def share_read(self) -> float | None:
         """Of a source: the share of its input that has been read, from 0 to 1; None: not known, or it has no end.
 

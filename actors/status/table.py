@@ -35,8 +35,13 @@ def heading(status: JobStatus) -> list[str]:
         f"{one.count:,} record{'s' if one.count > 1 else ''} set aside by {one.operator!r} ({one.line}), the last one for {one.error}"
         for one in status.set_aside
     )
+    over = (
+        f"{vertex.name!r}: {vertex.pruned:,} windows are over and forgotten, {vertex.refused:,} changes that came for them were not applied"
+        for vertex in status.vertices
+        if vertex.refused
+    )
     late = [str(status.snapshots_late)] if status.snapshots_late is not None else []
-    return [", ".join(facts), _snapshot(status), *late, *status.nodes, *bad, *map(str, status.silent)]
+    return [", ".join(facts), _snapshot(status), *late, *status.nodes, *bad, *over, *map(str, status.silent)]
 
 
 def _snapshot(status: JobStatus) -> str:

@@ -442,15 +442,18 @@ class Stream(Advising, Generic[T]):
             node = self.flow.graph.add(NodeKind.UNION, self.scope, name=name, base="union", inputs=inputs)
         return Stream(self.flow, node.id, 0, None if without else _union_of(streams))
 
-    def as_collection(self, *, key: Any = None, order: Any = None, deleted: Any = None, diff: str | None = None) -> Collection:
+    def as_collection(
+        self, *, key: Any = None, order: Any = None, deleted: Any = None, diff: str | None = None, checked: bool = True
+    ) -> Collection:
         """The records as a collection (:class:`rayad.Collection`): each is inserted once, at its epoch, or with ``diff`` so often as this
-        field says, an integer; a negative one removes. Columns stay columns.
+        field says, an integer; a negative one removes, and ``checked`` is as of :class:`rayad.Collection`. Columns stay columns.
 
         With a ``key``, a function or a field, the newest record of a key replaces the one before it, as change data capture has it.
         ``order``: what makes a record the newer one, needed where several of a key come in one epoch; ``deleted``: whether a record says
         that its key is gone.
         """
-        return hooks.call("as_collection", self, key=key, order=order, deleted=deleted, diff=diff)  # type: ignore[no-any-return]
+        asked = {"key": key, "order": order, "deleted": deleted, "diff": diff, "checked": checked}
+        return hooks.call("as_collection", self, **asked)  # type: ignore[no-any-return]
 
     def as_records(self, *, name: str | None = None) -> Stream[T]:
         """Treat updates of running totals as independent records: a key may then appear several times, with different values.

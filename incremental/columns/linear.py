@@ -39,6 +39,10 @@ class Linear(ABC):
         """Which keys have a result, as a mask."""
         return numbers[COUNT] != 0
 
+    def of_key(self, key: str) -> str:
+        """What is counted, for errors."""
+        return f"what has the key {key}"
+
     @abstractmethod
     def results(self, numbers: Numbers) -> pa.Array:
         """The result of each key; of one that has none anything. Raises NotColumns where a column does not hold it."""
@@ -54,7 +58,10 @@ class Counted(Linear):
 
 
 class Present(Linear):
-    """Whether there is any."""
+    """Whether there is any. Records are keys."""
+
+    def of_key(self, key: str) -> str:
+        return key
 
     def present(self, numbers: Numbers) -> Any:
         return numbers[COUNT] > 0

@@ -17,13 +17,14 @@ import pyarrow.compute as pc
 from rayad.dataflow.operators.state.runs.order import Places
 from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.records.batches import mark_tuples
-from rayad.dataflow.records.values import tuple_array
+from rayad.dataflow.records.values import tuple_array, values_of
 from rayad.incremental.columns.form import KEY, RECORD, changes, together
 from rayad.incremental.columns.joining import by_moment
 from rayad.incremental.columns.kept import COUNT, ColumnForm, Out, Part
 from rayad.incremental.columns.linear import Linear, Numbers
 from rayad.incremental.columns.weighted_runs import ABOUT, WeightedRuns
-from rayad.progress import Timestamp
+from rayad.incremental.records import negative
+from rayad.progress import Timestamp, show
 
 
 class Gathered:
@@ -96,6 +97,10 @@ class LinearColumns(ColumnForm):
         gathered.add(after, part.now, part.now.all())
         if run is not None:
             gathered.add(after, part.now, [run])
+        if (after[COUNT] < 0).any():
+            first = int(np.argmin(after[COUNT]))
+            (key,) = values_of(gathered.keys.column(0).slice(first, 1))
+            raise negative(self.linear.of_key(show(key, 80)), int(after[COUNT][first]), time)
         again = gathered.due(time.epoch)
         out = self._difference(time, gathered, before, after)
         if run is not None and len(run):

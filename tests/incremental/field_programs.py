@@ -36,9 +36,8 @@ class InFields(Kept):
         if table:
             columns = flow.from_arrow(pa.Table.from_pylist(table, SCHEMA), epoch="epoch", batch_rows=3)
             streams.append(columns.select("src", "dst", "diff"))
-        collections = [stream.as_collection(diff="diff") for stream in streams]
-        edges = collections[0].concat(*collections[1:]) if collections[1:] else collections[0]
-        self.build(edges).collect("out")
+        edges = streams[0].union(*streams[1:]) if streams[1:] else streams[0]
+        self.build(edges.as_collection(diff="diff")).collect("out")
         return flow
 
 

@@ -62,11 +62,11 @@ def test_a_function_that_is_remembered_is_outside_of_loops() -> None:
 
 def test_what_is_removed_must_be_there_where_that_is_checked() -> None:
     flow = rd.Dataflow("checked")
-    rd.Collection(flow.from_epochs([[("a", 1)], [("a", -2)]]), checked=True).collect("out")
+    rd.Collection(flow.from_epochs([[("a", 1)], [("a", -2)]])).collect("out")
     with pytest.raises(rd.DataflowError, match="'a' was removed 2 times in epoch 1, and was there 1 times"):
         flow.run(runtime="local")
     flow = rd.Dataflow("remembered")
-    rd.Collection(flow.from_epochs([[("a", -1)]])).map(another, remember=True).collect("out")
+    rd.Collection(flow.from_epochs([[("a", -1)]]), checked=False).map(another, remember=True).collect("out")
     with pytest.raises(rd.DataflowError, match="map: 'a' was removed 1 times in epoch 0, and was there 0 times"):
         flow.run(runtime="local")
 
