@@ -11,7 +11,7 @@ import ray
 from tests.examples.notebook import run_notebook, stored_outputs, without_figures
 from tests.examples.running import run_example
 from tests.examples.test_notebook import GROUPS
-from tests.examples.test_scripts import LIVE
+from tests.examples.test_scripts import LIVE, ROADS
 from tests.thorough import amount
 
 pytestmark = [pytest.mark.cluster]
@@ -35,6 +35,10 @@ def test_wordcount_on_ray_prints_what_it_prints_alone(address: str, tmp_path: Pa
 
 def test_live_input_and_probe_on_ray(address: str, tmp_path: Path) -> None:
     assert run_example("live_probe.py", "--ray", cwd=tmp_path, RAY_ADDRESS=address).splitlines() == LIVE
+
+
+def test_a_collection_that_changes_on_ray(address: str, tmp_path: Path) -> None:
+    assert run_example("live_collection.py", "--ray", cwd=tmp_path, RAY_ADDRESS=address).splitlines() == ROADS
 
 
 def test_a_session_answers_what_is_answered_in_one_process(address: str, tmp_path: Path) -> None:

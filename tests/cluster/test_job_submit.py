@@ -15,6 +15,7 @@ import pytest
 from rayad.snapshots.store import SnapshotStore
 from tests.cluster.job_server import RAY, JobServer, ask, job_server, submit
 from tests.examples.running import EXAMPLES
+from tests.examples.test_scripts import ROADS
 from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.cluster]
@@ -25,6 +26,10 @@ def test_wordcount_as_a_job(job_server: JobServer) -> None:
     printed = submit(job_server, "wordcount.py", "--top", "3")
     assert re.search(r"│ the +│ [\d,]+ │", printed)
     assert re.search(r"words/s by \d+ Ray actors", printed.replace("\n", " "))
+
+
+def test_a_collection_as_a_job(job_server: JobServer) -> None:
+    assert [line for line in ROADS if line not in submit(job_server, "live_collection.py", "--ray")] == []
 
 
 def test_a_job_that_fails_says_so(job_server: JobServer) -> None:

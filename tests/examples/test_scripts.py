@@ -91,6 +91,22 @@ def test_a_probe_tells_when_totals_are_final(tmp_path: Path) -> None:
     assert run_example("live_probe.py", cwd=tmp_path).splitlines() == LIVE
 
 
+ROADS = [
+    "day 0: towns +1 Aston +1 Bray +1 Corby +1 Derby",
+    "day 0: counts +1 (north 2) +1 (south 2)",
+    "day 1: towns +1 Esher",
+    "day 1: counts -1 (south 2) +1 (south 3)",
+    "day 2: towns -1 Corby -1 Derby -1 Esher",
+    "day 2: counts -1 (south 3)",
+    "day 3: towns +1 Esher",
+    "day 3: counts +1 (south 1)",
+]
+
+
+def test_a_collection_follows_roads_that_open_and_close(tmp_path: Path) -> None:
+    assert run_example("live_collection.py", cwd=tmp_path).splitlines() == ROADS
+
+
 def test_clicks_become_sessions_and_what_goes_wrong_is_set_aside(tmp_path: Path) -> None:
     """Against plain Python, which goes through the minutes of arrival."""
     broken = unknown = 0
