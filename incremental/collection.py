@@ -20,7 +20,7 @@ from rayad.dataflow.streams.keyed_stream import KeyedStream
 from rayad.dataflow.streams.loops import Loop
 from rayad.dataflow.streams.making import Make
 from rayad.dataflow.windows import AsOf, Between, Direction, Session, Sliding, Tumbling
-from rayad.incremental import functions, reducing, steps
+from rayad.incremental import functions, reducing, rounds, steps
 from rayad.incremental.columns import steps as columns
 from rayad.incremental.columns.linear import Counted, Linear, Summed
 from rayad.incremental.columns.linear import Present as AnyPresent
@@ -469,13 +469,14 @@ def fixed_point(
         if not isinstance(answer, Mapping) or answer.keys() != streams.keys():
             told = sorted(answer) if isinstance(answer, Mapping) else show(answer, 60)
             raise DataflowError(f"the body of a fixed point gave {told}: it must give the next round of {sorted(streams)}, as a dict")
-        out = {}
+        out, variables_at = {}, {one.node for one in back.values()}
         for what, one in answer.items():
             if not isinstance(one, Collection) or one.loops != loops[: len(one.loops)]:
                 raise DataflowError(f"the body of a fixed point gave {show(one, 60)}: it must give collections, made of those it was given")
             stream = brought_into(one, loops)
-            changed = Collection(stream.union(columns.mapped(entered[what], steps.negated, columns.negated)), loops).consolidate()
-            back[what].connect(changed.stream)
+            changed = Collection(stream.union(columns.mapped(entered[what], steps.negated, columns.negated)), loops)
+            is_open = rounds.goes_round_as_it_is(flow.graph, stream.node, variables_at)
+            back[what].connect((changed.consolidate() if is_open else changed).stream)
             out[what] = Collection(loop.leave(stream), around)
         return out
 

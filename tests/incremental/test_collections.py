@@ -29,3 +29,11 @@ def test_neither_failures_nor_changes_of_layout_between_moments_change_tables(pr
         assert job.runtime.recoveries
         assert job.snapshots is not None
         assert job.snapshots.taken
+
+
+def test_what_goes_round_is_consolidated_only_where_nothing_on_the_way_adds_it_up() -> None:
+    found = {}
+    for program in PROGRAMS:
+        nodes = program.flow([[]]).graph.nodes
+        found[program.name] = sum(node.name.startswith("consolidate") and node.scope > 0 for node in nodes)
+    assert {"reach": 0, "both ways": 0, "components": 0, "walks": 1, "even": 1}.items() <= found.items()
