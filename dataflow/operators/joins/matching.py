@@ -36,6 +36,15 @@ def matches(left: Numbers, right: Numbers) -> Iterator[tuple[Positions, Position
     """
     if not len(left) or not len(right) or left[-1] < right[0] or right[-1] < left[0]:
         return
+    if len(left) == 1 or len(right) == 1:
+        one, more = (left, right) if len(left) == 1 else (right, left)
+        low, high = (int(more.searchsorted(one[0], side=side)) for side in ("left", "right"))
+        if high == low:
+            return
+        if high - low < PAIRS_MAX:
+            first, met = np.zeros(high - low, np.int64), np.arange(low, high)
+            yield (first, met) if one is left else (met, first)
+            return
     if len(left) > len(right):  # search with the smaller side in the larger
         for found in matches(right, left):
             yield found[1], found[0]
