@@ -38,12 +38,12 @@ def matches(left: Numbers, right: Numbers) -> Iterator[tuple[Positions, Position
         return
     if len(left) == 1 or len(right) == 1:
         one, more = (left, right) if len(left) == 1 else (right, left)
-        low, high = (int(more.searchsorted(one[0], side=side)) for side in ("left", "right"))
-        if high == low:
+        begin, end = int(more.searchsorted(one[0], "left")), int(more.searchsorted(one[0], "right"))
+        if begin == end:
             return
-        if high - low < PAIRS_MAX:
-            first, met = np.zeros(high - low, np.int64), np.arange(low, high)
-            yield (first, met) if one is left else (met, first)
+        if end - begin < PAIRS_MAX:
+            alone, met = np.zeros(end - begin, np.int64), np.arange(begin, end)
+            yield (alone, met) if one is left else (met, alone)
             return
     if len(left) > len(right):  # search with the smaller side in the larger
         for found in matches(right, left):
