@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rayad.dataflow.records.calling import checked_function
 from rayad.dataflow.streams.loops import Loop
-from rayad.incremental import steps
+from rayad.incremental import rounds, steps
 from rayad.incremental.columns import steps as columns
 from rayad.incremental.outputs.ends import Ends
 from rayad.progress import DataflowError, arguments, show
@@ -58,13 +58,14 @@ def fixed_point(
         if not isinstance(answer, Mapping) or answer.keys() != streams.keys():
             told = sorted(answer) if isinstance(answer, Mapping) else show(answer, 60)
             raise DataflowError(f"the body of a fixed point gave {told}: it must give the next round of {sorted(streams)}, as a dict")
-        out = {}
+        out, variables_at = {}, {one.node for one in back.values()}
         for what, one in answer.items():
             if not isinstance(one, Ends) or one.loops != loops[: len(one.loops)]:
                 raise DataflowError(f"the body of a fixed point gave {show(one, 60)}: it must give collections, made of those it was given")
             stream = brought_into(one, loops)
-            changed = made(stream.union(columns.mapped(entered[what], steps.negated, columns.negated)), loops).consolidate()
-            back[what].connect(changed.stream)
+            changed = made(stream.union(columns.mapped(entered[what], steps.negated, columns.negated)), loops)
+            is_open = rounds.goes_round_as_it_is(flow.graph, stream.node, variables_at)
+            back[what].connect((changed.consolidate() if is_open else changed).stream)
             out[what] = made(loop.leave(stream), around)
         return out
 

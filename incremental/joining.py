@@ -20,6 +20,7 @@ class Join(MomentVertex):
     """Gives ``(key, (left, right))`` for each pair of values of a key."""
 
     inputs = 2
+    adds_up = False
 
     def __init__(self) -> None:
         super().__init__(JoinColumns())

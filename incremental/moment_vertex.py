@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from rayad.dataflow.operators.state.by_key import KeyedDict
 from rayad.dataflow.operators.state.keyed_state import KeyedState, KeyedVertex, WholeState
@@ -64,6 +64,9 @@ class MomentVertex(KeyedVertex):
 
     sequential = True
     inputs: int = 1
+    adds_up: ClassVar[bool] = True
+    """Whether a moment is handled when all of it is there, so that nothing comes of what comes to nothing. Else only the first moment of an
+    epoch waits, which says that no epoch before it is left; what comes later in the epoch is handled as it comes, in any order."""
     state_version = 3
     """2: rows alone."""
 
@@ -100,7 +103,11 @@ class MomentVertex(KeyedVertex):
 
     # -- moments -----------------------------------------------------------------------------------------
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
-        self.waiting[time][edge].append(batch)
+        under_way = self.epochs.under_way
+        if self.adds_up or under_way is None or under_way.epoch != time.epoch:
+            self.waiting[time][edge].append(batch)
+        else:
+            self._handle(time, [[batch] if port == edge else [] for port in range(self.inputs)], [], {})
 
     def schedule(self, time: Timestamp, moment: Counters, key: Any) -> None:
         """Look at a key again at a later moment of this epoch."""
@@ -116,12 +123,15 @@ class MomentVertex(KeyedVertex):
         if not any(batches) and not due and not scheduled:
             return  # what was awaited has moved to another replica
         self._await_end(time)
+        self._handle(time, batches, due, scheduled)
+        if not time.counters:
+            self._end(time.epoch)
+
+    def _handle(self, time: Timestamp, batches: list[list[Any]], due: list[Any], scheduled: Mapping[tuple[Any, None], None]) -> None:
         if not self._in_columns(time, batches, due, scheduled):
             self.to_rows()
             keys = [as_record(key) for batch in due for (key,) in to_rows(batch)]
             self.on_moment(time, list(map(_weights, batches)), [*keys, *(key for key, _ in scheduled)])
-        if not time.counters:
-            self._end(time.epoch)
 
     def _in_columns(self, time: Timestamp, batches: list[list[Any]], due: list[Any], scheduled: Any) -> bool:
         """Handle a moment in columns; gives False, with nothing done, where rows must do it."""

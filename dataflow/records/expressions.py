@@ -115,6 +115,18 @@ def fields_of(expression: pc.Expression) -> Fields:
     return out
 
 
+def path_of(expression: pc.Expression) -> tuple[str, ...] | None:
+    """The names of the field that an expression is, from the outside in; None: it is something else.
+
+    >>> path_of(pc.field("s", "x")), path_of(pc.field("s") + 1)
+    (('s', 'x'), None)
+    """
+    parts = _serialized(expression)
+    names = tuple(text for key, text in parts if key == "field_ref")
+    nested = [("nested_field_ref", str(len(names)))] if len(names) > 1 else []
+    return names if names and parts == [*nested, *(("field_ref", name) for name in names)] else None
+
+
 class Expressions:
     """Expressions that are evaluated together; ``what`` is the operator, for errors."""
 
@@ -123,6 +135,8 @@ class Expressions:
         self._what = what
         self._fields = [fields_of(expression) for expression in self.expressions]
         self._read = frozenset(name for fields in self._fields for name in fields)
+        paths = [path_of(expression) for expression in self.expressions]
+        self._paths = [] if None in paths else [path for path in paths if path is not None]
 
     def warm_up(self) -> None:
         """Import what the first batch would otherwise wait for."""
@@ -137,6 +151,9 @@ class Expressions:
         for at, field in enumerate(batch.schema):
             if pa.types.is_run_end_encoded(field.type) and field.name in self._read:  # few kernels know runs; is_null of Arrow 21 is wrong
                 batch = batch.set_column(at, field.name, pc.run_end_decode(batch.column(at)))
+        columns = [_column_at(batch, path) for path in self._paths]
+        if columns and None not in columns:
+            return columns
         try:
             return _evaluated(self.expressions, batch)
         except pa.ArrowException as error:
@@ -144,6 +161,9 @@ class Expressions:
 
     def of_rows(self, rows: list[dict[str, Any]]) -> list[list[Any]]:
         """Their values for each record, one list for each expression."""
+        found = [[_found(row, path) for row in rows] for path in self._paths]
+        if found and not any(value is _ODD for column in found for value in column):
+            return found  # many times faster than Arrow for few records
         out: list[list[Any]] = [[None] * len(rows) for _ in self.expressions]
         if self.expressions:
             for positions, values in self._groups(rows):
@@ -204,6 +224,35 @@ class Expressions:
                     told += "; " + _DIGITS_OF_INTS
                 return pa.ArrowInvalid(told) if isinstance(its, pa.ArrowInvalid) else DataflowError(told)
         return DataflowError(f"{self._what}: {error}")
+
+
+def _column_at(batch: pa.RecordBatch, path: tuple[str, ...]) -> pa.Array | None:
+    """The column, or field in it, of this path, as an expression would give it; None: it is missing, or there are two of that name."""
+    if batch.schema.get_field_index(path[0]) < 0:
+        return None
+    column = batch.column(path[0])
+    kind = column.type
+    for name in path[1:]:
+        at = kind.get_field_index(name) if pa.types.is_struct(kind) else -1
+        if at < 0:
+            return None
+        kind = kind.field(at).type
+    return pc.struct_field(column, list(path[1:])) if len(path) > 1 else column
+
+
+_ODD = object()
+
+
+def _found(row: Any, path: tuple[str, ...]) -> Any:
+    """A field of a record that a column of its own would give back as it is; ``_ODD``: it is missing, or for Arrow to say."""
+    value = row
+    for name in path:
+        if type(value) is not dict or name not in value:
+            return _ODD
+        value = value[name]
+    cls = type(value)
+    is_plain = value in _INT64 if cls is int else value.isascii() if cls is str else cls is bool or cls is float
+    return value if is_plain else _ODD
 
 
 def _evaluated(expressions: Sequence[pc.Expression], batch: pa.RecordBatch) -> list[pa.Array]:

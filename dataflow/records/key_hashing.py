@@ -22,6 +22,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, cast
 
 import numpy as np
@@ -58,14 +59,17 @@ def mix64(value: int) -> int:
     return z ^ (z >> 31)
 
 
+_MIX_ADDED, _MIX_FIRST, _MIX_SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_MIX_30, _MIX_27, _MIX_31 = np.uint64(30), np.uint64(27), np.uint64(31)
+
+
 def mix64_array(values: npt.NDArray[Any]) -> _UInts:
     """:func:`mix64` of every element of an int64 or uint64 array of shape (n,)."""
     z = values.astype(np.uint64, copy=True)
-    with np.errstate(over="ignore"):
-        z += np.uint64(0x9E3779B97F4A7C15)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return cast(_UInts, z ^ (z >> np.uint64(31)))
+    z += _MIX_ADDED
+    z = (z ^ (z >> _MIX_30)) * _MIX_FIRST
+    z = (z ^ (z >> _MIX_27)) * _MIX_SECOND
+    return cast(_UInts, z ^ (z >> _MIX_31))
 
 
 def _bytes(tag: bytes, data: bytes) -> int:
@@ -209,12 +213,16 @@ def _hash_structs(column: pa.StructArray) -> _UInts:
         hashes = _hash_tuples(list(map(hash_values, parts)))
     else:
         named = sorted(zip([kind.field(i).name for i in range(kind.num_fields)], parts, strict=True), key=lambda pair: pair[0])
-        hashes = _hash_tuples(
-            [mix64_array(np.uint64(mix64((_TUPLE_SALT + 2) ^ stable_hash(name))) ^ hash_values(part)) for name, part in named]
-        )
+        hashes = _hash_tuples([mix64_array(_salt_of(name) ^ hash_values(part)) for name, part in named])
     if column.null_count:
         hashes[column.is_null().to_numpy(zero_copy_only=False)] = stable_hash(None)
     return hashes
+
+
+@lru_cache(maxsize=1024)
+def _salt_of(name: str) -> np.uint64:
+    """What the value of a field of this name is mixed with."""
+    return np.uint64(mix64((_TUPLE_SALT + 2) ^ stable_hash(name)))
 
 
 def _hash_tuples(parts: list[_UInts]) -> _UInts:

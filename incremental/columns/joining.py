@@ -42,9 +42,8 @@ class JoinColumns(ColumnForm):
         return sorted(out, key=lambda pair: pair[0].sort_key()), []
 
     def _met(self, side: int, time: Timestamp, run: Run, other: Run, theirs: WeightedRuns) -> Iterator[tuple[Timestamp, pa.RecordBatch]]:
-        exact = theirs.has_exact_places(run.rows) and theirs.has_exact_places(other.rows)
         for mine, others in matches(run.place, other.place):
-            if not exact:
+            if not (theirs.has_exact_places(run.rows) and theirs.has_exact_places(other.rows)):
                 mine, others = _equal(run, mine, other, others)
             weights = run.beside[COUNT][mine] * other.beside[COUNT][others]
             if not len(weights):

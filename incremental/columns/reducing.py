@@ -142,6 +142,7 @@ def _batch(time: Timestamp, difference: tuple[pa.Array, pa.Array, Any]) -> Out:
 
 def _changed(keys: pa.Array, parts: Sequence[tuple[Any, pa.Array, Any, Any]]) -> tuple[pa.Array, pa.Array, Any]:
     """Keys, results and weights of several parts: positions of keys, results, positions of these, weights."""
+    parts = [part for part in parts if len(part[0])] or parts[:1]
     which = np.concatenate([part[0] for part in parts])
     results = pa.concat_arrays([of.take(pa.array(rows)) for _, of, rows, _ in parts])
     weights = np.concatenate([part[3] for part in parts])

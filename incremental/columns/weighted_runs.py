@@ -122,8 +122,8 @@ class WeightedRuns(Runs):
             keys: one column, in the order of ``places``; they differ.
             run: has rows.
         """
-        low = np.searchsorted(run.place, places, side="left")
-        met = np.flatnonzero(run.place[np.minimum(low, len(run) - 1)] == places)
+        low = run.place.searchsorted(places)
+        met = (run.place.take(low, mode="clip") == places).nonzero()[0]
         if not len(met):
             return met, met
         low = low[met]

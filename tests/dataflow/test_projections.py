@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
+from rayad.dataflow.records.expressions import Expressions
 from tests.every_type.arrays import COLUMNS, ROWS
 from tests.every_type.exact import form
 from tests.thorough import examples
@@ -357,3 +358,42 @@ def test_a_short_decimal_of_an_int_needs_a_short_column() -> None:
         "failed on columns {x: int64}: Precision is not great enough for the result. It should be at least 19; an int of a record is an "
         "int64, which has up to 19 digits: ask for as many before the point, or say that it is shorter with schema=, as map takes it"
     )
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1, 2.5, "a", True, None],
+        [1 << 62, -(1 << 63)],
+        ["ß", "a"],
+        [b"y"],
+        [None, None],
+        [dt.date(2000, 1, 1)],
+        [[1]],
+        [{"n": 1}],
+    ],
+    ids=str,
+)
+def test_fields_alone_are_in_rows_what_expressions_give(values: list[Any]) -> None:
+    rows = [{"s": {"v": value}, "v": value} for value in values]
+    plain = Expressions([pc.field("s", "v"), pc.field("v")], "select")
+    arrow = Expressions([pc.field("s", "v"), pc.field("v"), pc.field("v").is_null()], "select")
+    assert form(plain.of_rows(rows)) == form(arrow.of_rows(rows)[:2])
+
+
+def test_fields_alone_are_in_columns_what_expressions_give() -> None:
+    struct = pa.StructArray.from_arrays([pa.array([1, 2, 3])], names=["v"], mask=pa.array([False, True, False]))
+    batch = pa.record_batch({"s": struct, "t": pa.StructArray.from_arrays([struct], names=["s"])})
+    plain = Expressions([pc.field("s", "v"), pc.field("t", "s", "v"), pc.field("t")], "select")
+    arrow = Expressions([*plain.expressions, pc.field("t").is_null()], "select")
+    assert plain.of_columns(batch) == arrow.of_columns(batch)[:3]
+    assert plain.of_columns(batch)[0].to_pylist() == [1, None, 3]
+
+
+@pytest.mark.parametrize("path", [("w",), ("s", "w"), ("v", "w")])
+def test_a_field_that_is_missing_is_an_error_that_names_it(path: tuple[str, ...]) -> None:
+    plain = Expressions([pc.field(*path)], "select")
+    with pytest.raises((rd.DataflowError, pa.ArrowInvalid), match="w"):
+        plain.of_rows([{"s": {"v": 1}, "v": 1}])
+    with pytest.raises((rd.DataflowError, pa.ArrowInvalid), match="w"):
+        plain.of_columns(pa.RecordBatch.from_pylist([{"s": {"v": 1}, "v": 1}]))

@@ -73,24 +73,39 @@ def fed(chance: random.Random, *, inputs: int, epochs: int = 3, rounds: int = 3,
 def run(
     make: Callable[[], MomentVertex], what: Fed, chance: random.Random, *, disturbed: bool = False, form: Form = "rows"
 ) -> list[tuple[Timestamp, Any, int]]:
-    """All that comes out; ``disturbed``: between moments the vertex is restored from its snapshot, or a sibling takes over groups."""
+    """All that comes out. Changes come before their moment, in half of the runs all at once, else while other moments are handled.
+    ``disturbed``: between moments the vertex is restored from its snapshot, or a sibling takes over groups."""
     engine = Engine()
     vertices = [make() for _ in range(2 if disturbed else 1)]
     for vertex in vertices:
         begin(vertex, engine)
     stored = [Stored() for _ in vertices]
     owner = [chance.randrange(len(vertices)) for _ in range(KEY_GROUPS)]
-    for time, port, change in what:
+
+    def deliver(time: Timestamp, port: int, change: tuple[Any, Any, int]) -> None:
         in_columns = form == "columns" or (form == "mixed" and chance.random() < 0.9)
         vertices[owner[_group(change[0])]].on_recv(port, columns_of([change]) if in_columns else [change], time)
-    while engine.asked:
-        time = min(engine.asked, key=Timestamp.sort_key)
+
+    early = chance.random() < 0.5
+    coming = [] if early else list(what)
+    for one in what if early else ():
+        deliver(*one)
+    while engine.asked or coming:
+        time = min((*engine.asked, *(one[0] for one in coming)), key=Timestamp.sort_key)
+        still = []
+        for one in coming:
+            if one[0] == time or chance.random() < 0.1:
+                engine.now = one[0]
+                deliver(*one)
+            else:
+                still.append(one)
+        coming = still
         engine.asked.discard(time)
         engine.now = time
         for vertex in vertices:
             vertex.on_notify(time)
-        for one in stored:
-            one.is_new = False
+        for snapshot in stored:
+            snapshot.is_new = False
         if disturbed and chance.random() < 0.3:
             at, to = chance.sample((0, 1), 2)
             groups = frozenset(group for group in range(KEY_GROUPS) if owner[group] == at and chance.random() < 0.7)

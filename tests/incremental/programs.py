@@ -146,8 +146,46 @@ def _reach_of_0(edges: rd.Collection) -> rd.Collection:
     return reach(edges, roots)
 
 
+def _walks(edges: rd.Collection) -> rd.Collection:
+    """From where to where each walk of edges that go up leads. On the way round there is a join alone."""
+    up = edges.filter(lambda edge: edge[0] < edge[1])
+
+    def longer(inner: rd.Collection) -> rd.Collection:
+        met = inner.key_by(lambda walk: walk[1]).join(up.key_by(lambda edge: edge[0]))
+        return met.map(lambda pair: (pair[1][0][0], pair[1][1][1])).concat(up)
+
+    return up.iterate(longer)
+
+
+def _walked(there: Counter[Any]) -> dict[Any, int]:
+    up = {edge: weight for edge, weight in there.items() if edge[0] < edge[1]}
+    walks: Counter[Any] = Counter(up)
+    longest = dict(up)
+    while longest:
+        further: Counter[Any] = Counter()
+        for (a, b), weight in longest.items():
+            for (c, d), other in up.items():
+                if b == c:
+                    further[a, d] += weight * other
+        walks.update(further)
+        longest = further
+    return dict(walks)
+
+
+def _even(edges: rd.Collection) -> rd.Collection:
+    """A way round on which there is no vertex."""
+    return edges.iterate(lambda inner: inner.filter(lambda edge: edge[0] % 2 == 0))
+
+
+def _both_ways(edges: rd.Collection) -> rd.Collection:
+    return edges.iterate(lambda inner: inner.concat(inner.map(lambda edge: (edge[1], edge[0]))).distinct())
+
+
 PROGRAMS = [
     Kept("degrees", lambda edges: edges.key_by(lambda edge: edge[0]).count(), _degrees, Shape(6, 12, 12)),
+    Kept("walks", _walks, _walked, Shape(5, 6, 8)),
+    Kept("even", _even, lambda there: {edge: there[edge] for edge in there if edge[0] % 2 == 0}, Shape(6, 8, 8)),
+    Kept("both ways", _both_ways, lambda there: dict.fromkeys([*there, *((b, a) for a, b in there)], 1), Shape(6, 8, 8)),
     Kept(
         "paths",
         lambda edges: edges.key_by(lambda e: e[1]).join(edges.key_by(lambda e: e[0])).map(lambda m: (m[1][0][0], m[0], m[1][1][1])),

@@ -38,6 +38,14 @@ def test_neither_failures_nor_changes_of_layout_between_moments_change_tables(pr
         assert job.snapshots.taken
 
 
+def test_what_goes_round_is_consolidated_only_where_nothing_on_the_way_adds_it_up() -> None:
+    found = {}
+    for program in PROGRAMS:
+        nodes = program.flow([[]]).graph.nodes
+        found[program.name] = sum(node.name.startswith("consolidate") and node.scope > 0 for node in nodes)
+    assert {"reach": 0, "both ways": 0, "components": 0, "walks": 1, "even": 1}.items() <= found.items()
+
+
 # -- random programs ------------------------------------------------------------------------------------------
 Program = tuple[Any, ...]
 """An operator and its parts; leaves are the input and the variable of the innermost loop."""

@@ -83,6 +83,15 @@ def results_of_an_epoch_forgotten(stack: ExitStack) -> None:
     stack.enter_context(patch.object(reducing.Reduce, "on_moment", on_moment))
 
 
+def epochs_mixed(stack: ExitStack) -> None:
+    """What a join is given is handled as it comes, whatever epoch it is of."""
+
+    def on_recv(self: Any, edge: int, batch: Any, time: Timestamp) -> None:
+        self._handle(time, [[batch] if port == edge else [] for port in range(self.inputs)], [], {})
+
+    stack.enter_context(patch.object(joining.Join, "on_recv", on_recv))
+
+
 def scheduled_moments_stay(stack: ExitStack) -> None:
     """Moments that are scheduled do not move with their keys."""
     stack.enter_context(patch.object(PairsOnce, "give", lambda self, kept, known, groups: []))
@@ -161,6 +170,7 @@ WRONG_RULES: dict[str, Plant] = {
     "changes meet at the lexicographic join": lexicographic_joins,
     "former epochs count whole": former_epochs_whole,
     "results of an epoch are forgotten": results_of_an_epoch_forgotten,
+    "a join handles epochs as they come": epochs_mixed,
 }
 WRONG_MOVES: dict[str, Plant] = {"scheduled moments do not move": scheduled_moments_stay, "notes are forgotten": notes_forgotten}
 

@@ -36,6 +36,15 @@ def matches(left: Numbers, right: Numbers) -> Iterator[tuple[Positions, Position
     """
     if not len(left) or not len(right) or left[-1] < right[0] or right[-1] < left[0]:
         return
+    if len(left) == 1 or len(right) == 1:
+        one, more = (left, right) if len(left) == 1 else (right, left)
+        begin, end = int(more.searchsorted(one[0], "left")), int(more.searchsorted(one[0], "right"))
+        if begin == end:
+            return
+        if end - begin < PAIRS_MAX:
+            alone, met = np.zeros(end - begin, np.int64), np.arange(begin, end)
+            yield (alone, met) if one is left else (met, alone)
+            return
     if len(left) > len(right):  # search with the smaller side in the larger
         for found in matches(right, left):
             yield found[1], found[0]
