@@ -335,7 +335,7 @@ class SnapshotAttempts:
             max((report.pause_s for report in reports), default=0.0),
             max((report.cost_s for report in reports), default=0.0),
             sum(report.written_bytes for report in reports),
-            sum(file.size for report in reports for file in report.part.files),
+            sum(report.part.state_bytes for report in reports),
             sum(report.incremental for report in reports),
             self.interval_s,
         )

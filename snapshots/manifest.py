@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 from rayad.progress import SnapshotError, say
 
-FORMAT = 1
-"""Of manifests and parts; a store refuses others."""
+FORMAT = 2
+"""Of manifests; a store refuses those that are not in ``READ``. 1: replicas had no files of runs."""
+READ = (1, FORMAT)
 
 
 class KeeperId(NamedTuple):
@@ -35,6 +36,7 @@ class ReplicaPart:
         files: the vertex's state, a full file and then the increments on it, oldest first; none for a replica without state.
         rest: everything else: notifications, positions, records in flight.
         epoch: in which a source or live input goes on; of others the least that waits here. None: none, or not told.
+        runs: files of sorted runs, to which the state refers by their numbers; snapshots that follow each other name the same ones.
     """
 
     vertex: str
@@ -42,6 +44,12 @@ class ReplicaPart:
     files: tuple[PartFile, ...]
     rest: PartFile | None = None
     epoch: int | None = None
+    runs: tuple[PartFile, ...] = ()
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of all files that the vertex's state is in."""
+        return sum(file.size for file in (*self.files, *self.runs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +104,8 @@ class Manifest:
     def from_json(plain: dict[str, Any]) -> Manifest:
         """What :meth:`to_json` gave, after JSON. Raises SnapshotError for another format or a missing field."""
         found = plain.get("format")
-        if found != FORMAT:
-            raise SnapshotError(f"its manifest has format {found!r}, this version of Rayad reads format {FORMAT}")
+        if found not in READ:
+            raise SnapshotError(f"its manifest has format {found!r}, this version of Rayad reads formats {READ[0]} to {FORMAT}")
         try:
             parts = tuple(
                 ReplicaPart(
@@ -106,6 +114,7 @@ class Manifest:
                     tuple(PartFile(*file) for file in entry["files"]),
                     PartFile(*entry["rest"]) if entry["rest"] is not None else None,
                     entry.get("epoch"),
+                    tuple(PartFile(*file) for file in entry.get("runs", ())),
                 )
                 for entry in plain["parts"]
             )
@@ -134,7 +143,7 @@ class Manifest:
 
     def files(self) -> set[PartFile]:
         """All files that it names."""
-        files = {file for part in self.parts for file in part.files}
+        files = {file for part in self.parts for file in (*part.files, *part.runs)}
         files.update(part.rest for part in self.parts if part.rest is not None)
         files.update(staged.file for staged in self.staged)
         return files

@@ -32,6 +32,7 @@ from pyarrow import fs
 from rayad.progress import SnapshotError, arguments, say, without_secrets
 from rayad.snapshots.create import check_can_create, local_path
 from rayad.snapshots.manifest import KeeperId, Manifest, PartFile
+from rayad.snapshots.part_sink import PartSink, Pieces
 from rayad.snapshots.port import Port
 from rayad.snapshots.signing import RULE, Kind, Signer
 
@@ -100,20 +101,17 @@ class SnapshotStore:
         return self._signer.signs
 
     # -- parts ---------------------------------------------------------------------------------------
-    def write_part(self, number: int, vertex: str, replica: int, chunks: Iterable[bytes | memoryview], *, attempt: str = "0") -> PartFile:
+    def write_part(self, number: int, vertex: str, replica: int, pieces: Pieces, *, attempt: str = "0") -> PartFile:
         """Write one file of a replica's part and sync it. Raises SnapshotError when the store does not take it."""
         name = f"{number:012d}/{_safe(vertex)}-{replica}-{attempt}.part"
-        digest, size = hashlib.sha256(), 0
         try:
             self._make_folder(number)
             with self.port.writing(name) as stream:
-                for chunk in chunks:
-                    stream.write(chunk)
-                    digest.update(chunk)
-                    size += chunk.nbytes if isinstance(chunk, memoryview) else len(chunk)
+                sink = PartSink(stream)
+                sink.take(pieces)
         except OSError as error:
             raise SnapshotError(f"cannot write part {name} of snapshot {number} to {self.folder!r}: {error}") from error
-        return PartFile(name, size, digest.hexdigest())
+        return PartFile(name, sink.size, sink.digest)
 
     def check(self) -> None:
         """Raise ConfigError when snapshots cannot be fenced on this file system."""

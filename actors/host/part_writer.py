@@ -72,15 +72,16 @@ class PartWriter:
     def take_state(self, capture: Capture, *, records: int, inline: bool) -> None:
         """Take the state as it is now: pickle it, or fork a copy that will. ``records``: received since the last time."""
         written = self._open[capture.barrier.number] = Written(capture)
-        if capture.state is None:
+        make = capture.state
+        if make is None:
             return
         is_large = records >= FORK_RECORDS_MIN or (self._last_bytes >= FORK_BYTES_MIN and not capture.is_increment)
         source: Any
         try:
             if is_large and not inline and not self._copies_hang and sys.platform == "linux":
-                source = self._fork(capture.barrier.number, capture.state)
+                source = self._fork(capture.barrier.number, lambda: dumped(make(), capture.runs))
             else:
-                source = dumped(capture.state())
+                source = dumped(make(), capture.runs)
         except Exception as error:
             written.why_failed = f"its state could not be taken: {type(error).__name__}: {say(error)}"
             return
@@ -130,13 +131,9 @@ class PartWriter:
                 self._wake()
 
     def _write_state(self, written: Written, source: Any) -> None:
-        store, stage, replica, incarnation = self._where
-        capture = written.capture
-        chunks = source if isinstance(source, list) else self._chunks(source, written)
-        file = write_state(store, stage, replica, incarnation, capture.barrier, chunks, incremental=capture.is_increment)
-        written.state = file
-        if not capture.is_increment:
-            self._last_bytes = file.size
+        write_state(*self._where, written, source if isinstance(source, list) else self._chunks(source, written))
+        if not written.capture.is_increment and written.state is not None:
+            self._last_bytes = written.state.size
 
     def _write_rest(self, written: Written) -> None:
         store, stage, replica, incarnation = self._where
@@ -201,7 +198,7 @@ class PartWriter:
         return usage.ru_utime + usage.ru_stime, status
 
     # -- the copy ----------------------------------------------------------------------------------
-    def _fork(self, number: int, make: Callable[[], Any]) -> tuple[int, int, int]:
+    def _fork(self, number: int, make: Callable[[], list[bytes | memoryview]]) -> tuple[int, int, int]:
         data_in, data_out = os.pipe()
         trouble_in, trouble_out = os.pipe()
         try:
@@ -219,7 +216,7 @@ class PartWriter:
         return child, data_in, trouble_in
 
 
-def _in_the_copy(make: Callable[[], Any], data: int, trouble: int) -> None:
+def _in_the_copy(make: Callable[[], list[bytes | memoryview]], data: int, trouble: int) -> None:
     """Pickle into the pipe and end. Never returns."""
     code = 1
     try:
@@ -233,7 +230,7 @@ def _in_the_copy(make: Callable[[], Any], data: int, trouble: int) -> None:
         os.closerange(keep[0] + 1, keep[1])
         os.closerange(keep[1] + 1, min(highest, 1 << 16))
         with open(data, "wb", buffering=CHUNK_BYTES) as stream:
-            for piece in dumped(make()):
+            for piece in make():
                 stream.write(piece)
         code = 0
     except BaseException as error:

@@ -31,7 +31,7 @@ class EventWriter:
 
     def take_state(self, capture: Capture, *, records: int, inline: bool) -> None:
         """See :class:`rayad.actors.worker.surroundings.Writer`."""
-        self._open[capture.barrier.number] = Written(capture), None if capture.state is None else dumped(capture.state())
+        self._open[capture.barrier.number] = Written(capture), None if capture.state is None else dumped(capture.state(), capture.runs)
 
     def complete(self, capture: Capture) -> None:
         """See :class:`rayad.actors.worker.surroundings.Writer`."""
@@ -52,7 +52,7 @@ class EventWriter:
         _, state = self._open.pop(barrier.number)
         try:
             if state is not None:
-                written.state = write_state(*self._where, barrier, state, incremental=capture.is_increment)
+                write_state(*self._where, written, state)
             written.rest = write_rest(*self._where, barrier, capture.rest)
             written.staged = write_staged(*self._where, barrier, capture.staged)
         except SnapshotError as error:

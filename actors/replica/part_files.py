@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import pickle
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, overload
 
 import cloudpickle  # type: ignore[import-untyped]
 
@@ -16,6 +17,9 @@ from rayad.actors.replica.waiting_batches import Disk
 from rayad.dataflow.collected import TimedBatches
 from rayad.dataflow.last_values import LastValues
 from rayad.dataflow.logical_graph import NodeKind
+from rayad.dataflow.operators.state.keyed_state import KeyedVertex
+from rayad.dataflow.operators.state.runs import files as run_files
+from rayad.dataflow.operators.state.runs.files import Content, RowsInFile, RunFile
 from rayad.dataflow.plan import Stage
 from rayad.dataflow.vertex import Vertex
 from rayad.progress import DataflowError, SnapshotError, say
@@ -23,33 +27,49 @@ from rayad.snapshots.barrier import Barrier
 from rayad.snapshots.manifest import PartFile, ReplicaPart, StagedPart
 from rayad.snapshots.store import SnapshotStore
 
+if TYPE_CHECKING:
+    from rayad.actors.replica.participant import Written
+
 CHAIN_MAX = 16
 """After so many increments the whole state is written again: a restore must read every increment."""
 _MAGIC = b"RAYADPT1"
 _PIECE_BYTES = 1 << 20
 Attempt = str
+ContentOf: TypeAlias = Callable[[int], tuple[RunFile, Content]]
+
+
+class ChosenState(NamedTuple):
+    """What a capture takes of a vertex: a function that gives it, whether that is an increment, and the files of runs that it refers to."""
+
+    make: Callable[[], Any]
+    is_increment: bool
+    runs: tuple[RunFile, ...]
 
 
 class StateChain:
     """The files that a replica's state consists of, as of its last capture, and whether the next one may be an increment on them.
 
-    An increment is valid only on the snapshot published last, and only if this replica's last capture was its part of that snapshot.
+    An increment is valid only on the snapshot published last, and only if this replica's last capture was its part of that snapshot. State
+    that refers to files of runs is small: it is written whole, and is not built on.
     """
 
     def __init__(self) -> None:
         self.files: tuple[PartFile, ...] = ()
         self._written = 0  # the attempt to which ``files`` belong
         self._captured = 0
+        self._has_runs = False
 
-    def choose(self, vertex: Vertex, barrier: Barrier) -> tuple[Callable[[], Any], bool]:
-        """The function that gives the state to be written now, and whether that is an increment."""
+    def choose(self, vertex: Vertex, barrier: Barrier) -> ChosenState:
+        """What is to be written now."""
+        runs = vertex.run_files() if isinstance(vertex, KeyedVertex) else ()
         changes = vertex.take_changes()
         files = self.files
         may_chain = bool(files) and barrier.base == self._captured == self._written and len(files) < CHAIN_MAX
+        is_on_runs, self._has_runs = self._has_runs or bool(runs), bool(runs)
         self._captured = barrier.number
-        if changes is not None and may_chain and sum(file.size for file in files[1:]) <= files[0].size:
-            return changes, True
-        return vertex.checkpoint, False
+        if changes is not None and may_chain and not is_on_runs and sum(file.size for file in files[1:]) <= files[0].size:
+            return ChosenState(changes, True, ())
+        return ChosenState(vertex.checkpoint, False, runs)
 
     def wrote(self, barrier: Barrier, file: PartFile | None, *, incremental: bool) -> tuple[PartFile, ...]:
         """A file has been written for an attempt; gives all files of the state."""
@@ -69,14 +89,45 @@ def attempt_name(incarnation: int, barrier: Barrier, what: str) -> Attempt:
     return f"{incarnation}.{barrier.number}.{what}"
 
 
-def dumped(value: Any) -> list[bytes | memoryview]:
+class _RunPickler(cloudpickle.Pickler):
+    """Pickles rows that are in one of these files as its number and the rows that are meant."""
+
+    def __init__(self, file: io.BytesIO, runs: Sequence[RunFile], buffer_callback: Callable[[pickle.PickleBuffer], Any]) -> None:
+        super().__init__(file, protocol=5, buffer_callback=buffer_callback)
+        self._numbers = {id(run): number for number, run in enumerate(runs)}
+
+    def persistent_id(self, obj: Any) -> tuple[int, int, int] | None:
+        if not isinstance(obj, RowsInFile) or id(obj.file) not in self._numbers:
+            return None
+        return self._numbers[id(obj.file)], obj.first, obj.content.rows.num_rows
+
+
+class _RunUnpickler(pickle.Unpickler):
+    """Reads what :class:`_RunPickler` wrote. ``content_of`` gives a file of a run, and what is in it, by its number."""
+
+    def __init__(self, data: memoryview, buffers: Iterable[Any], content_of: ContentOf) -> None:
+        super().__init__(io.BytesIO(data), buffers=buffers)
+        self._content_of = content_of
+
+    def persistent_load(self, pid: Any) -> RowsInFile:
+        number, first, count = pid
+        file, content = self._content_of(number)
+        return RowsInFile(content.cut(first, count), file, first)
+
+
+def dumped(value: Any, runs: Sequence[RunFile] = ()) -> list[bytes | memoryview]:
     """A value as pieces of a part file: a head with their sizes, a pickle, and the large buffers that it refers to (columns, arrays).
 
     Classes and functions of ``__main__`` go by value, since the process that resumes may have another main module. Buffers that
-    can still change are copied: the pieces may be written later.
+    can still change are copied: the pieces may be written later. Rows of ``runs`` are not in it: it has the numbers of their files.
     """
     buffers: list[pickle.PickleBuffer] = []
-    data = cloudpickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    if runs:
+        stream = io.BytesIO()
+        _RunPickler(stream, runs, buffers.append).dump(value)
+        data = stream.getvalue()
+    else:
+        data = cloudpickle.dumps(value, protocol=5, buffer_callback=buffers.append)
     pieces: list[bytes | memoryview] = [data]
     for buffer in buffers:
         raw = buffer.raw()
@@ -111,8 +162,11 @@ def _unpicklable(value: Any) -> Any:
     return value
 
 
-def loaded(data: bytes) -> Any:
-    """The inverse of :func:`dumped`, of the joined pieces. Raises ValueError when they are not of this form."""
+def loaded(data: bytes, content_of: ContentOf | None = None) -> Any:
+    """The inverse of :func:`dumped`, of the joined pieces. Raises ValueError when they are not of this form.
+
+    ``content_of``: gives the file of a run by its number, and what is in it; None: there are none.
+    """
     if data[: len(_MAGIC)] != _MAGIC:
         raise ValueError(f"it begins with {data[: len(_MAGIC)]!r}, not with {_MAGIC!r}")
     (count,) = struct.unpack_from("<Q", data, len(_MAGIC))
@@ -123,7 +177,8 @@ def loaded(data: bytes) -> Any:
     for size in sizes:
         pieces.append(view[at : at + size])
         at += size
-    return pickle.loads(pieces[0], buffers=[bytearray(piece) for piece in pieces[1:]])
+    buffers = [bytearray(piece) for piece in pieces[1:]]
+    return pickle.loads(pieces[0], buffers=buffers) if content_of is None else _RunUnpickler(pieces[0], buffers, content_of).load()
 
 
 def _size(piece: bytes | memoryview) -> int:
@@ -160,18 +215,23 @@ def write_rest(store: SnapshotStore, stage: Stage, replica: int, incarnation: in
 
 
 def write_state(
-    store: SnapshotStore,
-    stage: Stage,
-    replica: int,
-    incarnation: int,
-    barrier: Barrier,
-    chunks: Iterable[bytes | memoryview],
-    *,
-    incremental: bool,
-) -> PartFile:
-    """Write the pickled state or increment."""
-    what = "changes" if incremental else "state"
-    return store.write_part(barrier.slot, stage.name, replica, chunks, attempt=attempt_name(incarnation, barrier, what))
+    store: SnapshotStore, stage: Stage, replica: int, incarnation: int, written: Written, chunks: Iterable[bytes | memoryview]
+) -> None:
+    """Write the pickled state or increment of a capture, and the files of its runs that have no name yet; ``written`` notes them.
+
+    The name of a file is of its attempt alone, as that of any other: a writer that is late writes to no file that somebody else names.
+    """
+    barrier = written.capture.barrier
+    what = "changes" if written.capture.is_increment else "state"
+    written.state = store.write_part(barrier.slot, stage.name, replica, chunks, attempt=attempt_name(incarnation, barrier, what))
+    written.state_bytes = written.state.size
+    for number, run in enumerate(written.capture.runs):
+        if run.content is not None:
+            attempt = attempt_name(incarnation, barrier, f"run{number}")
+            file = store.write_part(barrier.slot, stage.name, replica, run_files.writes(run.content), attempt=attempt)
+            written.state_bytes += file.size
+            run.written(file)
+    written.runs = tuple(run.name for run in written.capture.runs)
 
 
 def write_staged(
@@ -211,7 +271,30 @@ def read_part(store: SnapshotStore, part: Resumable) -> ResumedPart:
         return part.reopen(read_part(store, part.part))
     if isinstance(part, SourceShare):
         return shared_out([read_part(store, one) for one in part.parts], part.replica, part.replicas)
-    return ResumedPart(tuple(_load(store, file) for file in part.files), read_rest(store, part))
+    content_of = _Runs(store, part.runs).content_of if part.runs else None
+    return ResumedPart(tuple(_load(store, file, content_of) for file in part.files), read_rest(store, part))
+
+
+class _Runs:
+    """The files of the runs of a part, each read once, when the state refers to it."""
+
+    def __init__(self, store: SnapshotStore, names: Sequence[PartFile]) -> None:
+        self._store = store
+        self._names = names
+        self._read: dict[int, tuple[RunFile, Content]] = {}
+
+    def content_of(self, number: int) -> tuple[RunFile, Content]:
+        """Raises ValueError where the part has no such file, SnapshotError where it cannot be read."""
+        if number not in self._read:
+            if not 0 <= number < len(self._names):
+                raise ValueError(f"it refers to file {number} of the {len(self._names)} files of its runs")
+            name = self._names[number]
+            data = self._store.read_part(name)
+            try:
+                self._read[number] = RunFile(None, name), run_files.opened(data)
+            except (ValueError, OSError) as error:
+                raise SnapshotError(f"part {name.path} in {self._store.folder!r} cannot be read: {say(error)}", path=name.path) from error
+        return self._read[number]
 
 
 def read_rest(store: SnapshotStore, part: ReplicaPart) -> dict[str, Any]:
@@ -278,10 +361,12 @@ def merge_staged(
     return StagedPart(first.sink, first.vertex, first.replica, file, len(values))
 
 
-def _load(store: SnapshotStore, file: PartFile) -> Any:
+def _load(store: SnapshotStore, file: PartFile, content_of: ContentOf | None = None) -> Any:
     data = store.read_part(file)
     try:
-        return loaded(data)
+        return loaded(data, content_of)
+    except SnapshotError:
+        raise  # of a file of a run
     except Exception as error:
         raise SnapshotError(
             f"part {file.path} in {store.folder!r} is as it was written, but cannot be unpickled here: "

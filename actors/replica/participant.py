@@ -16,6 +16,7 @@ from rayad.actors.replica.graph_shape import Channel, channels_in, channels_out,
 from rayad.actors.replica.part_files import SetAside, StateChain, has_state, is_nothing
 from rayad.actors.replica.rest import PartRest, freeze
 from rayad.actors.replica.waiting_batches import Disk
+from rayad.dataflow.operators.state.runs.files import RunFile
 from rayad.dataflow.plan import Plan, Stage
 from rayad.progress import Timestamp
 from rayad.snapshots.alignment import Alignment, Verdict
@@ -32,6 +33,7 @@ class Capture:
         rest: all but the state; its log still grows until ``is_complete``.
         state: gives the state to be pickled, at once or in a forked copy of the process; None: there is none.
         is_increment: whether ``state`` gives changes only.
+        runs: the files of runs to which what ``state`` gives refers.
         staged: what the sink writers staged, with the sinks' keys; also what they staged for attempts that were given up.
     """
 
@@ -40,15 +42,19 @@ class Capture:
     state: Callable[[], Any] | None
     is_increment: bool
     staged: list[tuple[str, Any]]
+    runs: tuple[RunFile, ...] = ()
     is_complete: bool = False
 
 
 @dataclass(slots=True)
 class Written:
-    """What became of a capture: its files, or why there are none; ``cost_s``: processor time beside the replica's pause."""
+    """What became of a capture: its files, or why there are none; ``state_bytes``: written of the state now, files of runs included;
+    ``cost_s``: processor time beside the replica's pause."""
 
     capture: Capture
     state: PartFile | None = None
+    runs: tuple[PartFile, ...] = ()
+    state_bytes: int = 0
     rest: PartFile | None = None
     staged: tuple[StagedPart, ...] = ()
     cost_s: float = 0.0
@@ -216,17 +222,18 @@ class Participant:
     def _take(self, barrier: Barrier) -> Captured:
         core = self._core
         rest = core.cut()
-        state, is_increment = None, False
+        chosen = None
         if self._has_state:
             assert core.vertex is not None
-            state, is_increment = self.chain.choose(core.vertex, barrier)
+            chosen = self.chain.choose(core.vertex, barrier)
         # What an attempt that was given up had staged goes with the next one; what is published has been given to the sinks.
         for number, _, value in self._staged:
             if number <= barrier.base and isinstance(value, SetAside):
                 value.free()
         self._staged = [entry for entry in self._staged if entry[0] > barrier.base]
         self._staged.extend((barrier.number, key, value) for key, value in self._stage())
-        self.capture = Capture(barrier, rest, state, is_increment, [(key, value) for _, key, value in self._staged])
+        state, is_increment, runs = chosen or (None, False, ())
+        self.capture = Capture(barrier, rest, state, is_increment, [(key, value) for _, key, value in self._staged], runs)
         return Captured(self.capture)
 
     def _complete(self) -> Completed:

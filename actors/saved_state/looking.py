@@ -59,7 +59,7 @@ def first_rows(job: str, config: RunConfig, vertex: str) -> FirstRows:
             f"the folder: rayad state {folder} {vertex} --trust"
         )
     saved = SavedVertex(store, manifest, vertex)
-    large = max((sum(file.size for file in part.files) for part in saved.parts), default=0)
+    large = max((part.state_bytes for part in saved.parts), default=0)
     if large > BYTES_MOST:
         raise SnapshotError(
             f"a replica of {vertex!r} has {large / 1e6:,.0f} MB of state, and a look reads {BYTES_MOST / 1e6:,.0f} MB at most: use rayad "

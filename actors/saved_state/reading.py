@@ -116,7 +116,7 @@ def _listed(name: str, manifest: Manifest) -> SavedState:
         str(shape.get("kind", "?")),
         "" if identity is None else spell(identity),
         len(parts),
-        sum(file.size for part in parts for file in part.files),
+        sum(part.state_bytes for part in parts),
         min((part.epoch for part in parts if part.epoch is not None), default=None),
     )
 

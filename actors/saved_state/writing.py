@@ -157,7 +157,7 @@ class PartWriter:
     def with_rest(self, part: ReplicaPart, rest: Mapping[str, Any]) -> ReplicaPart:
         """The part with another rest."""
         file = self._store.write_part(self._number, part.vertex, part.replica, dumped(dict(rest)), attempt=f"{self._attempt}.rest")
-        return ReplicaPart(part.vertex, part.replica, part.files, file, least_epoch(rest))
+        return ReplicaPart(part.vertex, part.replica, part.files, file, least_epoch(rest), part.runs)
 
     def begun(self, stage: Stage, epoch: int) -> list[ReplicaPart]:
         """The parts of a source or live input that begins at an epoch; none for the first, which is where it begins anyway."""

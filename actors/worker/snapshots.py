@@ -311,11 +311,12 @@ class HostSnapshots:
         assert written.rest is not None
         files = self.participant.chain.wrote(capture.barrier, written.state, incremental=capture.is_increment)
         if written.state is not None:
-            self.statistics.on_part(written.state.size, is_increment=capture.is_increment)
-        size = written.rest.size + (written.state.size if written.state is not None else 0) + sum(one.file.size for one in written.staged)
+            kept = written.state.size + sum(file.size for file in written.runs)
+            self.statistics.on_part(kept, is_increment=capture.is_increment)
+        size = written.rest.size + written.state_bytes + sum(one.file.size for one in written.staged)
         report = PartReport(
             number,
-            ReplicaPart(place.stage.name, place.replica, files, written.rest, least_epoch(capture.rest.plain())),
+            ReplicaPart(place.stage.name, place.replica, files, written.rest, least_epoch(capture.rest.plain()), written.runs),
             written.staged,
             pause_s=pause_s,
             cost_s=pause_s + written.cost_s,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +21,9 @@ from rayad.actors.plane.spilling_queue import SpillFile
 from rayad.actors.replica.part_files import SetAside, StagedValues, StateChain, dumped, loaded, read_part
 from rayad.actors.replica.participant import Capture
 from rayad.actors.replica.rest import PartRest
-from rayad.progress import SnapshotError
+from rayad.dataflow.operators.joins.join import Join
+from rayad.dataflow.operators.keys.key_first import key_first
+from rayad.progress import SnapshotError, Timestamp
 from rayad.snapshots.barrier import Barrier
 from rayad.snapshots.manifest import PartFile, ReplicaPart
 from rayad.snapshots.store import SnapshotStore
@@ -68,6 +72,67 @@ def test_a_part_comes_back(store: SnapshotStore, writer: PartWriter, large: bool
     assert again["batch"].equals(state["batch"])
     again["array"][0] = 7  # it belongs to the vertex
     assert [staged.sink for staged in written.staged] == ["out"]
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_runs_are_written_once_and_named_by_the_parts_that_follow(store: SnapshotStore, writer: PartWriter, large: bool) -> None:
+    """Also where a copy of the process pickles the state, before the files have names; and after a recovery, of what is left of a run."""
+    vertex = joined(0, 40_000)
+    parts = []
+    for number in (1, 2):
+        written = write_vertex(writer, vertex, number, large=large)
+        vertex.sides.columns.accept(0, side_of_join(0, number, 1), Timestamp(0))  # behind the capture
+        assert not written.why_failed
+        assert written.state is not None
+        parts.append(ReplicaPart("counts", 0, (written.state,), written.rest, runs=written.runs))
+    assert [len(part.runs) for part in parts] == [2, 2]
+    assert parts[0].runs == parts[1].runs, "the second part names what the first has written"
+    assert parts[1].files[0].size < 20_000
+    again = Join()
+    again.restore(read_part(store, parts[1]).states[0])
+    again.sides.give(frozenset(range(128)), 256)  # runs become slices
+    written = write_vertex(writer, again, 3, large=large)
+    assert written.runs == parts[0].runs
+    assert written.state is not None
+    assert written.state_bytes == written.state.size, "nothing else was written"
+    last = Join()
+    last.restore(read_part(store, ReplicaPart("counts", 0, (written.state,), written.rest, runs=written.runs)).states[0])
+    assert rows_of_join(last) == rows_of_join(again)
+    assert 0 < len(rows_of_join(last)) < 80_000
+
+
+def test_a_file_of_runs_that_is_another_one_is_refused(store: SnapshotStore, writer: PartWriter) -> None:
+    written = write_vertex(writer, joined(0, 40_000), 1, large=False)
+    assert written.state is not None
+    part = ReplicaPart("counts", 0, (written.state,), written.rest, runs=written.runs[:1])
+    with pytest.raises(SnapshotError, match="it refers to file 1 of the 1 files of its runs"):
+        read_part(store, part)
+    with pytest.raises(SnapshotError, match=rf"part {re.escape(written.state.path)} in .* cannot be read"):
+        read_part(store, dataclasses.replace(part, runs=(written.state, written.state)))
+
+
+def side_of_join(side: int, first: int, count: int) -> pa.RecordBatch:
+    keys = range(first, first + count)
+    return key_first(pa.record_batch({"k": keys, f"v{side}": keys}), ("k",))
+
+
+def joined(first: int, count: int) -> Join:
+    vertex = Join()
+    for side in (0, 1):
+        list(vertex.sides.columns.accept(side, side_of_join(side, first, count), Timestamp(0)))
+    return vertex
+
+
+def rows_of_join(vertex: Join) -> list[Any]:
+    return sorted(row["k"] for runs in vertex.sides.columns.runs() for run in runs.each_live() for row in run.rows.to_pylist())
+
+
+def write_vertex(writer: PartWriter, vertex: Join, number: int, *, large: bool) -> Written:
+    chosen = StateChain().choose(vertex, Barrier(number, number))
+    capture = Capture(Barrier(number, number), PartRest(), chosen.make, chosen.is_increment, [], chosen.runs)
+    writer.take_state(capture, records=10**6 if large else 1, inline=False)
+    writer.complete(capture)
+    return outcome(writer)
 
 
 def test_staged_values_on_disk_become_files_of_their_own_in_order(store: SnapshotStore, writer: PartWriter, tmp_path: Path) -> None:

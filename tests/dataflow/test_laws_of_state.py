@@ -107,11 +107,11 @@ def check_runs(runs: Runs) -> None:
             assert (groups[1:] >= groups[:-1]).all()
 
 
-def run_one(form: Form, seed: int, memory: MemoryBound | None = None) -> int:
-    """Random steps with three replicas; gives how many snapshots were of what has changed."""
+def run_one(form: Form, seed: int, memory: MemoryBound | None = None, kind: type[Replica] = Replica) -> int:
+    """Random steps with three replicas; gives how many snapshots were of what has changed, or what else a kind of replica tells."""
     chance = random.Random(seed)
     key_groups = chance.choice([8, 12, 256])
-    replicas = [Replica(form, memory) for _ in range(3)]
+    replicas = [kind(form, memory) for _ in range(3)]
     owner = [chance.randrange(3) for _ in range(key_groups)]
     is_moving = False
     increments = 0

@@ -131,7 +131,7 @@ def the_state_is_taken_when_it_is_written(stack: ExitStack) -> None:
     def write(real: Any, self: Any) -> None:
         capture = self.waiting[0].capture
         written, _ = self._open[capture.barrier.number]
-        self._open[capture.barrier.number] = written, None if capture.state is None else dumped(capture.state())
+        self._open[capture.barrier.number] = written, None if capture.state is None else dumped(capture.state(), capture.runs)
         real(self)
 
     around(stack, EventWriter, "take_state", take_state)

@@ -108,10 +108,20 @@ def test_a_manifest_under_another_number_is_refused(tmp_path: Path) -> None:
 def test_another_format_is_refused(tmp_path: Path) -> None:
     store = SnapshotStore(str(tmp_path))
     made = taken(store, 1, b"a")
-    with pytest.raises(SnapshotError, match="format 2, this version of Rayad reads format 1"):
-        Manifest.from_json({**json.loads(json.dumps(made.to_json())), "format": 2})
+    with pytest.raises(SnapshotError, match="format 3, this version of Rayad reads formats 1 to 2"):
+        Manifest.from_json({**json.loads(json.dumps(made.to_json())), "format": 3})
     with pytest.raises(SnapshotError, match="lacks a field or has one too many"):
         Manifest.from_json({"format": 1, "parts": []})
+
+
+def test_a_manifest_of_format_1_has_no_files_of_runs(tmp_path: Path) -> None:
+    made = taken(SnapshotStore(str(tmp_path)), 1, b"a")
+    plain = json.loads(json.dumps(made.to_json()))
+    for part in plain["parts"]:
+        del part["runs"]
+    again = Manifest.from_json({**plain, "format": 1})
+    assert again.parts == made.parts
+    assert again.files() == made.files()
 
 
 def test_a_number_is_published_once(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from rayad.dataflow.operators.joins.pairs import NotColumnar, common_schema
 from rayad.dataflow.operators.state.runs.runs import Runs
 from rayad.dataflow.operators.state.two_forms import ColumnForm
 from rayad.dataflow.records.batches import keyed_columns
+from rayad.dataflow.records.key_hashing import DEFAULT_KEY_GROUPS
 
 Side = TypeVar("Side", bound=Runs)
 
@@ -85,6 +86,9 @@ class BothSides(ColumnForm, Generic[Side]):
         schemas, sides = state
         self.learn_both(schemas)
         self._put(Runs.restore.__name__, sides)
+        others = [runs.key_groups for runs in self._there() if runs.key_groups != DEFAULT_KEY_GROUPS]
+        for runs in self._there() if others else ():  # a side of which nothing is in a file does not know
+            runs.place_by(others[0])
 
     def take_changes(self) -> Callable[[], Any] | None:
         """The records that have come since the last call; None when these are most of them, or not known."""

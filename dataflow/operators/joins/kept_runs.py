@@ -34,6 +34,7 @@ class KeptSide(Runs):
     all."""
 
     derived: ClassVar[frozenset[str]] = frozenset({"ends"})
+    in_files: ClassVar[bool] = False
 
     def __init__(self, kept: KeptRuns, side: int, keys: int) -> None:
         super().__init__(keys, moment=keys)

@@ -28,6 +28,7 @@ from rayad.progress import DataflowError
 
 if TYPE_CHECKING:
     from rayad.dataflow.operators.state.live import LiveState
+    from rayad.dataflow.operators.state.runs.files import RunFile
     from rayad.dataflow.operators.state.runs.runs import Runs
 
 VERSIONS = "former values"
@@ -172,6 +173,10 @@ class KeyedVertex(Vertex):
         return ()
 
     # -- snapshots -----------------------------------------------------------------
+    def run_files(self) -> tuple[RunFile, ...]:
+        """The files that a snapshot taken now has of sorted runs; :meth:`checkpoint` then refers to them."""
+        return tuple(file for state in self.states().values() for runs in state.runs() for file in runs.files())
+
     @property
     def checkpoint_inline(self) -> bool:  # type: ignore[override]
         """Whether all that may be large is stored faster than a process is forked."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,8 @@ class Panes(Runs):
     Args:
         grid: of the windows; None when each row has its own window.
     """
+
+    in_files: ClassVar[bool] = False
 
     def __init__(self, form: Form, grid: Grid | None) -> None:
         super().__init__(form.keys, form.keys + form.places - 1, by_time=True)

@@ -35,6 +35,7 @@ class Sessions(Runs):
     """
 
     derived: ClassVar[frozenset[str]] = frozenset({"open"})
+    in_files: ClassVar[bool] = False
 
     def __init__(self, form: Form, gap: int) -> None:
         super().__init__(form.keys, moment=form.keys)

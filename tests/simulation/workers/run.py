@@ -61,7 +61,7 @@ class EventWriter:
         run.writers.append(self)
 
     def take_state(self, capture: Capture, *, records: int, inline: bool) -> None:
-        self._open[capture.barrier.number] = Written(capture), None if capture.state is None else dumped(capture.state())
+        self._open[capture.barrier.number] = Written(capture), None if capture.state is None else dumped(capture.state(), capture.runs)
 
     def complete(self, capture: Capture) -> None:
         self.waiting.append(self._open[capture.barrier.number][0])
@@ -77,7 +77,7 @@ class EventWriter:
         _, state = self._open.pop(capture.barrier.number)
         assert self._where is not None
         if state is not None:
-            written.state = write_state(*self._where, capture.barrier, state, incremental=capture.is_increment)
+            write_state(*self._where, written, state)
         written.rest = write_rest(*self._where, capture.barrier, capture.rest)
         written.staged = write_staged(*self._where, capture.barrier, capture.staged)
         self.done.append(written)

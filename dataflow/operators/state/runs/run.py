@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from rayad.dataflow.operators.state.runs.files import RunFile
 from rayad.dataflow.operators.state.runs.order import Positions
 from rayad.dataflow.operators.state.stored_columns import narrow
 from rayad.dataflow.records.batches import one_batch, take_rows
@@ -30,6 +31,7 @@ class Run:
         index: what a search has made of it, to be found again.
         on_disk: whether it is mapped (``disk``).
         size: see :attr:`nbytes`; None: nobody has asked.
+        file: of snapshots, in which its rows are from row ``first`` on; None: in none.
     """
 
     rows: pa.RecordBatch
@@ -41,6 +43,8 @@ class Run:
     index: Any = None
     on_disk: bool = False
     size: int | None = None
+    file: RunFile | None = None
+    first: int = 0
 
     def __len__(self) -> int:
         return self.rows.num_rows  # type: ignore[no-any-return]
@@ -55,7 +59,7 @@ class Run:
 
     def at(self, rows: Positions) -> Run:
         """The rows at these positions."""
-        return self._with(take_rows(self.rows, pa.array(rows)), rows, on_disk=False)
+        return self._with(take_rows(self.rows, pa.array(rows)), rows, on_disk=False, file=None)
 
     def some(self, rows: Any) -> Run:
         """The rows of a mask."""
@@ -67,7 +71,7 @@ class Run:
             return self
         if (high - low) * _COPIED_BELOW < len(self):
             return self.at(np.arange(low, high))
-        return self._with(self.rows.slice(low, high - low), slice(low, high), on_disk=self.on_disk)
+        return self._with(self.rows.slice(low, high - low), slice(low, high), on_disk=self.on_disk, first=self.first + low)
 
     def without(self, slices: Sequence[tuple[int, int]]) -> list[Run]:
         """The rows outside of these ranges, which ascend, as runs."""
@@ -76,10 +80,10 @@ class Run:
         edges = [0, *(edge for each in slices for edge in each), len(self)]
         return [self.cut(low, high) for low, high in zip(edges[::2], edges[1::2], strict=True) if high > low]
 
-    def _with(self, rows: pa.RecordBatch, which: Any, *, on_disk: bool) -> Run:
+    def _with(self, rows: pa.RecordBatch, which: Any, **changed: Any) -> Run:
         beside = {name: numbers if isinstance(numbers, int) else numbers[which] for name, numbers in self.beside.items()}
         place, tick = (None if numbers is None else numbers[which] for numbers in (self.place, self.tick))
-        return replace(self, rows=rows, place=place, tick=tick, beside=beside, index=None, size=None)
+        return replace(self, rows=rows, place=place, tick=tick, beside=beside, index=None, size=None, **changed)
 
 
 def one_behind_the_other(runs: Sequence[Run]) -> Run:

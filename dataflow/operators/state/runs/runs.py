@@ -18,7 +18,9 @@ import pyarrow as pa
 
 from rayad.dataflow.operators.state.group_index import SLICE_ROWS, chosen, compacted
 from rayad.dataflow.operators.state.keyed_state import KeyedState
+from rayad.dataflow.operators.state.runs import files
 from rayad.dataflow.operators.state.runs.disk import MemoryBound
+from rayad.dataflow.operators.state.runs.files import Content, RowsByValue, RowsInFile, RunFile
 from rayad.dataflow.operators.state.runs.order import (
     Places,
     Positions,
@@ -44,7 +46,7 @@ FRESH_ROWS_MAX = 1 << 18
 PIECES_MAX = 4
 """A run of which more pieces would be left, when key-groups leave it, is copied instead."""
 
-StoredRun: TypeAlias = tuple[Stored, dict[str, Any], int | None]
+StoredRun: TypeAlias = tuple[Stored | RowsInFile | RowsByValue, dict[str, Any], int | None]
 """A run in a snapshot or on its way: rows, the numbers beside them, and ``passed``."""
 
 
@@ -60,6 +62,9 @@ class Runs(KeyedState):
 
     derived: ClassVar[frozenset[str]] = frozenset()
     """Numbers beside rows that :meth:`read` finds out anew: they are not stored."""
+
+    in_files: ClassVar[bool] = True
+    """Whether large runs become files of snapshots: where nothing of a run changes, nor what is beside its rows, and no row is over."""
 
     def __init__(self, keys: int, moment: int | None = None, *, by_time: bool = False, among: Callable[[], int] | None = None) -> None:
         self.keys = keys
@@ -201,10 +206,37 @@ class Runs(KeyedState):
         return (run for run in map(self.live, self.all()) if len(run))
 
     # -- snapshots -----------------------------------------------------------------
+    def files(self) -> list[RunFile]:
+        """The files that a snapshot taken now has of these runs: of each large run, and of each that is in a file. :meth:`checkpoint`
+        then refers to them, until runs change. None where all are small: then nothing is merged for them."""
+        there = [*self._in_sequences(), *self._fresh]
+        is_small = sum(run.nbytes for run in there) < files.FILED_BYTES_MIN and all(run.file is None for run in there)
+        if not self.in_files or self.by_time or is_small:
+            return []
+        out: dict[int, RunFile] = {}
+        for run in self.all():
+            if run.file is None and run.nbytes >= files.FILED_BYTES_MIN:
+                run.file, run.first = RunFile(self._content(run, self._beside(run))), 0
+            if run.file is not None:
+                out[id(run.file)] = run.file
+        return list(out.values())
+
+    def _content(self, run: Run, beside: dict[str, Any]) -> Content:
+        arrays = {name: numbers for name, numbers in beside.items() if not isinstance(numbers, int)}
+        return Content(run.rows, run.place, run.tick, self.key_groups, arrays)
+
+    def _beside(self, run: Run) -> dict[str, Any]:
+        """What is stored beside the rows, in as few bytes as it needs."""
+        beside = {name: numbers for name, numbers in run.beside.items() if name not in self.derived}
+        return {name: numbers if isinstance(numbers, int) else _smaller(numbers) for name, numbers in beside.items()}
+
     def checkpoint(self) -> list[StoredRun]:
         return [self.stored(run) for run in self.each_live()]
 
     def restore(self, stored: list[StoredRun]) -> None:
+        """Places are by as many key-groups as those in files."""
+        in_files = [rows.content.key_groups for rows, _, _ in stored if isinstance(rows, RowsInFile)]
+        self.key_groups = in_files[0] if in_files else self.key_groups
         self._sequences, self._fresh = [[run] for run in self.again(stored)], []
 
     def take_changes(self) -> Callable[[], Any] | None:
@@ -224,18 +256,35 @@ class Runs(KeyedState):
 
     def stored(self, run: Run, *, compact: bool = False) -> StoredRun:
         """A run for a snapshot, or, compact, for another replica."""
-        beside = {name: numbers for name, numbers in run.beside.items() if name not in self.derived}
-        small = {name: numbers if isinstance(numbers, int) else _smaller(numbers) for name, numbers in beside.items()}
-        return stored([compacted(run.rows) if compact else run.rows]), small, run.passed
+        beside = self._beside(run)
+        if run.file is not None and not compact:
+            left = {name: numbers for name, numbers in beside.items() if isinstance(numbers, int)}
+            return RowsInFile(self._content(run, beside), run.file, run.first), left, run.passed
+        return stored([compacted(run.rows) if compact else run.rows]), beside, run.passed
 
     def again(self, parts: Iterable[StoredRun]) -> list[Run]:
         """Runs from what :meth:`stored` gave."""
         out = []
         for rows, beside, passed in parts:
+            if isinstance(rows, RowsInFile):
+                out += self._again_in_file(rows, beside, passed)
+                continue
+            if isinstance(rows, RowsByValue):
+                beside = {**beside, **rows.beside}
+                rows = rows.rows
             run = self.read(taken_back(rows)[0], **(beside if isinstance(beside, dict) else {}))  # windows had a flag there once
             run.passed = passed
             out += self.arranged(run)
         return out
+
+    def _again_in_file(self, rows: RowsInFile, beside: dict[str, Any], passed: int | None) -> list[Run]:
+        content = rows.content
+        beside = {**beside, **content.beside}
+        if content.key_groups == self.key_groups:
+            return [Run(content.rows, content.place, content.tick, beside, passed=passed, file=rows.file, first=rows.first)]
+        run = self.read(content.rows, **beside)  # places are others, and so is the order
+        run.passed = passed
+        return self.arranged(run)
 
     # -- to other replicas ---------------------------------------------------------
     def place_by(self, key_groups: int) -> None:
@@ -245,7 +294,7 @@ class Runs(KeyedState):
         self.key_groups = key_groups
 
         def placed(run: Run) -> Run:
-            run.place, run.index = places_of(run.rows.columns[: self.keys], key_groups), None
+            run.place, run.index, run.file = places_of(run.rows.columns[: self.keys], key_groups), None, None
             return Runs.arranged(self, run)[0]
 
         if not self.by_time:

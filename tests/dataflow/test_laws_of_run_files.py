@@ -1,0 +1,311 @@
+"""The laws of keyed state where snapshots are lists of files: runs are written once, a file is there as long as a snapshot names it, and
+what was put in is there after recoveries, attempts that were given up and moves of key-groups."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from rayad.actors.replica import part_files
+from rayad.actors.replica.part_files import dumped, loaded
+from rayad.dataflow.operators.joins.columns import ColumnJoin
+from rayad.dataflow.operators.keys.key_first import key_first
+from rayad.dataflow.operators.state.runs import files
+from rayad.dataflow.operators.state.runs.disk import MemoryBound
+from rayad.dataflow.operators.state.runs.files import Content, RowsInFile, RunFile, opened, writes
+from rayad.dataflow.operators.state.runs.run import Run
+from rayad.dataflow.operators.state.runs.runs import Runs
+from rayad.progress import Timestamp
+from tests.dataflow.forms import FORMS, Form, Row, batch
+from tests.dataflow.test_laws_of_state import Replica, check_runs, run_one
+from tests.dataflow.test_laws_of_state import _small_states_count as _small_states_count  # the same for these tests
+from tests.thorough import amount
+
+SEEDS = amount(each_run=60, soak=2000)
+
+
+def _put_numbered(runs: Runs, rows: list[Row]) -> None:
+    numbers = np.array([value + 100 for _, _, value in rows])
+    runs.add(runs.arranged(runs.read(batch(rows), number=7, more=numbers)))
+
+
+def _rows_of_numbered(runs: Runs) -> Iterator[Row]:
+    for run in runs.each_live():
+        assert run.beside["number"] == 7
+        assert (run.beside["more"] == run.rows.column(2).to_numpy() + 100).all(), "what is beside a row goes with it"
+        yield from zip(*(column.to_pylist() for column in run.rows.columns), strict=True)
+
+
+IN_FILES = [form for form in FORMS if form.name in ("Runs", "Runs with moments")]
+IN_FILES += [dataclasses.replace(IN_FILES[0], name="Runs with numbers beside rows", put=_put_numbered, rows=_rows_of_numbered)]
+
+
+@pytest.fixture(autouse=True)
+def _small_runs_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "FILED_BYTES_MIN", 100)
+
+
+class Store:
+    """Files by their names, and the number of the snapshot in whose folder each is."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, tuple[int, bytes]] = {}
+        self.published = 0
+        self.written = 0
+
+    def write(self, file: RunFile) -> None:
+        assert file.content is not None
+        sink = pa.BufferOutputStream()
+        writes(file.content)(sink)
+        self.written += 1
+        name = f"file {self.written}"
+        self.files[name] = self.published + 1, sink.getvalue().to_pybytes()
+        file.written(name)
+
+    def publish(self, names: list[Any]) -> None:
+        """As retention does it: what the manifest does not name goes, in the folders up to its number."""
+        self.published += 1
+        assert set(names) <= self.files.keys(), "a manifest names a file that is not there"
+        self.clean(names, self.published)
+
+    def clean(self, names: list[Any], number: int) -> None:
+        self.files = {name: found for name, found in self.files.items() if name in names or found[0] > number}
+
+
+class InFiles(Replica):
+    """A replica whose runs are files of its snapshots. A capture is pickled at once, and its files are written after the next change."""
+
+    def __init__(self, form: Form, memory: MemoryBound | None = None) -> None:
+        self.pending: tuple[tuple[RunFile, ...], bytes, list[Row]] | None = None
+        super().__init__(form, memory)
+        self.store = Store()
+        self.chance = random.Random(len(form.name))
+        self.names: list[Any] = []
+        self.is_resumed = False
+
+    @property
+    def chain(self) -> list[bytes]:
+        return self._chain
+
+    @chain.setter
+    def chain(self, data: list[bytes]) -> None:
+        self._chain = data
+        self.pending = None  # key-groups move: the attempt is given up
+
+    def put(self, rows: list[Row]) -> None:
+        super().put(rows)
+        self.finish()
+
+    def capture(self) -> tuple[tuple[RunFile, ...], bytes]:
+        runs = tuple(self.state.files())
+        self.state.take_changes()
+        return runs, b"".join(bytes(piece) for piece in dumped(self.state.checkpoint(), runs))
+
+    def snapshot(self) -> bool:
+        """Gives whether it is the first after a recovery from files."""
+        self.finish()
+        if self.chance.random() < 0.3:  # an attempt that is given up: its files are known
+            for run in self.capture()[0]:
+                if run.content is not None:
+                    self.store.write(run)
+        runs, data = self.capture()
+        self.pending = runs, data, list(self.expected)
+        is_first, self.is_resumed = self.is_resumed, False
+        if self.chance.random() < 0.5:
+            self.finish()
+        return is_first
+
+    def finish(self) -> None:
+        """Write and publish what was captured."""
+        if self.pending is None:
+            return
+        (runs, data, then), self.pending = self.pending, None
+        for run in runs:
+            if run.content is not None:
+                self.store.write(run)
+        self.names, self.chain, self.then = [run.name for run in runs], [data], then
+        self.store.publish(self.names)
+        restored, expected = self._again(), self.expected
+        self.expected = self.then
+        self._check(restored)
+        self.expected = expected
+
+    def _again(self) -> Any:
+        found: dict[int, tuple[RunFile, Content]] = {}
+
+        def content_of(number: int) -> tuple[RunFile, Content]:
+            if number not in found:
+                name = self.names[number]
+                found[number] = RunFile(None, name), opened(self.store.files[name][1])
+            return found[number]
+
+        state = self.form.make()
+        state.restore(loaded(self.chain[0], content_of))
+        return state
+
+    def crash(self) -> None:
+        self.finish()  # all replicas go back to one snapshot
+        super().crash()
+        assert [run.name for run in self.state.files()] == self.names, "what was in files is there, and has its name"
+        self.is_resumed = bool(self.names)
+
+    def check(self) -> None:
+        super().check()
+        if self.pending is None and self.state.files():
+            assert all(run.name is None or run.name in self.store.files for run in self.state.files())
+
+
+@pytest.mark.parametrize("form", IN_FILES, ids=lambda form: form.name)
+def test_what_was_put_in_is_there_and_nothing_is_written_twice(form: Form) -> None:
+    assert sum([run_one(form, seed, kind=InFiles) for seed in range(SEEDS)]) > 0
+
+
+# -- defects that the laws must find ---------------------------------------------------------------
+
+
+@contextmanager
+def around(target: Any, name: str, change: Callable[..., Any]) -> Iterator[None]:
+    real = getattr(target, name)
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(target, name, lambda self, *args, **named: change(real, self, *args, **named)))
+        yield
+
+
+def a_number_off_by_one(real: Any, self: Any, obj: Any) -> Any:
+    found = real(self, obj)
+    return found and ((found[0] + 1) % len(self._numbers), *found[1:])
+
+
+def a_slice_from_the_beginning(real: Any, self: Any, low: int, high: int) -> Any:
+    run = real(self, low, high)
+    run.first = 0
+    return run
+
+
+def rows_that_are_copied_keep_the_file(real: Any, self: Any, rows: Any) -> Any:
+    run = real(self, rows)
+    run.file = self.file
+    return run
+
+
+def a_file_is_not_listed_now_and_then(real: Any, self: Any) -> Any:
+    return real(self)[self.count % 3 == 0 :]
+
+
+def the_folder_of_the_attempt_is_cleaned(real: Any, self: Any, names: list[Any], number: int) -> None:
+    real(self, names, number + 1)
+    self.files = {name: found for name, found in self.files.items() if found[0] > number - 2}
+
+
+def a_file_that_is_not_written_has_a_name(real: Any, self: Any, file: RunFile) -> None:
+    if self.written % 3 == 2:
+        self.written += 1
+        file.written(f"file {self.written}")
+    else:
+        real(self, file)
+
+
+DEFECTS = [
+    (part_files._RunPickler, "persistent_id", a_number_off_by_one),
+    (Run, "cut", a_slice_from_the_beginning),
+    (Run, "at", rows_that_are_copied_keep_the_file),
+    (Runs, "files", a_file_is_not_listed_now_and_then),
+    (Store, "clean", the_folder_of_the_attempt_is_cleaned),
+    (Store, "write", a_file_that_is_not_written_has_a_name),
+]
+
+
+@pytest.mark.parametrize(("target", "name", "change"), DEFECTS, ids=lambda given: getattr(given, "__name__", ""))
+def test_the_laws_find_a_defect(target: Any, name: str, change: Any) -> None:
+    with around(target, name, change), pytest.raises((AssertionError, ValueError, KeyError, IndexError)):
+        sum(run_one(form, seed, kind=InFiles) for form in IN_FILES for seed in range(SEEDS))
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def _filled() -> Runs:
+    runs = Runs(1, 1)
+    runs.add(runs.arranged(runs.read(batch([(key, key % 3, key) for key in range(500)]), number=7)))
+    return runs
+
+
+def test_a_file_has_rows_places_and_moments() -> None:
+    runs = _filled()
+    (file,) = runs.files()
+    assert file.content is not None
+    sink = pa.BufferOutputStream()
+    writes(file.content)(sink)
+    again = opened(sink.getvalue().to_pybytes())
+    assert again.rows.equals(file.content.rows, check_metadata=True)
+    assert again.place.tolist() == file.content.place.tolist()
+    assert again.tick.tolist() == file.content.tick.tolist()
+    assert again.key_groups == runs.key_groups
+
+
+def test_rows_of_a_file_that_the_part_does_not_list_are_pickled() -> None:
+    runs = _filled()
+    runs.files()
+    stored = runs.checkpoint()
+    assert isinstance(stored[0][0], RowsInFile)
+    again = Runs(1, 1)
+    again.restore(loaded(b"".join(bytes(piece) for piece in dumped(stored))))
+    assert again.count == 500
+    assert not any(run.file for run in again.all())
+
+
+def test_places_are_by_the_number_of_key_groups_of_the_files() -> None:
+    runs = _filled()
+    runs.place_by(12)
+    (file,) = runs.files()
+    again = Runs(1, 1)
+    again.restore(runs.checkpoint())
+    assert again.key_groups == 12
+    assert again.all()[0].file is file
+    check_runs(again)
+
+
+def test_rows_that_come_with_places_by_another_number_are_sorted_again() -> None:
+    runs = _filled()
+    runs.place_by(12)
+    runs.files()
+    again = Runs(1, 1)
+    again.take(runs.checkpoint())
+    assert again.count == 500
+    assert again.all()[0].file is None, "it is in another order than the file"
+    check_runs(again)
+
+
+def test_both_sides_of_a_join_have_places_by_one_number_after_a_recovery() -> None:
+    """Also where only one of them is in files."""
+    sides = [key_first(pa.record_batch({"k": range(count), f"v{side}": range(count)}), ("k",)) for side, count in enumerate((500, 2))]
+    join = ColumnJoin()
+    for side, rows in enumerate(sides):
+        list(join.accept(side, rows, Timestamp(0)))
+    list(join.index(12))
+    assert [len(runs.files()) for runs in join.runs()] == [1, 0]
+    again = ColumnJoin()
+    again.restore(join.checkpoint())
+    assert [runs.key_groups for runs in again.runs()] == [12, 12]
+    assert sum(out.num_rows for _, out in again.accept(1, sides[1], Timestamp(0))) == 2
+
+
+def test_what_is_no_file_of_a_run_is_refused() -> None:
+    sink = pa.BufferOutputStream()
+    rows = batch([(1, 2, 3)])
+    with pa.ipc.new_file(sink, rows.schema) as writer:
+        writer.write_batch(rows)
+    with pytest.raises(ValueError, match="it is a file of runs of format '', this version of Rayad reads format 1"):
+        opened(sink.getvalue().to_pybytes())
+    (file,) = _filled().files()
+    assert file.content is not None
+    with pytest.raises(ValueError, match="rows 400 to 600 are wanted of a file of 500 rows"):
+        file.content.cut(400, 200)
