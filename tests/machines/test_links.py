@@ -162,6 +162,7 @@ import socket, sys
 place = socket.create_server((sys.argv[1], 7))
 print("ready", flush=True)
 ends = [place.accept()[0] for _ in range(2)]
+print("accepted", flush=True)
 """
 CALL = """
 import socket, sys
@@ -189,6 +190,8 @@ def test_one_of_two_connections_of_a_process_on_a_machine_is_reset_at_both_ends(
             assert ends[-1].stdout is not None
             assert ends[-1].stdout.readline() == "ready\n"
         server, client = ends
+        assert server.stdout is not None
+        assert server.stdout.readline() == "accepted\n", "until then the kernel has one that nobody holds"
         both = sorted(sockets.between(client.pid, server.pid), key=lambda one: one.fd)
         assert [(one.here[0], one.there) for one in both] == [(network.address(2), (network.address(1), 7))] * 2
         assert sockets.between(server.pid, client.pid) != []
