@@ -85,6 +85,14 @@ class HostSnapshots:
     def _give_up(self, number: int) -> None:
         self._took.pop(number, None)  # it will not be reported
         self.writer.give_up(number)
+        self._unblock()  # the next attempt may have begun here, and wait for what this one has blocked
+
+    def _unblock(self) -> None:
+        """What came behind barriers is looked at again, in its order of arrival."""
+        arrived = self.place.arrived
+        arrived.feedback.unblock()
+        arrived.regular.extendleft(reversed(arrived.held))
+        arrived.held.clear()
 
     def _send_out(self) -> None:
         began_s = self._clock.perf_counter()
@@ -199,10 +207,7 @@ class HostSnapshots:
         assert self.participant is not None
         if self.participant.alignment.is_aligning:
             return
-        self.place.arrived.feedback.unblock()
-        if self.place.arrived.held:
-            self.place.arrived.regular.extendleft(reversed(self.place.arrived.held))
-            self.place.arrived.held.clear()
+        self._unblock()
 
     def takes(self, edge: int, source: int, payload: Any) -> bool:
         """Check a regular batch or barrier before it is consumed; True when it is not to be consumed now."""

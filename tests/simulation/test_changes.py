@@ -174,3 +174,8 @@ def test_a_seed_gives_the_same_trace_again() -> None:
 def test_a_worker_that_held_nothing_is_told_of_processes_that_came_meanwhile() -> None:
     """Regression: a replica came to it in a later change, and a frame of such a process was of an incarnation that it did not expect."""
     assert not run(785, rescales=True).violation
+
+
+def test_what_an_attempt_has_blocked_is_consumed_when_the_next_one_takes_its_place() -> None:
+    """The barrier of the next one was among it: that attempt could never be complete, and the change waited for its time to be over."""
+    assert not run(3675, rescales=True).violation
