@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from rayad.actors.lead.failure import Failure
     from rayad.actors.plane.plane import Address
     from rayad.actors.plane.replica_id import ReplicaId
+    from rayad.actors.replica.input.source_parts import Resumable
     from rayad.actors.replica.places import Places
     from rayad.actors.replica.recent import News
     from rayad.actors.replica.report import Left, Pulse, ReplicaReport
-    from rayad.actors.replica.source_parts import Resumable
     from rayad.actors.replica.tables import Answer, Ask, Busy
     from rayad.autoscale.statistics import ReplicaReading
     from rayad.dataflow.config import RunConfig

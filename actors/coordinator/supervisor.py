@@ -31,8 +31,8 @@ from rayad.actors.lead.recovery_leader import Failed, Listens, RolledBack
 from rayad.actors.plane.address import Address
 from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, stage_of
 from rayad.actors.plane.replica_id import ReplicaId, replicas_of
+from rayad.actors.replica.input.source_parts import Resumable, parts_of
 from rayad.actors.replica.places import is_worker
-from rayad.actors.replica.source_parts import Resumable, parts_of
 from rayad.actors.replica.user_errors import restarts_of
 from rayad.actors.store.job_store import JobStore, NothingWhole
 from rayad.dataflow.resources import told_resources

@@ -18,9 +18,9 @@ from rayad.actors.local.part_events import EventWriter
 from rayad.actors.plane.frames import Frame
 from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, Kind, driver_name, pack_number
 from rayad.actors.plane.replica_id import ReplicaId
+from rayad.actors.replica.input.source_parts import Resumable
 from rayad.actors.replica.places import Places
 from rayad.actors.replica.report import ReplicaReport
-from rayad.actors.replica.source_parts import Resumable
 from rayad.actors.store.input_log import InputLog
 from rayad.actors.worker.looking import note_counts
 from rayad.actors.worker.payloads import Numbered, handed

@@ -30,12 +30,11 @@ from rayad.actors.plane.on_demand import rows_of
 from rayad.actors.replica.cut import ReplicaCut
 from rayad.actors.replica.input.live_input import LiveInput
 from rayad.actors.replica.input.source_life import SourceLife
+from rayad.actors.replica.input.source_reader import SourceReader
 from rayad.actors.replica.output.outputs import Outputs
 from rayad.actors.replica.progress_changes import ProgressChanges
 from rayad.actors.replica.rest import PartRest, ResumedPart
-from rayad.actors.replica.source_reader import SourceReader
 from rayad.actors.replica.state_moves import StateMoves
-from rayad.actors.replica.tables import ReplicaTables
 from rayad.actors.replica.upstream import Gate
 from rayad.actors.replica.vertex.callbacks import Callbacks
 from rayad.actors.replica.vertex.end_hold import EndHold
@@ -135,7 +134,6 @@ class ReplicaCore:
             waiting=waiting,
             end_hold=end_hold,
         )
-        self.tables = ReplicaTables(self)
         self._edges = plan.edge_by_id
         self._memory = memory
 
@@ -324,8 +322,31 @@ class ReplicaCore:
         vertex, waiting = self.callbacks.vertex, self.waiting
         if vertex is None:
             return False
-        is_followed = vertex.in_order or waiting.gate is not None or self.tables.is_read
+        is_followed = vertex.in_order or waiting.gate is not None or self.is_read
         return waiting.has_unseen or self.end_hold.time is not None or is_followed
+
+    # -- those who read its state ------------------------------------------------
+    @property
+    def live(self) -> LiveState | None:
+        """The state of the vertex, as others read it; None: it has no keyed state."""
+        live = self.vertex.live if isinstance(self.vertex, KeyedVertex) else None
+        return live if isinstance(live, LiveState) else None
+
+    @property
+    def is_read(self) -> bool:
+        """Whether somebody reads the state."""
+        return self.live is not None and self.live.is_read
+
+    def took(self, applied: int | None, *, has_state: bool) -> None:
+        """A sibling has given what it had of some key-groups, and what it held was of this epoch.
+
+        Args:
+            applied: None: not known.
+            has_state: whether state came with it; former values are in that.
+        """
+        self.callbacks.took(applied)
+        if self.live is not None and not has_state:
+            self.live.take({})
 
     def take_changes(self) -> list[tuple[int, Timestamp, int]]:
         """The accumulated progress, for one report; empty when nothing has changed."""

@@ -289,7 +289,7 @@ class Migration:
                 core.moves.take_hold(transfer.hold, transfer.latest)
             if transfer.state is not None:
                 self._has_state.add(source)
-                core.tables.took(transfer.applied, has_state=True)
+                core.took(transfer.applied, has_state=True)
                 core.moves.take(loaded(transfer.state), transfer.rights)
         elif transfer.kind == "batch":
             assert transfer.time is not None
@@ -298,7 +298,7 @@ class Migration:
             groups = self.arriving.pop(source)
             self._table[list(groups)] = 0
             if groups:
-                core.tables.took(transfer.applied, has_state=source in self._has_state)
+                core.took(transfer.applied, has_state=source in self._has_state)
             held = self._held.pop(source)
             self._held_count -= len(held)
             self.released.extend(held)

@@ -7,12 +7,13 @@ import itertools
 import pickle
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, overload
+from typing import Any, NamedTuple, TypeAlias, overload
 
 import cloudpickle  # type: ignore[import-untyped]
 
+from rayad.actors.replica.captures import Written
+from rayad.actors.replica.input.source_parts import Reopened, Resumable, SourceShare, shared_out
 from rayad.actors.replica.rest import FORMAT, PartRest, ResumedPart
-from rayad.actors.replica.source_parts import Reopened, Resumable, SourceShare, shared_out
 from rayad.actors.replica.waiting_batches import Disk
 from rayad.dataflow.collected import TimedBatches
 from rayad.dataflow.last_values import LastValues
@@ -26,9 +27,6 @@ from rayad.progress import DataflowError, SnapshotError, say
 from rayad.snapshots.barrier import Barrier
 from rayad.snapshots.manifest import PartFile, ReplicaPart, StagedPart
 from rayad.snapshots.store import SnapshotStore
-
-if TYPE_CHECKING:
-    from rayad.actors.replica.participant import Written
 
 CHAIN_MAX = 16
 """After so many increments the whole state is written again: a restore must read every increment."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rayad.actors.replica.core import ReplicaCore
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.operators.state.live import LiveState
 from rayad.dataflow.operators.state.tables import Entries
@@ -18,9 +19,6 @@ from rayad.dataflow.operators.state.versions import LAST
 from rayad.dataflow.records.key_hashing import key_group
 from rayad.dataflow.vertex import EndVertex
 from rayad.progress import DataflowError, View
-
-if TYPE_CHECKING:
-    from rayad.actors.replica.core import ReplicaCore
 
 HELD_S = 10.0
 """For so long after a question former values are kept for who has asked it."""
@@ -134,17 +132,6 @@ class ReplicaTables:
     core: ReplicaCore
     _holds: dict[str, _Hold] = field(default_factory=dict)
 
-    @property
-    def live(self) -> LiveState | None:
-        """Of the vertex; None: it has no keyed state."""
-        vertex = self.core.vertex
-        return vertex.live if isinstance(vertex, KeyedVertex) else None
-
-    @property
-    def is_read(self) -> bool:
-        """Whether somebody has asked."""
-        return self.live is not None and self.live.is_read
-
     def passed(self) -> int:
         """The last epoch that is complete here, and at all other replicas of the vertex, as far as is known here."""
         core = self.core
@@ -162,7 +149,7 @@ class ReplicaTables:
             state = self._begin(ask.state)
         except DataflowError as error:
             return Refused(str(error))
-        live, passed = self.live, self.passed()
+        live, passed = self.core.live, self.passed()
         assert live is not None
         if state is None:
             return Standing(LAST, -1, None)  # it has resumed from a snapshot of an earlier version, and has not done anything since
@@ -202,7 +189,7 @@ class ReplicaTables:
         """Keep former values from now on; gives the name of the state. None: which epoch it is of is not known yet."""
         core, vertex = self.core, self.core.vertex
         what = f"vertex {core.stage.name!r} ({core.stage.where})"
-        if self.live is None or not isinstance(vertex, KeyedVertex):
+        if self.core.live is None or not isinstance(vertex, KeyedVertex):
             raise DataflowError(
                 f"{what} has no keyed state of Rayad's ({type(vertex).__name__}): only what keyed operators keep can be read while the job "
                 "runs, as count, sum, fold, stateful_map or latest do"
@@ -216,7 +203,7 @@ class ReplicaTables:
                 f"{what} is a {type(vertex).__name__}, which takes records of several epochs in any order: its state is of no epoch, and "
                 "cannot be read while the job runs; read it from a snapshot: rd.read_state(job.savepoint(), vertex)"
             )
-        return None if core.callbacks.applied is None else self.live.begin(state, what)
+        return None if core.callbacks.applied is None else self.core.live.begin(state, what)
 
     # -- former values -------------------------------------------------------------------
     def _forget(self, live: LiveState, passed: int, now_s: float) -> None:
@@ -226,20 +213,9 @@ class ReplicaTables:
 
     def look(self, now_s: float) -> None:
         """A view has come: forget what nobody will ask for."""
-        live = self.live
+        live = self.core.live
         if live is not None and live.is_read:
             self._forget(live, self.passed(), now_s)
-
-    def took(self, applied: int | None, *, has_state: bool) -> None:
-        """A sibling has given what it had of some key-groups, and what it held was of this epoch.
-
-        Args:
-            applied: None: not known.
-            has_state: whether state came with it; former values are in that.
-        """
-        self.core.callbacks.took(applied)
-        if self.live is not None and not has_state:
-            self.live.take({})
 
 
 def groups_of(keys: Collection[Any], key_groups: int) -> dict[int, list[Any]]:

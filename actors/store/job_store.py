@@ -13,10 +13,10 @@ from functools import partial
 from typing import Any
 
 from rayad.actors.replica.graph_shape import graph_shape
+from rayad.actors.replica.input.source_parts import parts_of
 from rayad.actors.replica.migration import may_resume
 from rayad.actors.replica.part_files import StagedValues, attempt_name, merge_staged, read_part
 from rayad.actors.replica.rest import ResumedPart
-from rayad.actors.replica.source_parts import parts_of
 from rayad.actors.replica.user_errors import raise_located
 from rayad.actors.store.sink_calls import SinkCalls
 from rayad.dataflow.config import RunConfig

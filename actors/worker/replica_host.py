@@ -22,10 +22,10 @@ from rayad.actors.plane.protocol import (
     unpack_credit,
     unpack_view,
 )
+from rayad.actors.replica.input.source_parts import Resumable
 from rayad.actors.replica.recent import News, Recent
 from rayad.actors.replica.report import ReplicaReport
-from rayad.actors.replica.source_parts import Resumable
-from rayad.actors.replica.tables import Answer, Ask
+from rayad.actors.replica.tables import Answer, Ask, ReplicaTables
 from rayad.actors.worker.looking import note_counts
 from rayad.actors.worker.payloads import ENDED, Handed, bytes_of, credit_of, numbered, opened
 from rayad.actors.worker.rescaling import MARK, HostRescale
@@ -76,6 +76,7 @@ class ReplicaHost:
         self.place = place = Workplace(worker, plan, stage, replica, config, pid=around.pid, moment=around.moment, isolated=isolated)
         self.stage = stage
         self.name, self.core, self.report, self.arrived = place.name, place.core, place.report, place.arrived
+        self._tables = ReplicaTables(self.core)
         self.statistics = HostStatistics(place)
         self.snapshots: HostSnapshots | None = None
         if store is not None:
@@ -158,8 +159,8 @@ class ReplicaHost:
         if kind == Kind.VIEW:
             self.core.on_view(unpack_view(frame.payload))
             self._notify()
-            if self.core.tables.is_read:
-                self.core.tables.look(self.place.clock.monotonic())
+            if self.core.is_read:
+                self._tables.look(self.place.clock.monotonic())
         elif kind in INPUT_FRAMES:
             self._queue_input(frame)
         elif kind == Kind.GO:
@@ -398,7 +399,7 @@ class ReplicaHost:
         """To one who reads the vertex' state; in the loop, between two activations."""
         if not self.place.is_subscribed:
             self.place.touch()  # it has to be told of its frontier from now on
-        return self.core.tables.answer(ask, self.place.clock.monotonic())
+        return self._tables.answer(ask, self.place.clock.monotonic())
 
     def recent(self) -> dict[str, Recent]:
         """By sink that tells its updates, by its key: the last records written."""

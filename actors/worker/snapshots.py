@@ -13,11 +13,12 @@ from typing import Any, assert_never
 from rayad.actors.plane.batch_codec import batch_time
 from rayad.actors.plane.protocol import COORDINATOR, Kind
 from rayad.actors.plane.spilling_queue import SpillFile
+from rayad.actors.replica.captures import Capture, Written
 from rayad.actors.replica.graph_shape import edge_names
+from rayad.actors.replica.input.source_parts import Resumable
 from rayad.actors.replica.part_files import read_part
-from rayad.actors.replica.participant import Capture, Captured, Completed, Effect, GivenUp, Participant, SendBarrier, SendOut, Written
+from rayad.actors.replica.participant import Captured, Completed, Effect, GivenUp, Participant, SendBarrier, SendOut
 from rayad.actors.replica.rest import ResumedPart, least_epoch
-from rayad.actors.replica.source_parts import Resumable
 from rayad.actors.worker.arrived import Entry
 from rayad.actors.worker.payloads import frozen
 from rayad.actors.worker.statistics import HostStatistics

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rayad.actors.plane.frames import Frame
-from rayad.actors.replica.participant import Capture, Written
+from rayad.actors.replica.captures import Capture, Written
 from rayad.dataflow.plan import Stage
 
 

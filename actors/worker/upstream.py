@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from rayad.actors.plane.protocol import PROGRESS, Kind, pack_report
+from rayad.actors.replica.input.source_parts import Resumable
 from rayad.actors.replica.part_files import read_part
-from rayad.actors.replica.source_parts import Resumable
 from rayad.actors.worker.snapshots import HostSnapshots
 from rayad.actors.worker.workplace import Workplace
 

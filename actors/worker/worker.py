@@ -18,9 +18,9 @@ from typing import Any
 from rayad.actors.plane.frames import Frame
 from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, Changes, Kind, is_driver, pack_report
 from rayad.actors.plane.replica_id import ReplicaId
+from rayad.actors.replica.input.source_parts import Resumable
 from rayad.actors.replica.places import Places
 from rayad.actors.replica.report import Abandoned, Left
-from rayad.actors.replica.source_parts import Resumable
 from rayad.actors.worker.replica_host import ReplicaHost
 from rayad.actors.worker.surroundings import Surroundings
 from rayad.actors.worker.workplace import Sibling

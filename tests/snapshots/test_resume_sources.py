@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import rayad as rd
 from rayad.actors.local.local_job import LocalJob
-from rayad.actors.replica.source_parts import position_of
-from rayad.actors.replica.source_reader import SourceReader
+from rayad.actors.replica.input.source_parts import position_of
+from rayad.actors.replica.input.source_reader import SourceReader
 
 PARTS = 5
 

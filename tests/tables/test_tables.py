@@ -179,6 +179,6 @@ def test_a_job_that_nobody_reads_keeps_no_former_values() -> None:
     job = counts()
     while job.step():
         pass
-    assert not any(core.tables.is_read for core in job.cores.values())
+    assert not any(core.is_read for core in job.cores.values())
     job.table("count").get("tea")
-    assert any(core.tables.is_read for core in job.cores.values())
+    assert any(core.is_read for core in job.cores.values())

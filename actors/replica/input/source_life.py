@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from rayad.actors.replica.input.source_reader import Position, SourceReader
 from rayad.actors.replica.progress_changes import ProgressChanges
-from rayad.actors.replica.source_reader import Position, SourceReader
 from rayad.actors.replica.vertex.callbacks import Callbacks
 from rayad.dataflow.plan import Stage
 from rayad.progress import Timestamp

@@ -17,8 +17,8 @@ Each says how it is a table (``tables``), for :func:`rayad.read_state` and its i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import pyarrow as pa
 
@@ -27,9 +27,9 @@ from rayad.dataflow.vertex import Vertex
 from rayad.progress import DataflowError
 
 if TYPE_CHECKING:
-    from rayad.dataflow.operators.state.live import LiveState
+    from rayad.dataflow.operators.state.runs.disk import Bounded
     from rayad.dataflow.operators.state.runs.files import RunFile
-    from rayad.dataflow.operators.state.runs.runs import Runs
+    from rayad.dataflow.operators.state.versions import Given
 
 VERSIONS = "former values"
 """Under this name former values move with key-groups; no attribute is called so."""
@@ -76,7 +76,7 @@ class KeyedState(ABC):
         """All may have changed: the next of :meth:`take_changes` gives None."""
 
     # -- beyond memory ---------------------------------------------------------------
-    def runs(self) -> Iterable[Runs]:
+    def runs(self) -> Iterable[Bounded]:
         """The sorted runs in it, which may go to disk."""
         return ()
 
@@ -146,6 +146,20 @@ class WholeState(KeyedState):
         """All of it is stored each time."""
 
 
+class ReadByOthers(Protocol):
+    """State of a running vertex as others read it (:class:`rayad.dataflow.operators.state.live.LiveState`)."""
+
+    @property
+    def is_read(self) -> bool:
+        """Whether somebody has read anything."""
+
+    def give(self, groups: frozenset[int], key_groups: int) -> dict[str, Given]:
+        """Take out the former values of these key-groups."""
+
+    def take(self, given: Mapping[str, Given]) -> None:
+        """Keep what a sibling gave."""
+
+
 class KeyedVertex(Vertex):
     """A vertex whose state is its attributes that are :class:`KeyedState`."""
 
@@ -155,7 +169,7 @@ class KeyedVertex(Vertex):
     gives_records: ClassVar[bool] = False
     """Whether results hold records, or values of them, as they came."""
 
-    live: LiveState | None = None
+    live: ReadByOthers | None = None
     """What others read of it while it runs; None: it does not run."""
 
     def states(self) -> dict[str, KeyedState]:

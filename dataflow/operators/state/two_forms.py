@@ -15,7 +15,7 @@ from rayad.dataflow.operators.state.slot_groups import NotColumns
 from rayad.dataflow.operators.state.tables import Entries
 
 if TYPE_CHECKING:
-    from rayad.dataflow.operators.state.runs.runs import Runs
+    from rayad.dataflow.operators.state.runs.disk import Bounded
 
 
 class RowForm(KeyedState):
@@ -85,7 +85,7 @@ class TwoForms(KeyedState, Generic[Rows, Columns]):
         self.to_rows()
         self.rows.drop(keys)
 
-    def runs(self) -> Iterable[Runs]:
+    def runs(self) -> Iterable[Bounded]:
         return self.columns.runs()
 
     @property

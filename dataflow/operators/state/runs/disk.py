@@ -7,17 +7,14 @@ system's to drop and to read again. The mapping is private: a number beside a ro
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rayad.dataflow.operators.state.runs.files import RunFile
 from rayad.dataflow.operators.state.runs.run import Run
-
-if TYPE_CHECKING:
-    from rayad.dataflow.operators.state.keyed_state import KeyedState
-    from rayad.dataflow.operators.state.runs.runs import Runs
 
 FILE_BYTES_MIN = 1 << 16
 """Smaller runs stay in memory: there are few, and they are merged soon."""
@@ -32,6 +29,36 @@ class RunFiles(Protocol):
     def mapped(self, batch: pa.RecordBatch) -> npt.NDArray[np.uint8]:
         """Write a batch as an Arrow IPC file, and give its content, mapped: to be changed by who gets it, in memory alone. The space is
         given back when nothing refers to it any more, and at the end of the process, however it ends. Raises where the disk is full."""
+
+
+class Bounded(Protocol):
+    """Runs that are kept within a bound."""
+
+    memory: MemoryBound | None
+
+    @property
+    def memory_bytes(self) -> int:
+        """What of them is in memory."""
+
+    def all(self) -> list[Run]:
+        """All of them."""
+
+    def files(self) -> list[RunFile]:
+        """The files of those that a snapshot names."""
+
+
+class Holder(Protocol):
+    """State, of which some may be runs."""
+
+    @property
+    def noted_bytes(self) -> int:
+        """What is kept for the next increment."""
+
+    def forget_changes(self) -> None:
+        """Keep nothing for an increment: the next snapshot has all."""
+
+    def runs(self) -> Iterable[Bounded]:
+        """Those of it."""
 
 
 class MemoryBound:
@@ -51,10 +78,10 @@ class MemoryBound:
         """How large a piece of a merge is that is not done in memory."""
         return self.bytes_max // PIECE_PART
 
-    def hold(self, states: Iterable[KeyedState]) -> None:
+    def hold(self, states: Iterable[Holder]) -> None:
         """Put the largest runs of a replica's states on disk, where all that are in memory are too many; forget what is kept for an
         increment, where that is: then the next snapshot has all."""
-        kept: list[Runs] = []
+        kept: list[Bounded] = []
         for state in states:
             if state.noted_bytes > self.bytes_max // LEFT_PART:
                 state.forget_changes()

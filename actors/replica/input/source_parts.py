@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rayad.actors.replica.input.source_reader import Position
 from rayad.actors.replica.rest import ResumedPart
-from rayad.actors.replica.source_reader import Position
 from rayad.dataflow.logical_graph import NodeKind
 from rayad.dataflow.plan import Plan
 from rayad.snapshots.manifest import Manifest, ReplicaPart
