@@ -31,11 +31,7 @@ class RunningJob(KeptJob):
     """One job.
 
     Args:
-        plan: the dataflow, in the layout that it is asked for; later in the one that it has.
-        config: of the run.
-        job, secret: of the data plane.
-        name: of the job, for people.
-        places: which process holds which replica.
+        plan, config, job, secret, name, places: see :class:`KeptJob`.
         around: its actors, and what else is not its own.
         spares: processes of jobs before, or that wait for this one; None: there are none.
         stays: whether its own are spare when it is complete; else they end with it.

@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from rayad.dataflow.operators.aggregates.aggregators import Count
 from rayad.dataflow.operators.aggregates.partial import Partials
 from rayad.dataflow.operators.joins.interval_runs import IntervalColumns
 from rayad.dataflow.operators.joins.kept_runs import KeptSide
+from rayad.dataflow.operators.state import group_index, touched_keys
 from rayad.dataflow.operators.state.by_key import GrowingDict, GrowingSet, KeyedDict, KeyedLists, KeyedSets
+from rayad.dataflow.operators.state.runs import runs as runs_module
 from rayad.dataflow.operators.state.runs.runs import Runs
 from rayad.dataflow.operators.state.seen_rows import SeenRows
 from rayad.dataflow.operators.windows.pane_ticks import Form as PaneForm
@@ -24,6 +27,17 @@ from rayad.dataflow.records.batches import mark_keyed, to_rows
 from rayad.dataflow.windows import Between
 
 GAP = 1
+
+
+def let_small_states_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What happens only to much state happens to little."""
+    monkeypatch.setattr(touched_keys, "FEW_ITEMS", 2)
+    monkeypatch.setattr(group_index, "SLICE_KEYS", 4)
+    monkeypatch.setattr(runs_module, "SLICE_ROWS", 4)
+    monkeypatch.setattr(runs_module, "SMALL_RUN", 4)
+    monkeypatch.setattr(runs_module, "FRESH_ROWS_MAX", 40)
+
+
 Row = tuple[int, ...]
 """Key, moment, value; of a session also its end before the value."""
 

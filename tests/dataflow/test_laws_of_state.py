@@ -12,9 +12,7 @@ import numpy as np
 import pytest
 
 from rayad.actors.replica.part_files import loaded
-from rayad.dataflow.operators.state import group_index, touched_keys
 from rayad.dataflow.operators.state.by_key import KeyedDict
-from rayad.dataflow.operators.state.runs import runs as runs_module
 from rayad.dataflow.operators.state.runs.disk import MemoryBound
 from rayad.dataflow.operators.state.runs.order import groups_of_places, places_of, slices_of_groups
 from rayad.dataflow.operators.state.runs.run import Run
@@ -22,7 +20,7 @@ from rayad.dataflow.operators.state.runs.runs import FAN_IN, Runs
 from rayad.dataflow.records.key_hashing import key_group
 from tests.checkout import parse, python_files
 from tests.dataflow.driven import pickled
-from tests.dataflow.forms import FORMS, Form, Row, batch
+from tests.dataflow.forms import FORMS, Form, Row, batch, let_small_states_count
 from tests.thorough import amount
 
 SEEDS = amount(each_run=40, soak=1000)
@@ -31,11 +29,7 @@ KEYS = 30
 
 @pytest.fixture(autouse=True)
 def _small_states_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(touched_keys, "FEW_ITEMS", 2)
-    monkeypatch.setattr(group_index, "SLICE_KEYS", 4)
-    monkeypatch.setattr(runs_module, "SLICE_ROWS", 4)
-    monkeypatch.setattr(runs_module, "SMALL_RUN", 4)
-    monkeypatch.setattr(runs_module, "FRESH_ROWS_MAX", 40)
+    let_small_states_count(monkeypatch)
 
 
 class Replica:

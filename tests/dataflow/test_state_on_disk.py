@@ -21,17 +21,15 @@ from hypothesis import strategies as st
 import rayad as rd
 from rayad.actors.plane.spilling_queue import SpillError
 from rayad.actors.worker.state_files import StateFiles
-from rayad.dataflow.operators.state import group_index, touched_keys
 from rayad.dataflow.operators.state.keyed_state import KeyedState, KeyedVertex
 from rayad.dataflow.operators.state.runs import disk
-from rayad.dataflow.operators.state.runs import runs as runs_module
 from rayad.dataflow.operators.state.runs.disk import MemoryBound
 from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.operators.state.runs.runs import Runs
 from rayad.progress import ConfigError
 from tests.checkout import ROOT
 from tests.dataflow.driven import Driven, check
-from tests.dataflow.forms import FORMS, Form, batch
+from tests.dataflow.forms import FORMS, Form, batch, let_small_states_count
 from tests.dataflow.keyed_vertices import ALL, Keyed
 from tests.dataflow.test_laws_of_state import run_one
 from tests.thorough import amount
@@ -59,11 +57,7 @@ def files(tmp_path: Path) -> Counting:
 
 @pytest.fixture(autouse=True)
 def _small_states_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(touched_keys, "FEW_ITEMS", 2)
-    monkeypatch.setattr(group_index, "SLICE_KEYS", 4)
-    monkeypatch.setattr(runs_module, "SLICE_ROWS", 4)
-    monkeypatch.setattr(runs_module, "SMALL_RUN", 4)
-    monkeypatch.setattr(runs_module, "FRESH_ROWS_MAX", 40)
+    let_small_states_count(monkeypatch)
     monkeypatch.setattr(disk, "FILE_BYTES_MIN", 1)
 
 
