@@ -100,6 +100,10 @@ class Tables:
 
     def get_many(self, keys: Iterable[Any], *, fresh: bool = False, timeout_s: float = TIMEOUT_S) -> dict[str, dict[Any, Value]]:
         """What these keys have in each table, by the name of the table, then by key."""
+        if not isinstance(keys, Iterable) or isinstance(keys, str | bytes):
+            raise DataflowError(
+                f"get_many() was given {show(keys, 60)}: it takes several keys, get_many([key, ...]); for one there is get()"
+            )
         wanted = list(dict.fromkeys(_hashable(key) for key in keys))
         if not wanted:
             return {name: {} for name in self._wanted}

@@ -170,6 +170,12 @@ def test_an_unknown_name_is_refused() -> None:
         counts().tables()
 
 
+@pytest.mark.parametrize("keys", [5, "tea", None])
+def test_what_is_no_list_of_keys_is_refused(keys: Any) -> None:
+    with pytest.raises(DataflowError, match=r"it takes several keys, get_many\(\[key, ...\]\)"):
+        counts().table("count").get_many(keys)
+
+
 def test_a_key_that_is_not_hashable_is_refused() -> None:
     with pytest.raises(DataflowError, match="a key is not hashable"):
         counts().table("count").get(["tea"])
