@@ -19,7 +19,7 @@ from rayad.actors.coordinator.surroundings import Ended, Gave, Raised
 from rayad.actors.job import JobState
 from rayad.actors.lead import calls
 from rayad.actors.lead import change_protocol as change
-from rayad.actors.lead.asking import Answered, Ask, Asked, Broke, Died, Event, JobFailed, Late, Tick
+from rayad.actors.lead.asking import Answered, Ask, Asked, Broke, Died, Event, JobFailed, Late, NewcomerFailed, Tick
 from rayad.actors.lead.change_leader import ChangeLeader
 from rayad.actors.lead.change_protocol import STOP_TIMEOUT_S
 from rayad.actors.lead.configure_leader import Configured, ConfigureLeader, NotConfigured
@@ -63,6 +63,10 @@ class ChangeDriver:
     def begin(self) -> None:
         """Somebody wants the change."""
         self._tell(Asked())
+
+    def newcomer_failed(self, name: str, why: str) -> None:
+        """A process that has not joined the job yet has failed. From any thread."""
+        self._said.put(NewcomerFailed(name, why))
 
     def look(self, wait_s: float) -> None:
         """Tell the leader what has happened; waits for that, for a moment: the one place where this thread waits."""

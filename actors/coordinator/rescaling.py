@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -32,42 +33,30 @@ from rayad.progress import ConfigError, RescaleRefused
 _log = logging.getLogger(__name__)
 
 
-class Wish:
-    """A change of layout that somebody asked for. Whoever drives it looks until it is over: nothing here waits longer than a look may.
+class Wish(ABC):
+    """A change of a job that somebody asked for. Whoever drives it looks until it is over: nothing here waits longer than a look may.
 
     Args:
         rescaler: of the job.
-        wanted, timeout_s, decided_for: see :meth:`Rescaler.rescale`.
-        groups: how many key-groups a step moves; None: as many as the rescaler says.
-        is_again: the job asks itself, after a failure.
+        timeout_s: until then it is to be carried out.
     """
 
-    def __init__(
-        self,
-        rescaler: Rescaler,
-        wanted: Mapping[str, int],
-        timeout_s: float,
-        decided_for: Mapping[str, int] | None = None,
-        *,
-        groups: int | None = None,
-        is_again: bool = False,
-    ) -> None:
-        self.wanted, self.timeout_s, self.decided_for = dict(wanted), timeout_s, decided_for
-        self.report: RescaleReport | None = None
+    def __init__(self, rescaler: Rescaler, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        self.is_done = False
+        """Whether it is carried out."""
         self.error: Exception | None = None
-        """Why it is not carried out."""
-        self.groups = groups
+        """Why it is not."""
         self._rescaler = rescaler
-        self._is_again = is_again
         self.asked_s = rescaler.clock.monotonic()
         self.driver: ChangeDriver | None = None
         """Of the change that has been begun last: after a failure another one is."""
-        self._is_driven = self._has_begun = self._is_spread = False
+        self._is_driven = False
 
     @property
     def is_over(self) -> bool:
         """Whether it is carried out, or refused."""
-        return self.report is not None or self.error is not None
+        return self.is_done or self.error is not None
 
     @property
     def left_s(self) -> float:
@@ -85,37 +74,107 @@ class Wish:
             self._look(wait_s)
         except Exception as error:
             self.error = error
-            if self._is_again:
-                _log.warning("after a failure the layout stays older than it was: %s", error)
 
     def _look(self, wait_s: float) -> None:
-        if not self._is_spread:
-            begins, self._has_begun = not self._has_begun, True
-            self._is_spread = self._rescaler.spread(self, begins=begins, wait_s=wait_s)
-            return
         driver = self.driver
         if driver is None or not self._is_driven:
-            driver = self._rescaler.begin(self, wait_s)
+            driver = self._begin(wait_s)
             if driver is not None:
                 self.driver, self._is_driven = driver, True
             return
+        is_over = True
         try:
             self._rescaler.look(driver, wait_s)
-        except Exception:
-            self._rescaler.is_idle.set()
-            raise
-        if driver.leader.outcome is None:
+            is_over = driver.leader.outcome is not None
+            if is_over:
+                self._is_driven = False
+                self._settle(driver.leader.outcome)
+        finally:
+            if is_over:
+                self._rescaler.is_idle.set()
+
+    @abstractmethod
+    def _begin(self, wait_s: float) -> ChangeDriver | None:
+        """Begin the change; None: not yet."""
+
+    @abstractmethod
+    def _settle(self, outcome: object) -> None:
+        """A change is over, and with it this, unless another one has to be begun. Raises what it is refused with."""
+
+
+class LayoutWish(Wish):
+    """A change of layout.
+
+    Args:
+        rescaler, timeout_s: see :class:`Wish`.
+        wanted, decided_for: see :meth:`Rescaler.rescale`.
+        groups: how many key-groups a step moves; None: as many as the rescaler says.
+        is_again: the job asks itself, after a failure.
+    """
+
+    def __init__(
+        self,
+        rescaler: Rescaler,
+        wanted: Mapping[str, int],
+        timeout_s: float,
+        decided_for: Mapping[str, int] | None = None,
+        *,
+        groups: int | None = None,
+        is_again: bool = False,
+    ) -> None:
+        super().__init__(rescaler, timeout_s)
+        self.wanted, self.decided_for = dict(wanted), decided_for
+        self.report: RescaleReport | None = None
+        self.groups = groups
+        self._is_again = is_again
+        self._has_begun = self._is_spread = False
+
+    def look(self, wait_s: float) -> None:
+        super().look(wait_s)
+        if self.error is not None and self._is_again:
+            _log.warning("after a failure the layout stays older than it was: %s", self.error)
+
+    def _look(self, wait_s: float) -> None:
+        if self._is_spread:
+            super()._look(wait_s)
             return
-        self._is_driven = False
-        self._rescaler.is_idle.set()
-        match driver.leader.outcome:
+        begins, self._has_begun = not self._has_begun, True
+        self._is_spread = self._rescaler.spread(self, begins=begins, wait_s=wait_s)
+
+    def _begin(self, wait_s: float) -> ChangeDriver | None:
+        return self._rescaler.begin(self, wait_s)
+
+    def _settle(self, outcome: object) -> None:
+        match outcome:
             case Finish(report):
                 self._rescaler.done(self.wanted, report)
-                self.report = report
+                self.report, self.is_done = report, True
             case Refuse(why, lacks_room):
-                self.error = self._rescaler.refused(self.wanted, why, lacks_room)
+                raise self._rescaler.refused(self.wanted, why, lacks_room)
             case _:
                 self._rescaler.check_time(self)
+
+
+class ConfigureWish(Wish):
+    """Other runtime parameters: those that begin anew begin with them, whatever comes of it.
+
+    Args:
+        rescaler, timeout_s: see :class:`Wish`; when the time is over it is carried out even if the job does not run.
+        changes: see :meth:`rayad.actors.job.Job.configure`.
+    """
+
+    def __init__(self, rescaler: Rescaler, changes: Mapping[str, Any], timeout_s: float) -> None:
+        super().__init__(rescaler, timeout_s)
+        self.changes = dict(changes)
+
+    def _begin(self, wait_s: float) -> ChangeDriver | None:
+        return self._rescaler.begin_configure(self, wait_s)
+
+    def _settle(self, outcome: object) -> None:
+        self._rescaler.configured(self.changes)
+        if isinstance(outcome, NotConfigured):
+            raise outcome.cause if isinstance(outcome.cause, Exception) else TimeoutError(outcome.why)
+        self.is_done = True
 
 
 def in_a_thread(rescaler: Rescaler, wish: Wish) -> None:
@@ -154,6 +213,7 @@ class Rescaler:
         self._turn = 0
         self._driver: ChangeDriver | None = None
         self._wanted: dict[str, int] = {}
+        self._failed_newcomers: dict[str, tuple[Any, Failure]] = {}
 
     # -- from any thread -------------------------------------------------------------------------------
     def rescale(self, wanted: Mapping[str, int], timeout_s: float, decided_for: Mapping[str, int] | None = None) -> RescaleReport:
@@ -167,9 +227,9 @@ class Rescaler:
 
     def wish(
         self, wanted: Mapping[str, int], timeout_s: float, decided_for: Mapping[str, int] | None = None, *, groups: int | None = None
-    ) -> Wish:
+    ) -> LayoutWish:
         """As :meth:`rescale`, for who drives it by himself."""
-        return Wish(self, wanted, timeout_s, decided_for, groups=groups)
+        return LayoutWish(self, wanted, timeout_s, decided_for, groups=groups)
 
     def carry_out(self, wish: Wish) -> None:
         """Look until it is over, when those before it are."""
@@ -178,7 +238,7 @@ class Rescaler:
                 wish.look(LOOK_S)
 
     # -- for wishes, the one that is being carried out ----------------------------------------------------
-    def spread(self, wish: Wish, *, begins: bool, wait_s: float) -> bool:
+    def spread(self, wish: LayoutWish, *, begins: bool, wait_s: float) -> bool:
         """Let workers that share processors have their own again, where nodes have come back; the coordinator's thread does it. Gives
         whether that is over."""
         crew = self._job.crew
@@ -190,7 +250,7 @@ class Rescaler:
         crew.to_move = frozenset()
         return True
 
-    def begin(self, wish: Wish, wait_s: float) -> ChangeDriver | None:
+    def begin(self, wish: LayoutWish, wait_s: float) -> ChangeDriver | None:
         """Begin a change, if the job runs by then; None: not yet. Raises RescaleRefused."""
         job, wanted = self._job, wish.wanted
         job.running.wait(max(0.0, min(wait_s, wish.left_s)))
@@ -223,7 +283,7 @@ class Rescaler:
         finally:
             self._note(driver, is_over)
 
-    def check_time(self, wish: Wish) -> None:
+    def check_time(self, wish: LayoutWish) -> None:
         """Raises RescaleRefused when there is none left."""
         if wish.left_s < 0.0:
             told = f"job {self._job.name!r} failed meanwhile, and is not back after {wish.timeout_s} s"
@@ -245,7 +305,7 @@ class Rescaler:
         if decided_for is not None and decided_for != now:
             raise RescaleRefused(f"rescale({dict(wanted)}): decided for the layout {dict(decided_for)}, which is {now} by now")
 
-    def _change(self, wish: Wish) -> ChangeDriver:
+    def _change(self, wish: LayoutWish) -> ChangeDriver:
         config = self._job.config
         leader = ChangeLeader(
             self._job.plan,
@@ -265,29 +325,41 @@ class Rescaler:
         job = self._job
         return Members(job.incarnation, dict(job.incarnations), dict(job.addresses), dict(job.ended), job.places)
 
+    # -- other parameters ------------------------------------------------------------------------------
     def configure(self, changes: Mapping[str, Any]) -> None:
         """See :meth:`rayad.actors.job.Job.configure`."""
+        self._job.await_running(self._job.config.start_timeout_s)
+        wish = self.wish_configured(changes)
+        self.carry_out(wish)
+        if wish.error is not None:
+            raise wish.error
+
+    def wish_configured(self, changes: Mapping[str, Any]) -> ConfigureWish:
+        """As :meth:`configure`, for who drives it by himself. Raises ConfigError."""
+        configured(self._job.config, changes)
+        return ConfigureWish(self, changes, self._job.config.start_timeout_s)
+
+    def begin_configure(self, wish: ConfigureWish, wait_s: float) -> ChangeDriver | None:
+        """Begin it when the job runs, or its time is over; None: not yet. Raises ConfigError."""
         job = self._job
-        config = configured(job.config, changes)
-        with self._one_at_a_time:
-            job.await_running(job.config.start_timeout_s)
-            self.is_idle.clear()
-            try:
-                if job.state is not JobState.RUNNING:
-                    raise ConfigError(f"configure({dict(changes)}): job {job.name!r} is {job.state.value}")
-                leader = ConfigureLeader(job.crew.replicas(), changes, turn=self._turn)
-                try:
-                    driver = self._begin(leader)
-                    while leader.outcome is None:
-                        self.look(driver, LOOK_S)
-                finally:
-                    job.changes.update(changes)
-                    job.config = job.crew.config = config  # those that begin anew begin with it
-            finally:
+        if not job.running.wait(max(0.0, min(wait_s, wish.left_s))) and wish.left_s > 0.0:
+            return None
+        self.is_idle.clear()
+        driver: ChangeDriver | None = None
+        try:
+            if job.state is not JobState.RUNNING:
+                raise ConfigError(f"configure({wish.changes}): job {job.name!r} is {job.state.value}")
+            driver = self._begin(ConfigureLeader(job.crew.replicas(), wish.changes, turn=self._turn))
+        finally:
+            if driver is None:
                 self.is_idle.set()
-            if isinstance(leader.outcome, NotConfigured):
-                cause = leader.outcome.cause
-                raise cause if isinstance(cause, Exception) else TimeoutError(leader.outcome.why)
+        return driver
+
+    def configured(self, changes: Mapping[str, Any]) -> None:
+        """These are the parameters now: those that begin anew begin with them."""
+        job = self._job
+        job.changes.update(changes)
+        job.config = job.crew.config = configured(job.config, changes)
 
     def _begin(self, leader: ChangeLeader | ConfigureLeader) -> ChangeDriver:
         driver, has_begun = ChangeDriver(self._job, leader, self._stop), False
@@ -338,13 +410,26 @@ class Rescaler:
         """The job is back from a failure, perhaps in an older layout: what was asked for is done again."""
         lost = layouts.lost_of(self._job.plan, self._wanted)
         if lost:
-            self._beside(self, Wish(self, lost, self._job.config.start_timeout_s, is_again=True))
+            self._beside(self, LayoutWish(self, lost, self._job.config.start_timeout_s, is_again=True))
 
     @property
     def newcomers(self) -> frozenset[str]:
         """Processes that have not joined the job yet: if one fails, the change is refused and the job goes on."""
         leader = self._leader
         return frozenset(leader.joining) if leader is not None else frozenset()
+
+    def on_newcomer_failed(self, name: str, failure: Failure) -> None:
+        """One of them has failed."""
+        self._failed_newcomers[name] = (self._job.crew.actors.get(name), failure)
+        driver = self._driver
+        if driver is not None:
+            driver.newcomer_failed(name, failure.message)
+
+    def failed_since_they_came(self) -> list[tuple[str, Failure]]:
+        """Those that had failed when their change took them in; where it was refused they are gone."""
+        over = [name for name in self._failed_newcomers if name not in self.newcomers]
+        failed = [(name, *self._failed_newcomers.pop(name)) for name in over]
+        return [(name, failure) for name, actor, failure in failed if actor is not None and self._job.crew.actors.get(name) is actor]
 
     @property
     def failure(self) -> Failure | None:
@@ -358,4 +443,4 @@ class Rescaler:
         return driver.leader if driver is not None and isinstance(driver.leader, ChangeLeader) else None
 
 
-__all__ = ["Rescaler", "Wish"]
+__all__ = ["ConfigureWish", "LayoutWish", "Rescaler", "Wish"]

@@ -196,6 +196,8 @@ class Supervisor:
                 yield from self._on_ended(ref, *ended)
         if job.superseded:
             yield self.failed(Superseded(job.superseded))
+        for name, failure in rescaler.failed_since_they_came():
+            yield Failed(name, self._incarnation_of(name), failure)
         if rescaler.failure is not None:
             yield Failed(None, self.leader.recovery.incarnation, rescaler.failure)
         if self.leader.recovery.is_running and not self.leader.recovery.has_failed:
@@ -212,7 +214,9 @@ class Supervisor:
                 working = job.snapshots.ended_in(name) if job.snapshots is not None else ""
                 told = f"{answer.message}{told_place(job.plan, name, working)}"
                 answer = dataclasses.replace(answer, working=working, message=told)
-            if name not in self._rescaler.newcomers:  # else the change is refused
+            if name in self._rescaler.newcomers:
+                self._rescaler.on_newcomer_failed(name, answer)
+            else:
                 yield Failed(name, incarnation, answer)
         elif name != PROGRESS:
             staged = self._get(second, job.who(name))

@@ -57,6 +57,14 @@ class Broke:
 
 
 @dataclass(frozen=True, slots=True)
+class NewcomerFailed:
+    """A process that is to come into the job, and was let run, has failed or died: ``why``."""
+
+    name: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time has passed; ``busy`` names the replica with the longest running activation, and the activation, if that is long."""
 
@@ -69,7 +77,7 @@ class JobFailed:
 
 
 Answer: TypeAlias = Answered | Late | Died | Broke
-Event: TypeAlias = Asked | Answer | Tick | JobFailed
+Event: TypeAlias = Asked | Answer | NewcomerFailed | Tick | JobFailed
 
 
 # -- what is to be done ------------------------------------------------------------------------------

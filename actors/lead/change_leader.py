@@ -18,7 +18,7 @@ import math
 from collections.abc import Collection, Mapping
 
 from rayad.actors.lead import calls, layouts
-from rayad.actors.lead.asking import Answer, Answered, Asked, Broke, Died, Event, JobFailed, Late, Questions, Tick
+from rayad.actors.lead.asking import Answer, Answered, Asked, Broke, Died, Event, JobFailed, Late, NewcomerFailed, Questions, Tick
 from rayad.actors.lead.calls import Call, Condition
 from rayad.actors.lead.change_costs import ChangeCosts
 from rayad.actors.lead.change_protocol import (
@@ -176,6 +176,9 @@ class ChangeLeader:
                 self._on_tick(busy)
             case JobFailed():
                 self._end(GiveWay())
+            case NewcomerFailed(name, why):
+                if name in self.joining and self._refusal is None:
+                    self._refuse(f"{self._stays}: {self._who(name)} has failed before it had joined: {why}")
             case _:
                 call = self._questions.call_of(event)
                 if call is not None:

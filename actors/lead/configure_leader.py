@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from rayad.actors.lead import calls
-from rayad.actors.lead.asking import Answered, Ask, Asked, Broke, Died, Event, JobFailed, Late, Questions, Tick
+from rayad.actors.lead.asking import Answered, Ask, Asked, Broke, Died, Event, JobFailed, Late, NewcomerFailed, Questions, Tick
 from rayad.actors.lead.change_protocol import GRACE_S, GiveWay
 from rayad.actors.plane.protocol import PROGRESS
 
@@ -75,7 +75,7 @@ class ConfigureLeader:
                     self._deadline_s = max(self._deadline_s, now_s + GRACE_S)
                 if now_s > self._deadline_s:
                     return self._end(NotConfigured(f"{len(self._questions.missing)} actors did not answer within {TURN_TIMEOUT_S:g} s"))
-            case Late():
+            case Late() | NewcomerFailed():
                 pass
             case _ if (call := self._questions.call_of(event)) is not None:
                 return self._on_answer(event, call, now_s)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rayad.actors.coordinator.rescaling import Wish
+from rayad.actors.coordinator.rescaling import LayoutWish
 from rayad.actors.lead.change_leader import ChangeLeader
 from rayad.actors.lead.layouts import RescaleReport, plane_names
 from rayad.actors.local.processes import Processes
@@ -19,7 +19,7 @@ class LocalRescale:
         processes: of the job.
     """
 
-    def __init__(self, wish: Wish, processes: Processes) -> None:
+    def __init__(self, wish: LayoutWish, processes: Processes) -> None:
         self.wish = wish
         self._processes = processes
 

@@ -407,21 +407,21 @@ class LocalJob(Job):
     def _rescale_to(self, wanted: Mapping[str, int], timeout_s: float) -> RescaleReport:
         """Run until a change of layout is done; one that is under way comes first."""
         layouts.wanted_replicas(self.plan, wanted)  # refused at once
-        while self.rescaling is not None and not self.rescaling.is_done:
-            self._step_change(self.rescaling)
+        if self.rescaling is not None:
+            self._step_until(lambda: self.rescaling is None or self.rescaling.is_done, "a change of layout")
         change = self.start_rescale(wanted, timeout_s=timeout_s)
         if change is None:
             now = layouts.asked_of(self.plan)
             return RescaleReport(now, now)
-        while not change.is_done:
-            self._step_change(change)
+        self._step_until(lambda: change.is_done, "a change of layout")
         if change.report is None:
             raise RescaleRefused(change.refusal)
         return change.report
 
-    def _step_change(self, change: LocalRescale) -> None:
-        if not self.step() and not change.is_done:
-            raise InternalError(f"a change of layout of job {self.name!r} cannot go on\n{self.explain_stuck()}")
+    def _step_until(self, is_over: Callable[[], bool], what: str) -> None:
+        while not is_over():
+            if not self.step() and not is_over():
+                raise InternalError(f"{what} of job {self.name!r} cannot go on\n{self.explain_stuck()}")
 
     def configure(self, **changes: Any) -> None:
         configured(self.config, changes)
@@ -430,7 +430,10 @@ class LocalJob(Job):
         passed_over = not_changed_locally(changes)
         if passed_over:
             warnings.warn(passed_over, UserWarning, stacklevel=users_level())
-        self.runtime.configure(changes)
+        wish = self.runtime.start_configure(changes)
+        self._step_until(lambda: wish.is_over, "a change of parameters")
+        if wish.error is not None:
+            raise wish.error
 
     def explain_stuck(self) -> str:
         return explain(self.runtime)

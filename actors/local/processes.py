@@ -29,7 +29,7 @@ from rayad.actors.worker.replica_host import ReplicaHost
 from rayad.actors.worker.surroundings import Surroundings
 from rayad.actors.worker.worker import Worker
 from rayad.dataflow.compiling.sharing import shared_steps
-from rayad.dataflow.config import RunConfig, configured
+from rayad.dataflow.config import RunConfig
 from rayad.dataflow.logical_graph import NodeKind
 from rayad.dataflow.plan import Plan, Stage
 from rayad.progress import Timestamp
@@ -41,8 +41,6 @@ POLLS = 0.75
 """How often a process that gets something gets what all others have sent it, too, as a poll of sockets does."""
 SHORT_S = 1e-4
 """The least that passes when nothing happens."""
-TURNS = ("first", "senders", "last")
-"""See :meth:`ChannelEnds.configure`."""
 VIEWS = ("views", PROGRESS)
 """The event that there is room for views that wait."""
 KINDS = {"advance": Kind.INPUT_ADVANCE, "note": Kind.INPUT_NOTE, "save": Kind.INPUT_SAVE, "close": Kind.INPUT_CLOSE}
@@ -316,14 +314,9 @@ class Processes:
         return worker.timeout_s() if waits_s is None or waits_s < IDLE_S else IDLE_S / 2
 
     # -- what is asked of all ------------------------------------------------------------------------
-    def configure(self, changes: Mapping[str, Any]) -> None:
-        """Change runtime parameters."""
-        self.config = configured(self.config, changes)
-        for turn in TURNS:
-            for host in self.hosts():
-                host.rescale.configure(changes, turn)
-        for name in self.workers:
-            self.ready.add(("turn", name))
+    def configured(self, config: RunConfig) -> None:
+        """All have other runtime parameters."""
+        self.config = config
         for stage in self._drivers:
             self.look_for_input(stage)
 

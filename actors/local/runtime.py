@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from rayad.actors.coordinator.rescaling import Rescaler, Wish
+from rayad.actors.coordinator.rescaling import ConfigureWish, LayoutWish, Rescaler, Wish
 from rayad.actors.coordinator.running_job import RunningJob
 from rayad.actors.coordinator.stored.snapshots import CoordinatorSnapshots
 from rayad.actors.coordinator.supervisor import Supervisor
@@ -319,10 +319,11 @@ class LocalRuntime:
         self.supervisor.tell(recovery_leader.Lost(names))
         self._recover()
 
-    def configure(self, changes: Mapping[str, Any]) -> None:
-        """Change runtime parameters."""
-        self.processes.configure(changes)
-        self.job.config = self.job.crew.config = self.processes.config
+    def start_configure(self, changes: Mapping[str, Any]) -> ConfigureWish:
+        """Begin to change runtime parameters, when what was asked for before is over. Raises ConfigError."""
+        wish = self.rescaler.wish_configured(changes)
+        self._expect(wish)
+        return wish
 
     def publish(self) -> None:
         """Let all sinks publish, unless they are about to."""
@@ -388,7 +389,7 @@ class LocalRuntime:
     def _on_error(self, error: Exception) -> None:
         """Something has failed: the process at which it happened, or the coordinator."""
         name = self.processes.at
-        if name in self.rescaler.newcomers or not self.actors.fail(name, error):
+        if not self.actors.fail(name, error):
             self.supervisor.tell(self.supervisor.failed(error))
         self.look()
 
@@ -451,9 +452,13 @@ class LocalRuntime:
 
     def _carry_out(self, rescaler: Rescaler, wish: Wish) -> None:
         """It is the next one."""
+        self._expect(wish)
+        if isinstance(wish, LayoutWish):
+            self.rescaling = LocalRescale(wish, self.processes)
+
+    def _expect(self, wish: Wish) -> None:
         self.wishes.append(wish)
         self.processes.ready.add(WISH)
-        self.rescaling = LocalRescale(wish, self.processes)
 
     def _look_at_wish(self) -> None:
         """Who drives a change of layout looks."""
@@ -466,6 +471,8 @@ class LocalRuntime:
         if wish.is_over:
             self.wishes.popleft()
             self.actors.forget_watched()
+            if isinstance(wish, ConfigureWish):
+                self.processes.configured(self.job.config)
         if self.wishes and self.wishes[0].has_more:
             ready.add(WISH)
         if self.rescaler.failure is not None:

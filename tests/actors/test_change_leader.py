@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import rayad as rd
 from rayad.actors.lead import calls, layouts
-from rayad.actors.lead.asking import Answered, Ask, Broke, Died, Event, JobFailed, Late, Tick
+from rayad.actors.lead.asking import Answered, Ask, Broke, Died, Event, JobFailed, Late, NewcomerFailed, Tick
 from rayad.actors.lead.change_protocol import (
     GRACE_S,
     HOLD_S,
@@ -218,6 +218,17 @@ def test_a_new_replica_that_dies_while_it_starts_is_no_failure_of_the_job() -> N
     rest = undone(led, led.tell(Died(led.turn(led.replica(2)), led.replica(2))))
     assert released(rest) == [calls.ReleaseSnapshots]
     assert rest[-1] == Refuse(f"{led.stays}: 'sums'[2] died before it had joined", lacks_room=True)
+
+
+def test_a_new_replica_that_fails_at_its_work_before_it_has_joined_is_no_failure_of_the_job() -> None:
+    led = Led()
+    led.until(Phase.CONNECTING)
+    rest = undone(led, led.tell(NewcomerFailed(led.replica(2), "ValueError: no")))
+    assert not led.tell(NewcomerFailed(led.replica(2), "once more")), "it is being undone"
+    led.until(Phase.OVER)
+    assert asks(rest, calls.Commit), "who was told is told again"
+    assert led.said[-1] == Refuse(f"{led.stays}: 'sums'[2] has failed before it had joined: ValueError: no")
+    assert not Led().tell(NewcomerFailed("v0.0", "it belongs to the job")), "the coordinator hears of that as a failure of the job"
 
 
 @pytest.mark.parametrize("phase", [Phase.STARTING, Phase.HOLDING, Phase.ADMITTING, Phase.TELLING, Phase.CONNECTING])

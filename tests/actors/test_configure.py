@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,6 +30,28 @@ def test_a_job_continues_with_other_windows(seed: int) -> None:
     job.rescale("count", 3)
     assert all(core.outputs.outbox.batch_rows == 3 for core in job.cores.values())
     assert sorted(record for _, record in job.wait()["counts"]) == sorted((f"w{i}", 58 if i == 0 else 57) for i in range(7))
+
+
+def test_after_a_failure_in_the_middle_of_a_change_all_have_the_new_parameters(tmp_path: Path) -> None:
+    struck = set()
+    for steps in range(0, 120, 3):
+        config = rd.RunConfig(window_batches=1, storage_path=str(tmp_path / str(steps)))
+        job = words().submit(config, runtime="local", seed=steps, parallelism=2)
+        for _ in range(20):
+            job.step()
+        wish = job.runtime.start_configure({"window_batches": 8, "batch_rows": 3})
+        for _ in range(steps):
+            job.step()
+        when = "after it" if wish.is_over else "in the middle" if wish.driver is not None else "before it"
+        struck.add(when)
+        job.crash()
+        assert wish.is_over or when == "before it", "those that begin anew would not have them"
+        while not wish.is_over:
+            job.step()
+        assert all(window.batches == 8 for host in job.runtime.processes.hosts() for window in host.place.sender.windows.values())
+        assert all(core.outputs.outbox.batch_rows == 3 for core in job.cores.values())
+        assert sorted(record for _, record in job.wait()["counts"]) == sorted((f"w{i}", 58 if i == 0 else 57) for i in range(7))
+    assert struck == {"before it", "in the middle", "after it"}
 
 
 @pytest.mark.parametrize(

@@ -306,6 +306,27 @@ def test_newcomers_of_a_change_that_is_refused_are_sent_away(is_planted: bool) -
     assert run.outcome.statistics.failures == 0
 
 
+def test_a_newcomer_that_dies_before_it_has_joined_is_told_at_once() -> None:
+    """Regression: the change was refused only when the time for it was over."""
+    run = job(program="live-unfed")
+    run.todo.changes = 1
+    fed_for(run, 60.0)
+    name = sorted(movable(run.plan))[0]
+
+    def strike(ref: Ref) -> None:
+        for process in run.world.alive():
+            if process.name in run.rescaler.newcomers:
+                process.kill()
+
+    on_call(run, "call", strike, first="join")
+    run.world.before_step.append(lambda: run.world.wishes.append(run.rescaler.wish({name: 3}, 500.0)) if run.world.steps == 200 else None)
+    run.program.verify(run.drive())
+    (wish,) = run.world.over
+    assert "has failed before it had joined: the actor of" in str(wish.error)
+    assert wish.left_s > 400.0
+    assert run.outcome.statistics.failures == 0
+
+
 @pytest.mark.parametrize("seed", [0, 1, 3])
 @pytest.mark.parametrize(
     "planted", ["", "control calls are answered before frames are taken", "new replicas run before all have rolled back"]
