@@ -16,11 +16,12 @@ from rayad.integrations.delta import DeltaSink
 from rayad.integrations.file_output.committed import committed_files, read_committed
 from rayad.integrations.file_output.parquet import ParquetSink, PublishedFiles
 from rayad.integrations.file_output.text_sinks import CsvSink, JsonSink
-from rayad.integrations.files import CsvSource, JsonLinesSource, ParquetSource
+from rayad.integrations.files import CsvSource, JsonLinesSource
 from rayad.integrations.folder import FolderSource
 from rayad.integrations.iceberg import IcebergSink
 from rayad.integrations.kafka import KafkaSink, KafkaSource, KafkaTable
 from rayad.integrations.lines import csv_lines, json_lines
+from rayad.integrations.parquet import ParquetSource
 from rayad.integrations.postgres import PostgresSink, PostgresSource, PostgresTable
 from rayad.integrations.ray_data import RayDatasetSink, RayDatasetSource
 from rayad.integrations.spark.frames import SparkSink, SparkSource

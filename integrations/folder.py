@@ -34,7 +34,8 @@ from rayad.dataflow.source import Source, SourceBatch, SourcePart
 from rayad.integrations.blocks import DEFAULT_BATCH_ROWS, TablePart, check_batch_rows, check_epoch_column, describe, schema_drift
 from rayad.integrations.file_output.committed import open_directory
 from rayad.integrations.file_output.partitions import named_columns
-from rayad.integrations.files import CsvSource, JsonLinesSource, ParquetSource
+from rayad.integrations.files import CsvSource, JsonLinesSource
+from rayad.integrations.parquet import ParquetSource
 from rayad.integrations.paths import FoundFile, check_schema, is_hidden
 from rayad.integrations.text import COMPRESSED, TextSource
 from rayad.progress import ConfigError, DataflowError, RayadError, arguments, show

@@ -197,7 +197,7 @@ def made(
     if is_cancelled:
         job.cancelled.set()
     idle = dict.fromkeys(("stop", "check", "again", "want"), lambda *_: None)
-    rescaler: Any = SimpleNamespace(failure=None, newcomers=set(), leaving={}, **idle)
+    rescaler: Any = SimpleNamespace(failure=None, newcomers=set(), failed_since_they_came=list, leaving={}, **idle)
     return Supervisor(job, rescaler), stage
 
 

@@ -129,6 +129,38 @@ def test_parquet_row_groups_resume_exactly(epochs: list[int], group: int, batch_
         check_resume(source)
 
 
+ODD = {
+    "plain": pa.table({"e": [0, 0, 1], "s": ["a", None, "b"], "d": pa.array([1, 2, None], pa.decimal128(9, 2))}),
+    "nested": pa.table(
+        {"e": [0, 1], "l": [[1], None], "r": [{"x": 1, "y": [2]}, None], "m": pa.array([[("k", 1)], []], pa.map_("string", "int8"))}
+    ),
+    "dictionary": pa.table({"e": [0, 0], "c": pa.array(["x", "y"]).dictionary_encode()}),
+    "dotted": pa.table({"e": [0], "a.b": [1], "a": [{"b": 2}]}),
+    "times": pa.table({"e": [0, 2], "t": pa.array([1, None], pa.timestamp("ns", "UTC")), "z": pa.array([3, 4], pa.duration("us"))}),
+    "views": pa.table({"e": [0], "v": pa.array(["long enough not to be inlined"], pa.large_string())}),
+    "no rows": pa.table({"e": pa.array([], pa.int64()), "s": pa.array([], pa.string())}),
+}
+
+
+@pytest.mark.parametrize("epoch", ["e", None])
+@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("day", ["", "day=3", "day=x y", "day=__HIVE_DEFAULT_PARTITION__"])
+def test_both_readers_of_parquet_give_the_same(
+    name: str, epoch: str | None, day: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / day).mkdir(exist_ok=True)
+    pq.write_table(ODD[name], tmp_path / day / "a.parquet", row_group_size=2)
+    columns = ["e", *(["day"] if day else []), *ODD[name].column_names[:0:-1]]
+    sources = [ParquetSource(tmp_path, epoch=epoch, columns=order, batch_rows=1) for order in (None, columns)]
+    if name != "dotted" and name != "no rows":
+        assert all(source.own_reader(part) for source in sources for part in source.list_parts())
+    own = [[batch for _, batch in read(source)] for source in sources]
+    monkeypatch.setattr(ParquetSource, "own_reader", lambda self, part: None)
+    scanned = [[batch for _, batch in read(source)] for source in sources]
+    assert own == scanned
+    assert [batch.schema for batch in own[1]] == [sources[1].schema] * len(own[1])
+
+
 def test_parquet_floor_comes_from_the_statistics_before_anything_is_read(tmp_path: Path) -> None:
     pq.write_table(pa.table({"e": [3, 4, 7, 5]}), tmp_path / "a.parquet", row_group_size=2)
     source = ParquetSource(tmp_path, epoch="e")
