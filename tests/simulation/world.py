@@ -412,7 +412,11 @@ class World:
     def _replace(self) -> None:
         old = self.current
         assert old is not None
-        self.successor = self.start_job()
+        try:
+            self.successor = self.start_job()
+        except Exception:  # it has replaced nobody: the store did not take its claim
+            self.current = old
+            raise
         self.zombies.append(old)
 
     # -- the disk and the readers --------------------------------------------------------------------
