@@ -84,15 +84,14 @@ class Measured:
 
 
 def once(what: Import) -> Measured:
-    """In an interpreter of its own, which keeps bytecode."""
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    """In an interpreter of its own."""
     done = subprocess.run(
         [sys.executable, "-c", MEASURE, what.program, what.before],
         capture_output=True,
         text=True,
         check=True,
         timeout=LIMIT_S,
-        env={**kept, "PYTHONPATH": python_path()},
+        env={**os.environ, "PYTHONPATH": python_path()},
     )
     return Measured(*json.loads(done.stdout.splitlines()[-1]))
 
