@@ -9,10 +9,10 @@ opens all of them into ordinary columns.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import starmap
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
@@ -20,6 +20,48 @@ from rayad.dataflow.operators.stateless import Element, columns_given
 from rayad.dataflow.records.batches import ROWS_KEY, mark_keyed, to_rows
 from rayad.dataflow.records.exact import ARRAYS, array_of, cast_exactly, wider_type
 from rayad.dataflow.windows import Window
+
+K = TypeVar("K", bound=pa.ExtensionType)
+KEPT_MAX = 256
+"""So many types are kept of one kind; then all are forgotten."""
+
+
+class KeptTypes(Generic[K]):
+    """The types of one kind that were made. Arrow holds the Python object of a type weakly: once it is gone, each look at a column or a
+    schema that has the type makes it anew, from what was serialised."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Any, list[tuple[pa.DataType, K]]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def get(self, about: Any, storage: pa.DataType, made: Callable[[], K]) -> K:
+        """The type with this storage; ``about``: what makes it another one besides."""
+        for known, kind in self._kept.get(about, ()):
+            if known.equals(storage, check_metadata=True):
+                return kind
+        if self._count >= KEPT_MAX:
+            self._kept, self._count = {}, 0
+        kind = made()
+        self._kept.setdefault(about, []).append((storage, kind))
+        self._count += 1
+        return kind
+
+
+class ResultType(pa.ExtensionType):  # type: ignore[misc]
+    """A type that is pickled by its name: cloudpickle copies class methods, with all that they refer to."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (type(self), self.storage_type, self.__arrow_ext_serialize__())
+
+    def __hash__(self) -> int:  # a schema is hashed by what it holds
+        return hash((self.extension_name, str(self.storage_type), self.__arrow_ext_serialize__()))
+
+
+def _again(cls: type[pa.ExtensionType], storage: pa.DataType, serialized: bytes) -> pa.ExtensionType:
+    return cls.__arrow_ext_deserialize__(storage, serialized)
 
 
 class WindowArray(pa.ExtensionArray):  # type: ignore[misc]
@@ -51,7 +93,7 @@ class WindowScalar(pa.ExtensionScalar):  # type: ignore[misc]
         return Window(self.value["start"].as_py(), self.value["end"].as_py())
 
 
-class WindowType(pa.ExtensionType):  # type: ignore[misc]
+class WindowType(ResultType):
     """``struct<start, end>`` that reads as :class:`Window`."""
 
     def __init__(self, bound: pa.DataType) -> None:
@@ -62,10 +104,7 @@ class WindowType(pa.ExtensionType):  # type: ignore[misc]
 
     @classmethod
     def __arrow_ext_deserialize__(cls, storage: pa.DataType, serialized: bytes) -> WindowType:
-        return cls(storage.field(0).type)
-
-    def __hash__(self) -> int:  # a schema is hashed by what it holds
-        return hash((self.extension_name, str(self.storage_type), self.__arrow_ext_serialize__()))
+        return _WINDOWS.get(None, storage, lambda: cls(storage.field(0).type))
 
     def __arrow_ext_class__(self) -> type:
         return WindowArray
@@ -76,7 +115,8 @@ class WindowType(pa.ExtensionType):  # type: ignore[misc]
 
 def window_array(starts: pa.Array, ends: pa.Array) -> pa.ExtensionArray:
     """Windows from their bounds, two arrays of one type and shape."""
-    return WindowType(starts.type).wrap_array(pa.StructArray.from_arrays([starts, ends], names=["start", "end"]))
+    storage = pa.StructArray.from_arrays([starts, ends], names=["start", "end"])
+    return _WINDOWS.get(None, storage.type, lambda: WindowType(starts.type)).wrap_array(storage)
 
 
 def _record_rows(records: pa.StructArray, mark: str | None) -> list[Any]:
@@ -101,7 +141,7 @@ class RecordScalar(pa.ExtensionScalar):  # type: ignore[misc]
         return self.type.wrap_array(pa.array([self.value.as_py()], self.type.storage_type)).to_pylist()[0]
 
 
-class RecordType(pa.ExtensionType):  # type: ignore[misc]
+class RecordType(ResultType):
     """A struct that reads as a record; ``mark`` as in :class:`PairType`."""
 
     def __init__(self, storage: pa.DataType, mark: str | None = None) -> None:
@@ -113,10 +153,8 @@ class RecordType(pa.ExtensionType):  # type: ignore[misc]
 
     @classmethod
     def __arrow_ext_deserialize__(cls, storage: pa.DataType, serialized: bytes) -> RecordType:
-        return cls(storage, serialized.decode() or None)
-
-    def __hash__(self) -> int:  # a schema is hashed by what it holds
-        return hash((self.extension_name, str(self.storage_type), self.__arrow_ext_serialize__()))
+        mark = serialized.decode() or None
+        return _RECORDS.get(mark, storage, lambda: cls(storage, mark))
 
     def __arrow_ext_class__(self) -> type:
         return RecordArray
@@ -128,8 +166,8 @@ class RecordType(pa.ExtensionType):  # type: ignore[misc]
 def record_array(batch: pa.RecordBatch) -> pa.ExtensionArray:
     """The rows of a batch as one column; nothing is copied."""
     mark = (batch.schema.metadata or {}).get(ROWS_KEY)
-    storage = _struct(batch)
-    return RecordType(storage.type, mark.decode() if mark else None).wrap_array(storage)
+    storage, mark = _struct(batch), mark.decode() if mark else None
+    return _RECORDS.get(mark, storage.type, lambda: RecordType(storage.type, mark)).wrap_array(storage)
 
 
 class PairArray(pa.ExtensionArray):  # type: ignore[misc]
@@ -156,7 +194,7 @@ class PairScalar(pa.ExtensionScalar):  # type: ignore[misc]
         return self.type.wrap_array(one).to_pylist()[0]
 
 
-class PairType(pa.ExtensionType):  # type: ignore[misc]
+class PairType(ResultType):
     """``struct<left: struct, right: struct>`` that reads as a tuple of two records.
 
     Args:
@@ -177,10 +215,7 @@ class PairType(pa.ExtensionType):  # type: ignore[misc]
 
     @classmethod
     def __arrow_ext_deserialize__(cls, storage: pa.DataType, serialized: bytes) -> PairType:
-        return cls(storage.field(0).type, storage.field(1).type, *json.loads(serialized))
-
-    def __hash__(self) -> int:  # a schema is hashed by what it holds
-        return hash((self.extension_name, str(self.storage_type), self.__arrow_ext_serialize__()))
+        return _PAIRS.get(serialized, storage, lambda: cls(storage.field(0).type, storage.field(1).type, *json.loads(serialized)))
 
     def __arrow_ext_class__(self) -> type:
         return PairArray
@@ -196,13 +231,21 @@ def pair_array(left: Any, right: Any, right_keys: Sequence[str] = ()) -> pa.Exte
     schemas = [side if isinstance(side, pa.Schema) else side.schema for side in (left, right)]
     marks = [(schema.metadata or {}).get(ROWS_KEY) for schema in schemas]
     sides = [pa.nulls(rows, pa.struct(list(side))) if isinstance(side, pa.Schema) else _struct(side) for side in (left, right)]
-    kind = PairType(sides[0].type, sides[1].type, [mark.decode() if mark else None for mark in marks], right_keys)
-    return kind.wrap_array(pa.StructArray.from_arrays(sides, names=["left", "right"]))
+    storage = pa.StructArray.from_arrays(sides, names=["left", "right"])
+    about = (*marks, *right_keys)
+    return _PAIRS.get(about, storage.type, lambda: _pair_type(storage.type, marks, right_keys)).wrap_array(storage)
+
+
+def _pair_type(storage: pa.DataType, marks: Sequence[bytes | None], right_keys: Sequence[str]) -> PairType:
+    left, right = (storage.field(side).type for side in (0, 1))
+    return PairType(left, right, [mark.decode() if mark else None for mark in marks], right_keys)
 
 
 def _struct(batch: pa.RecordBatch) -> pa.StructArray:
     return pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema.remove_metadata()))
 
+
+_WINDOWS, _RECORDS, _PAIRS = KeptTypes[WindowType](), KeptTypes[RecordType](), KeptTypes[PairType]()
 
 for _registered in (WindowType(pa.int64()), RecordType(pa.struct([])), PairType(pa.struct([]), pa.struct([]))):
     try:

@@ -70,32 +70,46 @@ class ColumnJoin(BothSides[Runs]):
             times = run.beside["time"]
             for mine, theirs in matches(batch.place, run.place):
                 if isinstance(times, int):
-                    yield from self._met(side, batch.rows, mine, run.rows, theirs, time.join(self.times[times]))
+                    ats, which = [time.join(self.times[times])], None
+                else:
+                    ats, which = self._upper(time, times[theirs])
+                if which is not None:  # the pairs of one time beside each other
+                    order = np.argsort(which, kind="stable")
+                    which, mine, theirs = which[order], mine[order], theirs[order]
+                joined, same = self._met(side, batch.rows, mine, run.rows, theirs)
+                if which is None:
+                    yield from [(ats[0], joined)] if joined.num_rows else []
                     continue
-                then = times[theirs]
-                counts = np.bincount(then)
-                upper: dict[Timestamp, list[int]] = {}
-                for number in np.flatnonzero(counts).tolist():
-                    upper.setdefault(time.join(self.times[number]), []).append(number)
-                which = np.zeros(len(counts), np.int64)
-                for i, numbers in enumerate(upper.values()):
-                    which[numbers] = i
-                chosen = which[then] if len(upper) > 1 else None
-                for i, at in enumerate(upper):
-                    some = slice(None) if chosen is None else chosen == i
-                    yield from self._met(side, batch.rows, mine[some], run.rows, theirs[some], at)
+                counts = np.bincount(which if same is None else which[same], minlength=len(ats))
+                for at, end, count in zip(ats, np.cumsum(counts).tolist(), counts.tolist(), strict=True):
+                    if count:
+                        yield at, joined.slice(end - count, count)
 
-    def _met(
-        self, side: int, batch: pa.RecordBatch, mine: Any, others: pa.RecordBatch, theirs: Any, at: Timestamp
-    ) -> Iterator[tuple[Timestamp, pa.RecordBatch]]:
+    def _upper(self, time: Timestamp, then: Any) -> tuple[list[Timestamp], Any]:
+        """The least upper bounds of a time and those of these numbers, and which of them is that of each number; None: there is one."""
+        counts = np.bincount(then)
+        upper: dict[Timestamp, list[int]] = {}
+        for number in np.flatnonzero(counts).tolist():
+            upper.setdefault(time.join(self.times[number]), []).append(number)
+        if len(upper) == 1:
+            return list(upper), None
+        which = np.zeros(len(counts), np.int64)
+        for i, numbers in enumerate(upper.values()):
+            which[numbers] = i
+        return list(upper), which[then]
+
+    def _met(self, side: int, batch: pa.RecordBatch, mine: Any, others: pa.RecordBatch, theirs: Any) -> tuple[pa.RecordBatch, Any]:
+        """Pairs of these rows, and, where not all of them have equal keys, which of them have, as a mask."""
         met = batch.take(pa.array(mine)), others.take(pa.array(theirs))
         left, right = met if side == 0 else met[::-1]
+        same = None
         if not self.exact:
             same = np.logical_and.reduce([equal_keys(left.column(i), right.column(i)) for i in range(self.keys(0))])
-            if not same.all():
+            if same.all():
+                same = None
+            else:
                 left, right = left.filter(pa.array(same)), right.filter(pa.array(same))
-        if left.num_rows:
-            yield at, joined_batch(left, right, self.schemas)
+        return joined_batch(left, right, self.schemas), same
 
     # -- snapshots -----------------------------------------------------------------
     def checkpoint(self) -> Any:
