@@ -188,8 +188,8 @@ class ReplicaTables:
     def _begin(self, state: str | None) -> str | None:
         """Keep former values from now on; gives the name of the state. None: which epoch it is of is not known yet."""
         core, vertex = self.core, self.core.vertex
-        what = f"vertex {core.stage.name!r} ({core.stage.where})"
-        if self.core.live is None or not isinstance(vertex, KeyedVertex):
+        what, live = f"vertex {core.stage.name!r} ({core.stage.where})", core.live
+        if live is None or not isinstance(vertex, KeyedVertex):
             raise DataflowError(
                 f"{what} has no keyed state of Rayad's ({type(vertex).__name__}): only what keyed operators keep can be read while the job "
                 "runs, as count, sum, fold, stateful_map or latest do"
@@ -198,12 +198,13 @@ class ReplicaTables:
             raise DataflowError(
                 f"{what} is inside a loop, whose times have counters: what leaves the loop can be read, by a keyed operator"
             )
-        if not (vertex.sequential or vertex.in_order):
+        name = None if core.callbacks.applied is None else live.begin(state, what)
+        if name is not None and not (vertex.sequential or vertex.in_order or live.rows_tell_times(name)):
             raise DataflowError(
                 f"{what} is a {type(vertex).__name__}, which takes records of several epochs in any order: its state is of no epoch, and "
                 "cannot be read while the job runs; read it from a snapshot: rd.read_state(job.savepoint(), vertex)"
             )
-        return None if core.callbacks.applied is None else self.core.live.begin(state, what)
+        return name
 
     # -- former values -------------------------------------------------------------------
     def _forget(self, live: LiveState, passed: int, now_s: float) -> None:

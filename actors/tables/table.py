@@ -13,7 +13,7 @@ import pyarrow as pa
 from rayad.actors.replica.tables import Answer
 from rayad.actors.tables.reading import Question, Reading, Wanted
 from rayad.dataflow.config import check_timeout
-from rayad.dataflow.operators.state.tables import Entries, table_of
+from rayad.dataflow.operators.state.tables import TIME, Entries, table_of
 from rayad.dataflow.operators.state.versions import LAST
 from rayad.dataflow.records.wrong_calls import explains_calls
 from rayad.progress import DataflowError, arguments, show
@@ -228,8 +228,8 @@ def _hashable(key: Any) -> Any:
 def _by_key(wanted: Sequence[Any], entries: Entries | None, has_one: bool, epoch: int) -> dict[Any, Value]:
     rows: dict[Any, list[Any]] = {}
     if entries is not None:
-        columns = list(entries.columns.values())
-        names = list(entries.columns)
+        columns = [[at.epoch for at in some] if name == TIME else some for name, some in entries.columns.items()]
+        names = ["epoch" if name == TIME else name for name in entries.columns]
         for at, key in enumerate(entries.keys):
             value = columns[0][at] if len(columns) == 1 else {name: column[at] for name, column in zip(names, columns, strict=True)}
             rows.setdefault(key, []).append(value)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rayad.actors.replica.tables import ReplicaTables
+from rayad.dataflow.operators.state.reads.slots import SlotVersions
 from rayad.dataflow.operators.state.tables import values_of
 from rayad.dataflow.operators.state.versions import Versions
 from tests.tables.bank import ACCOUNTS, TOTAL, Bank
@@ -41,8 +42,9 @@ def run(seed: int, folder: Path | None) -> Counter[str]:
     """Read tables of a bank that is disturbed; gives what has happened."""
     bank = Bank(seed, folder)
     one, other, both = bank.table("balances"), bank.table("copies"), bank.tables("balances", "copies", "by branch")
+    columns = bank.table("columns")
     seen = Counter[str]()
-    last = {"one": -1, "other": -1, "both": -1}
+    last = {"one": -1, "other": -1, "both": -1, "columns": -1}
 
     def later(name: str, epoch: int) -> int:
         assert epoch >= last[name], f"{name} has gone back from epoch {last[name]} to {epoch}"
@@ -52,7 +54,7 @@ def run(seed: int, folder: Path | None) -> Counter[str]:
 
     for epoch in bank.run():
         fresh = bank.chance.random() < 0.2
-        kind = bank.chance.choice(["scan", "scan", "get", "both"])
+        kind = bank.chance.choice(["scan", "scan", "get", "both", "columns", "columns"])
         seen[kind] += 1
         if kind == "scan":
             table = one.scan(fresh=fresh)
@@ -65,6 +67,17 @@ def run(seed: int, folder: Path | None) -> Counter[str]:
             model = bank.model[at] if at >= 0 else {}
             assert {key: value.value and value.value[0] for key, value in values.items()} == {key: model.get(key) for key in keys}
             later("other", at)
+            assert not fresh or at >= epoch
+        elif kind == "columns":
+            if bank.chance.random() < 0.5:
+                table = columns.scan(fresh=fresh)
+                at = epoch_of(table)
+                check(bank, at, balances_of(table))
+            else:
+                values = columns.get_many(range(ACCOUNTS + 1), fresh=fresh)
+                (at,) = {value.epoch for value in values.values()}
+                check(bank, at, {key: value.value for key, value in values.items() if value.value is not None})
+            later("columns", at)
             assert not fresh or at >= epoch
         else:
             found = both.scan(fresh=fresh)
@@ -93,6 +106,7 @@ DEFECTS = {
     "former values stay where they were": (Versions, "give", lambda self, groups, key_groups: ({}, self.since)),
     "an epoch is read before it is complete": (ReplicaTables, "passed", lambda self: max(-1, self.core.callbacks.applied or 0)),
     "changes are not noted": (Versions, "note", lambda self, key, kept: None),
+    "changes of columns are not noted": (SlotVersions, "note", lambda self, slots, there, arrays: None),
 }
 
 
@@ -116,5 +130,5 @@ def test_banks_are_disturbed_and_read_at_many_epochs(tmp_path: Path) -> None:
         folder = tmp_path / str(seed)
         folder.mkdir()
         seen += run(seed, folder if seed % 2 else None)
-    assert min(seen[what] for what in ("crashes", "changes", "scan", "get", "both")) >= 5, seen
+    assert min(seen[what] for what in ("crashes", "changes", "scan", "get", "both", "columns")) >= 5, seen
     assert seen["new epochs"] >= 20, seen
