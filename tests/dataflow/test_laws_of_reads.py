@@ -15,8 +15,10 @@ from rayad.dataflow.operators.state.reads.both_forms import BothAtEpochs
 from rayad.dataflow.operators.state.reads.lists import ListsAtEpochs
 from rayad.dataflow.operators.state.reads.seen import PairsAtEpochs, RowsAtEpochs
 from rayad.dataflow.operators.state.reads.slots import SlotVersions
+from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.operators.totals.columns import ColumnTotals
 from rayad.dataflow.operators.totals.totals import TotalsInColumns
+from rayad.dataflow.operators.windows.at_epochs import ColumnsAtEpochs, WindowsAtEpochs
 from tests.dataflow.driven import Driven
 from tests.dataflow.keyed_vertices import ALL
 from tests.dataflow.reading import check_reads, readable
@@ -35,7 +37,7 @@ def _small_states_count(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", READ)
 @pytest.mark.thorough
-@settings(max_examples=amount(each_run=2, soak=100), **QUICK)
+@settings(max_examples=amount(each_run=1, soak=100), **QUICK)
 @given(data=st.data(), chance=st.randoms(use_true_random=False))
 def test_an_epoch_is_read_as_it_was_when_it_was_over(name: str, data: st.DataObject, chance: random.Random) -> None:
     keyed = READ[name]
@@ -46,8 +48,7 @@ def test_which_operators_can_be_read() -> None:
     cannot = {type(keyed.make()).__name__ for keyed in ALL} - {type(keyed.make()).__name__ for keyed in READ.values()}
     of_epochs = {"EpochTotals", "EpochWindows", "EpochBest", "LateRecords", "StampRecords"}  # which keep nothing from one to the next
     assert cannot == of_epochs | {
-        "AsOfJoin", "BroadcastJoin", "EventWindows", "IntervalJoin", "JoinOfRecordsThatEnd", "LateSessionRecords", "TableEvery",
-        "UpdatingWindows", "WindowJoin",
+        "AsOfJoin", "BroadcastJoin", "IntervalJoin", "JoinOfRecordsThatEnd", "TableEvery", "WindowJoin",
     }  # fmt: skip
 
 
@@ -62,6 +63,10 @@ PLANTED = {
     "rows have what columns had": ("Totals, sum of names, both", BothAtEpochs, "columns_became_rows", _nothing),
     "distinct rows were always there": ("Distinct, values in columns", RowsAtEpochs, "take", _nothing),
     "distinct pairs that come are not noted": ("Distinct, values in rows", PairsAtEpochs, "add", _nothing),
+    "windows of columns are not kept": ("EventWindows, tumbling, sum, columns", ColumnsAtEpochs, "before_change", _nothing),
+    "sessions of columns share what is beside them": ("EventWindows, session, sum, columns", Run, "alone", lambda run: run),
+    "windows are not noted": ("EventWindows, tumbling, sum, rows", WindowsAtEpochs, "note_windows", _nothing),
+    "sessions are not noted": ("EventWindows, session, sum, rows", WindowsAtEpochs, "note_sessions", _nothing),
     "dropped rows are not kept": ("KeysEnd, Join", ListsAtEpochs, "note", _nothing),
     "dropped rows stay where they were": ("KeysEnd, Join", ListsAtEpochs, "give", lambda self, *_: ({}, self.since)),
 }

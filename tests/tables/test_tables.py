@@ -192,6 +192,35 @@ def test_a_join_has_both_sides_of_a_key(form: str) -> None:
         job.table("it", state="both").get("tea")
 
 
+def _timed(minute: int, key: str, n: int) -> dict[str, Any]:
+    return {"key": key, "n": n, "at": dt.datetime(2026, 1, 1, 0, minute, tzinfo=dt.UTC)}
+
+
+WINDOWS = {"tumbling": rd.windows.tumbling(dt.timedelta(minutes=10)), "session": rd.windows.session(dt.timedelta(minutes=10))}
+
+
+@pytest.mark.parametrize("form", ["rows", "columns"])
+@pytest.mark.parametrize("window", WINDOWS)
+def test_the_windows_of_a_key_that_are_open_are_a_list(window: str, form: str) -> None:
+    def sent(*records: dict[str, Any]) -> Any:
+        return pa.Table.from_pylist(list(records)) if form == "columns" else list(records)
+
+    flow = rd.Dataflow("windows")
+    keyed = flow.input("words").assign_timestamps("at", max_delay=dt.timedelta(minutes=5)).key_by("key")
+    keyed.window(WINDOWS[window]).sum("n", name="it").collect("out")
+    job = fed(flow, [sent(_timed(1, "a", 1), _timed(2, "b", 5)), sent(_timed(3, "a", 2), _timed(14, "a", 4))], parallelism=2)
+    table = job.table("it")
+    found = {value["window"].start.minute: value["sum"] for value in table.get("a", fresh=True).value}
+    assert found == ({0: 3, 10: 4} if window == "tumbling" else {1: 3, 14: 4})
+    words = job.input("words")
+    words.send(sent(_timed(30, "b", 7)))  # the windows of a end
+    words.advance_to(3)
+    while job.step():
+        assert table.get("a").value is None or table.get("a").epoch == 1
+    assert table.get("a") == Value(None, 2)
+    assert table.scan().column_names == ["key", "window_start", "window_end", "sum"]
+
+
 def _interval_join(flow: rd.Dataflow) -> None:
     words, others = (flow.input(name).assign_timestamps(lambda r: r["at"]).key_by(lambda r: r["key"]) for name in ("words", "others"))
     words.join(others, within=rd.between(-1, 1), name="it").collect("out")
