@@ -7,7 +7,7 @@ nothing for certain, and every answer that gives rows is right. Pure: called bet
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -166,20 +166,19 @@ class ReplicaTables:
         self._holds[ask.reader] = _Hold(epoch, now_s + HELD_S)
         if not live.since(state) <= epoch <= passed:
             return self._standing(live, state, passed)
-        owned = self.owned()
-        if not ask.groups <= owned:
-            core = self.core
+        core = self.core
+        if self.owned(ask.groups) != ask.groups:
             return Elsewhere(core.plan.owners(core.stage))
         if ask.keys is not None:
             return Rows(*live.of_keys(state, epoch, ask.keys), epoch)
-        return Rows(live.of_groups(state, epoch, None if ask.groups == owned else ask.groups), True, epoch)
+        is_all = ask.groups == self.owned(range(core.plan.key_groups))
+        return Rows(live.of_groups(state, epoch, None if is_all else ask.groups), True, epoch)
 
-    def owned(self) -> frozenset[int]:
-        """The key-groups whose state is here: those of the layout of now, but for those that are on their way."""
+    def owned(self, groups: Iterable[int]) -> frozenset[int]:
+        """Those of these key-groups whose state is here: of the layout of now, but for those that are on their way."""
         core = self.core
-        owners = core.plan.owners(core.stage)
         coming = core.migration.coming() if core.migration is not None else frozenset[int]()
-        return frozenset(group for group, owner in enumerate(owners) if owner == core.replica) - coming
+        return frozenset(group for group in groups if core.plan.owner(core.stage, group) == core.replica) - coming
 
     def _standing(self, live: LiveState, state: str, passed: int) -> Standing:
         view = self.core.view
