@@ -61,8 +61,10 @@ class Bank:
         options: dict[str, Any] = {"runtime": "local", "parallelism": self.chance.choice([2, 3]), "seed": seed}
         self.job: LocalJob = program().submit(run, clock=lambda: next(ticks) / 1000, **options)
         self.input = self.job.input("moves")
-        self.crashes = self.changes = self.reads = 0
+        self.crashes = self.changes = 0
         self.keeps = folder is not None
+        self.calm = 0.0
+        """How often nothing happens between two questions."""
 
     def feed(self, epoch: int) -> None:
         """One epoch: the first fills all accounts."""
@@ -114,8 +116,12 @@ class Bank:
 
     def _readable(self) -> LocalTables:
         readable = LocalTables(self.job)
-        readable.between = self.disturb
+        readable.between = self._between
         return readable
+
+    def _between(self) -> None:
+        if self.chance.random() >= self.calm:
+            self.disturb()
 
     def _wanted(self, name: str) -> Wanted:
         return Wanted(next(stage.id for stage in self.job.plan.stages if stage.name == name), None)

@@ -133,3 +133,40 @@ def test_banks_are_disturbed_and_read_at_many_epochs(tmp_path: Path) -> None:
         seen += run(seed, folder if seed % 2 else None)
     assert min(seen[what] for what in ("crashes", "changes", "scan", "get", "both", "columns")) >= 5, seen
     assert seen["new epochs"] >= 20, seen
+
+
+def read_often(seed: int, folder: Path, reads: int) -> Counter[str]:
+    """One long life of a bank, read so often; its total is looked at each time, in tables of all forms, and what each key has now and then."""
+    bank = Bank(seed, folder, epochs=1 << 20)
+    bank.calm = 0.9
+    names = ["balances", "copies", "columns"]
+    handles = [bank.tables(name) for name in names] + [bank.tables(*names)]
+    last, seen = [-1] * len(handles), Counter[str]()
+    for _ in bank.run():
+        for _ in range(40):
+            which = bank.chance.randrange(len(handles))
+            if bank.chance.random() < 0.5:
+                found = handles[which].scan()
+                epochs, tables = {epoch_of(table) for table in found.values()}, [balances_of(table) for table in found.values()]
+            else:
+                values = handles[which].get_many(range(ACCOUNTS))
+                epochs = {value.epoch for some in values.values() for value in some.values()}
+                kept = [{key: value.value for key, value in some.items() if value.value is not None} for some in values.values()]
+                tables = [{key: value[0] if isinstance(value, list) else value for key, value in some.items()} for some in kept]
+            (epoch,) = epochs
+            assert epoch >= last[which]
+            seen["new epochs"] += epoch > last[which]
+            last[which] = epoch
+            for table in tables:
+                check(bank, epoch, table)
+            seen["reads"] += 1
+        if seen["reads"] >= reads:
+            break
+    bank.job.cancel()
+    return seen + Counter(crashes=bank.crashes, changes=bank.changes)
+
+
+@pytest.mark.parametrize("reads", [4_000, pytest.param(100_000, marks=pytest.mark.soak)])
+def test_the_total_is_constant_however_often_it_is_read(reads: int, tmp_path: Path) -> None:
+    seen = read_often(1, tmp_path, reads)
+    assert min(seen[what] for what in ("crashes", "changes", "new epochs")) >= reads // 1000, seen
