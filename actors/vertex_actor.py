@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     Ended = dict[str, ReplicaReport]
     """What the replicas of a process did, by name, when their work is done."""
 
-READ_S = 4.0
-"""How long those who read state wait for the event loop: less than they wait for this process."""
-
 
 class VertexActor:
     """The process of one replica of one vertex, in one job after the other. ``shown_as``: see :func:`actor_title`."""
@@ -225,9 +222,9 @@ class VertexActor:
         None before it was first built."""
         return self._host.updates(stage, sink, seen) if self._host is not None else None
 
-    def read(self, questions: list[tuple[ReplicaId, Ask]]) -> list[Answer | None] | Busy:
+    def read(self, questions: list[tuple[ReplicaId, Ask]], timeout_s: float) -> list[Answer | None] | Busy:
         """See :meth:`WorkerHost.read`."""
-        return self._host.read(questions, READ_S) if self._host is not None else [None] * len(questions)
+        return self._host.read(questions, timeout_s) if self._host is not None else [None] * len(questions)
 
     def begun(self) -> dict[str, tuple[int, int | None]] | None:
         """See :meth:`WorkerHost.begun`; None before the replicas were first built."""

@@ -250,9 +250,11 @@ class Plan:
 
     def owners(self, stage: Stage) -> tuple[int, ...]:
         """The replica that owns each key-group of a stage."""
-        if stage.owners is not None:
-            return stage.owners
-        return tuple(replica_of_group(group, stage.parallelism, self.key_groups) for group in range(self.key_groups))
+        return tuple(self.owner(stage, group) for group in range(self.key_groups)) if stage.owners is None else stage.owners
+
+    def owner(self, stage: Stage, group: int) -> int:
+        """The replica that owns a key-group of a stage."""
+        return replica_of_group(group, stage.parallelism, self.key_groups) if stage.owners is None else stage.owners[group]
 
     @property
     def layout(self) -> Layout:

@@ -355,9 +355,9 @@ class RayJobHandle(Job):
             lambda: max((handle.begun for handle in list(self._inputs.values())), default=-1),
         )
 
-    def _layout_to_read(self) -> Layout | None:
+    def _layout_to_read(self, timeout_s: float) -> Layout | None:
         try:
-            found: Layout | None = self._ask("readable", timeout_s=ANSWER_S)
+            found: Layout | None = self._ask("readable", timeout_s=timeout_s)
         except NoAnswer:
             return None  # it is asked again
         return found

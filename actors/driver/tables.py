@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import time as clock
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError, RayTaskError
 
 from rayad.actors.cluster import ray_calls
 from rayad.actors.coordinator.readable import Layout
+from rayad.actors.driver.shared_calls import Asked, Line, Told
 from rayad.actors.replica.tables import Answer, Busy, Elsewhere
 from rayad.actors.tables.reading import Question
 from rayad.actors.tables.table import Readable, told_open
@@ -18,10 +20,10 @@ from rayad.progress import DataflowError, RayadError
 
 PAUSE_S = 0.005
 """How long a reader waits before it asks again."""
-TOLD_S = 60.0
-"""How long a coordinator may take to tell where the replicas are: the job may only just have been submitted."""
 ANSWER_S = 5.0
-"""How long a process may take for its answers; then it is asked again."""
+"""How long a process, or the coordinator, may take for its answers; then it is asked again."""
+WAY_S = 1.0
+"""So much earlier a process says that it is busy, so that this is known in time; of shorter waits a quarter."""
 
 
 class Calls(Protocol):
@@ -36,13 +38,14 @@ class RayCalls:
 
     def ask(self, calls: Sequence[tuple[Any, str, tuple[Any, ...]]], timeout_s: float) -> list[Any]:
         refs = [ray_calls.call(getattr(actor, method), *arguments) for actor, method, arguments in calls]
+        until_s = clock.monotonic() + timeout_s
         ready = ray_calls.wait(refs, num_returns=len(refs), timeout=timeout_s)[0] if refs else []
-        return [self._taken(ref) if ref in ready else None for ref in refs]
+        return [self._taken(ref, max(0.0, until_s - clock.monotonic())) if ref in ready else None for ref in refs]
 
     @staticmethod
-    def _taken(ref: Any) -> Any:
+    def _taken(ref: Any, timeout_s: float) -> Any:
         try:
-            return ray_calls.get(ref, timeout=ANSWER_S)
+            return ray_calls.get(ref, timeout=timeout_s)
         except RayTaskError as error:
             raise error.cause if isinstance(error.cause, RayadError) else error from None
         except (RayActorError, ActorUnavailableError, GetTimeoutError):
@@ -54,7 +57,7 @@ class RayTables(Readable):
 
     Args:
         name, key_groups: of the job.
-        layout: asks the coordinator; None: nobody can tell now.
+        layout: asks the coordinator, for at most so many seconds; None: nobody can tell now.
         ended: how the job has ended, in a word; None: it has not.
         sent: the last epoch of which this process has sent something to a live input; -1: none.
         calls: of processes.
@@ -64,7 +67,7 @@ class RayTables(Readable):
         self,
         name: str,
         key_groups: int,
-        layout: Callable[[], Layout | None],
+        layout: Callable[[float], Layout | None],
         ended: Callable[[], str | None],
         sent: Callable[[], int],
         calls: Calls | None = None,
@@ -74,25 +77,32 @@ class RayTables(Readable):
         self._ask_layout, self._ended, self._sent = layout, ended, sent
         self._calls: Calls = calls or RayCalls()
         self._layout: Layout | None = None
+        self._lines: dict[str, Line] = {}
         self._is_stale = True
         self._silent: tuple[str, ...] = ()  # what the processes that have not answered in the last round do, in words
         self._open: dict[str, int] = {}
 
-    def _known(self) -> Layout:
+    def _known(self, left_s: float) -> Layout:
         """The layout; asked for again where it is not the one of now. Raises DataflowError when the job is over, TimeoutError."""
-        deadline_s = self.now_s() + TOLD_S
+        until_s = self.now_s() + left_s
         while self._is_stale or self._layout is None:
-            found = self._ask_layout()
+            found = self._ask_layout(min(ANSWER_S, max(0.0, until_s - self.now_s())))
             if found is not None:
                 self._layout, self._is_stale = found, False
+                self._lines = {process: Line(partial(self._read, actor)) for process, actor in found.actors.items()}
                 break
             self._require_running()
             if self._layout is not None:
                 break
-            if self.now_s() > deadline_s:
-                raise TimeoutError(f"the coordinator of job {self.name!r} has not told within {TOLD_S:g} s where its replicas are")
+            if self.now_s() >= until_s:
+                raise TimeoutError(f"the coordinator of job {self.name!r} has not told within {left_s:.3g} s where its replicas are")
             clock.sleep(PAUSE_S)
         return self._layout
+
+    def _read(self, actor: Any, questions: list[Asked], timeout_s: float) -> Told:
+        """Ask one process."""
+        told: Told = self._calls.ask([_asked(actor, questions, timeout_s)], timeout_s)[0]
+        return told
 
     def _require_running(self) -> None:
         ended = self._ended()
@@ -101,19 +111,26 @@ class RayTables(Readable):
                 f"job {self.name!r} is {ended}, and its replicas are gone: read its results, or its last snapshot with rd.read_state(...)"
             )
 
-    def owners(self) -> Mapping[int, tuple[int, ...]]:
-        return self._known().owners
+    def owners(self, left_s: float) -> Mapping[int, tuple[int, ...]]:
+        return self._known(left_s).owners
 
-    def carry(self, questions: Sequence[Question]) -> Sequence[Answer | None]:
-        layout = self._known()
+    def carry(self, questions: Sequence[Question], left_s: float) -> Sequence[Answer | None]:
+        until_s = self.now_s() + left_s
+        layout = self._known(left_s)
         by_process: dict[str, list[int]] = {}
         for at, question in enumerate(questions):
             by_process.setdefault(layout.places.process_of(*question.to), []).append(at)
         there = [process for process in by_process if process in layout.actors]
-        calls = [(layout.actors[each], "read", ([(questions[at].to, questions[at].ask) for at in by_process[each]],)) for each in there]
+        asked = [[(questions[at].to, questions[at].ask) for at in by_process[each]] for each in there]
+        wait_s = min(ANSWER_S, max(0.0, until_s - self.now_s()))
+        found: list[Told]
+        if len(there) == 1:
+            found = [self._lines[there[0]].ask(asked[0], wait_s)]
+        else:
+            found = self._calls.ask([_asked(layout.actors[each], some, wait_s) for each, some in zip(there, asked, strict=True)], wait_s)
         answers: list[Answer | None] = [None] * len(questions)
         silent = []
-        for process, told in zip(there, self._calls.ask(calls, ANSWER_S), strict=True):
+        for process, told in zip(there, found, strict=True):
             if told is None or isinstance(told, Busy):
                 silent.append(f"{layout.titles.get(process, process)} " + (f"is busy with {told.doing}" if told else "does not answer"))
                 continue
@@ -126,20 +143,21 @@ class RayTables(Readable):
                 self._require_running()
         return answers
 
-    def begun(self) -> int:
+    def begun(self, left_s: float) -> int:
         found = [self._sent()]
-        deadline_s = self.now_s() + ANSWER_S
+        until_s = self.now_s() + left_s
         while True:
-            layout = self._known()
+            layout = self._known(max(0.0, until_s - self.now_s()))
             processes = [process for process in layout.starts if process in layout.actors]
-            told = self._calls.ask([(layout.actors[process], "begun", ()) for process in processes], ANSWER_S)
+            wait_s = min(ANSWER_S, max(0.0, until_s - self.now_s()))
+            told = self._calls.ask([(layout.actors[process], "begun", ()) for process in processes], wait_s)
             if len(processes) == len(layout.starts) and None not in told:
                 break
             self._is_stale = True
             self._require_running()
-            if self.now_s() > deadline_s:
+            if self.now_s() >= until_s:
                 late = [process for process, each in zip(processes, told, strict=True) if each is None]
-                raise TimeoutError(f"job {self.name!r}: {late} have not told within {ANSWER_S:g} s which epochs have begun")
+                raise TimeoutError(f"job {self.name!r}: {late} have not told within {left_s:.3g} s which epochs have begun")
             clock.sleep(PAUSE_S)
         self._open = {}
         for each in told:
@@ -159,12 +177,17 @@ class RayTables(Readable):
         clock.sleep(min(PAUSE_S, left_s))
         return True
 
-    def holding_back(self, epoch: int) -> str:
+    def holding_back(self, epoch: int, left_s: float) -> str:
         try:
-            self.begun()
+            self.begun(left_s)
         except TimeoutError as error:
             return str(error)
         return told_open(self._open, epoch)
+
+
+def _asked(actor: Any, questions: list[Asked], timeout_s: float) -> tuple[Any, str, tuple[Any, ...]]:
+    """A call that asks a process; it says that it is busy in time for that to be known."""
+    return actor, "read", (questions, timeout_s - min(WAY_S, timeout_s / 4))
 
 
 __all__ = ["Calls", "RayCalls", "RayTables"]

@@ -30,11 +30,11 @@ class LocalTables(Readable):
         self.between: Callable[[], None] = lambda: None
         """Called before each question: a test lets the job run here."""
 
-    def owners(self) -> Mapping[int, tuple[int, ...]]:
+    def owners(self, left_s: float) -> Mapping[int, tuple[int, ...]]:
         plan = self._runtime.plan
         return {stage.id: plan.owners(stage) for stage in plan.stages}
 
-    def carry(self, questions: Sequence[Question]) -> Sequence[Answer | None]:
+    def carry(self, questions: Sequence[Question], left_s: float) -> Sequence[Answer | None]:
         return [self._carry(question) for question in questions]
 
     def _carry(self, question: Question) -> Answer | None:
@@ -52,7 +52,7 @@ class LocalTables(Readable):
             processes.ready.add(("turn", processes.places.process_of(*question.to)))  # it asks to be told of its frontier
         return host.answer(question.ask)
 
-    def begun(self) -> int:
+    def begun(self, left_s: float) -> int:
         processes, plan = self._runtime.processes, self._runtime.plan
         found = [-1]
         for at in replicas_of([stage for stage in plan.stages if stage.kind in (NodeKind.SOURCE, NodeKind.INPUT)]):
@@ -76,7 +76,7 @@ class LocalTables(Readable):
         self._steps = self._runtime.steps
         return has_moved
 
-    def holding_back(self, epoch: int) -> str:
+    def holding_back(self, epoch: int, left_s: float) -> str:
         runtime = self._runtime
         names = {at.stage: stage.name for stage in runtime.plan.stages for at in replicas_of([stage]) if stage.kind is NodeKind.INPUT}
         hosts = ((name, runtime.processes.host((stage, 0))) for stage, name in names.items())

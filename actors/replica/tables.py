@@ -7,7 +7,7 @@ nothing for certain, and every answer that gives rows is right. Pure: called bet
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -166,20 +166,19 @@ class ReplicaTables:
         self._holds[ask.reader] = _Hold(epoch, now_s + HELD_S)
         if not live.since(state) <= epoch <= passed:
             return self._standing(live, state, passed)
-        owned = self.owned()
-        if not ask.groups <= owned:
-            core = self.core
+        core = self.core
+        if self.owned(ask.groups) != ask.groups:
             return Elsewhere(core.plan.owners(core.stage))
         if ask.keys is not None:
             return Rows(*live.of_keys(state, epoch, ask.keys), epoch)
-        return Rows(live.of_groups(state, epoch, None if ask.groups == owned else ask.groups), True, epoch)
+        is_all = ask.groups == self.owned(range(core.plan.key_groups))
+        return Rows(live.of_groups(state, epoch, None if is_all else ask.groups), True, epoch)
 
-    def owned(self) -> frozenset[int]:
-        """The key-groups whose state is here: those of the layout of now, but for those that are on their way."""
+    def owned(self, groups: Iterable[int]) -> frozenset[int]:
+        """Those of these key-groups whose state is here: of the layout of now, but for those that are on their way."""
         core = self.core
-        owners = core.plan.owners(core.stage)
         coming = core.migration.coming() if core.migration is not None else frozenset[int]()
-        return frozenset(group for group, owner in enumerate(owners) if owner == core.replica) - coming
+        return frozenset(group for group in groups if core.plan.owner(core.stage, group) == core.replica) - coming
 
     def _standing(self, live: LiveState, state: str, passed: int) -> Standing:
         view = self.core.view
@@ -188,8 +187,8 @@ class ReplicaTables:
     def _begin(self, state: str | None) -> str | None:
         """Keep former values from now on; gives the name of the state. None: which epoch it is of is not known yet."""
         core, vertex = self.core, self.core.vertex
-        what = f"vertex {core.stage.name!r} ({core.stage.where})"
-        if self.core.live is None or not isinstance(vertex, KeyedVertex):
+        what, live = f"vertex {core.stage.name!r} ({core.stage.where})", core.live
+        if live is None or not isinstance(vertex, KeyedVertex):
             raise DataflowError(
                 f"{what} has no keyed state of Rayad's ({type(vertex).__name__}): only what keyed operators keep can be read while the job "
                 "runs, as count, sum, fold, stateful_map or latest do"
@@ -198,12 +197,13 @@ class ReplicaTables:
             raise DataflowError(
                 f"{what} is inside a loop, whose times have counters: what leaves the loop can be read, by a keyed operator"
             )
-        if not (vertex.sequential or vertex.in_order):
+        name = None if core.callbacks.applied is None else live.begin(state, what)
+        if name is not None and not (vertex.sequential or vertex.in_order or live.rows_tell_times(name)):
             raise DataflowError(
                 f"{what} is a {type(vertex).__name__}, which takes records of several epochs in any order: its state is of no epoch, and "
                 "cannot be read while the job runs; read it from a snapshot: rd.read_state(job.savepoint(), vertex)"
             )
-        return None if core.callbacks.applied is None else self.core.live.begin(state, what)
+        return name
 
     # -- former values -------------------------------------------------------------------
     def _forget(self, live: LiveState, passed: int, now_s: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,13 +14,15 @@ import pyarrow as pa
 from rayad.actors.replica.tables import Answer
 from rayad.actors.tables.reading import Question, Reading, Wanted
 from rayad.dataflow.config import check_timeout
-from rayad.dataflow.operators.state.tables import Entries, table_of
+from rayad.dataflow.operators.state.tables import TIME, Entries, table_of
 from rayad.dataflow.operators.state.versions import LAST
 from rayad.dataflow.records.wrong_calls import explains_calls
 from rayad.progress import DataflowError, arguments, show
 
 TIMEOUT_S = 30.0
 """How long a read takes at most, if nothing else is said."""
+TELL_S = 0.5
+"""So much of it is left to find out why it is over; of shorter times a quarter."""
 EPOCH_KEY = b"rayad.epoch"
 """Under this name the metadata of a scanned table has its epoch."""
 
@@ -45,16 +48,16 @@ class Readable(ABC):
     key_groups: int
 
     @abstractmethod
-    def owners(self) -> Mapping[int, tuple[int, ...]]:
-        """By stage: the replica that owns each key-group, as far as is known here."""
+    def owners(self, left_s: float) -> Mapping[int, tuple[int, ...]]:
+        """By stage: the replica that owns each key-group, as far as is known here. Raises TimeoutError after ``left_s``."""
 
     @abstractmethod
-    def carry(self, questions: Sequence[Question]) -> Sequence[Answer | None]:
-        """Ask replicas; None: it is not there, or does not answer. Raises what ended the job."""
+    def carry(self, questions: Sequence[Question], left_s: float) -> Sequence[Answer | None]:
+        """Ask replicas, for at most ``left_s``; None: it is not there, or does not answer. Raises what ended the job."""
 
     @abstractmethod
-    def begun(self) -> int:
-        """The last epoch of which any input has given something; -1: none has."""
+    def begun(self, left_s: float) -> int:
+        """The last epoch of which any input has given something; -1: none has. Raises TimeoutError after ``left_s``."""
 
     def unanswered(self) -> str:
         """What those do who have not answered in time when they were asked last, in words; "" where all have."""
@@ -70,8 +73,8 @@ class Readable(ABC):
         something else."""
 
     @abstractmethod
-    def holding_back(self, epoch: int) -> str:
-        """What keeps an epoch from being complete: the inputs that are open in it, or before, in words."""
+    def holding_back(self, epoch: int, left_s: float) -> str:
+        """What keeps an epoch from being complete: the inputs that are open in it, or before, in words; found out within ``left_s``."""
 
 
 class Tables:
@@ -90,6 +93,7 @@ class Tables:
         self._wanted = dict(wanted)
         self._reader = uuid.uuid4().hex
         self._least = -1
+        self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {', '.join(map(repr, self._wanted))} of job {self._job.name!r}>"
@@ -116,32 +120,39 @@ class Tables:
         return {name: _with_epoch(entries, epoch) for name, (entries, _) in found.items()}
 
     def _read(self, keys: Sequence[Any] | None, fresh: bool, timeout_s: float) -> tuple[dict[str, tuple[Entries | None, bool]], int]:
-        job = self._job
-        least = max(self._least, job.begun()) if arguments.flag(fresh, "fresh") else self._least
-        deadline_s = job.now_s() + (check_timeout(timeout_s, "timeout_s") or TIMEOUT_S)
+        job, is_fresh = self._job, arguments.flag(fresh, "fresh")
+        timeout_s = check_timeout(timeout_s, "timeout_s") or TIMEOUT_S
+        deadline_s = job.now_s() + timeout_s
+        until_s = deadline_s - min(TELL_S, timeout_s / 4)  # then there is time to find out why
+
+        def left_s() -> float:
+            return max(0.0, until_s - job.now_s())
+
+        least = max(self._least, job.begun(left_s())) if is_fresh else self._least
         tables = list(self._wanted.values())
-        reading = Reading(self._reader, tables, keys, key_groups=job.key_groups, owners=job.owners(), least=least)
+        reading = Reading(self._reader, tables, keys, key_groups=job.key_groups, owners=job.owners(left_s()), least=least)
         while True:
             questions = reading.begin_round()
             was_there = True
-            for question, answer in zip(questions, job.carry(questions), strict=True):
+            for question, answer in zip(questions, job.carry(questions, left_s()), strict=True):
                 reading.take(question, answer)
                 was_there &= answer is not None
-            if not was_there:
-                reading.lay_out(job.owners())
             if reading.next():
                 if reading.is_over:
                     break
                 continue
-            left_s = deadline_s - job.now_s()
-            if left_s <= 0 or not (job.pause(left_s) or reading.has_learned):
-                raise self._late(reading, least, fresh=fresh, waited_s=timeout_s if left_s <= 0 else None)
+            is_late = left_s() <= 0
+            if not is_late and not was_there:
+                reading.lay_out(job.owners(left_s()))
+            if is_late or not (job.pause(left_s()) or reading.has_learned):
+                raise self._late(reading, least, fresh=fresh, waited_s=timeout_s if is_late else None, left_s=deadline_s - job.now_s())
         assert reading.epoch is not None
-        self._least = reading.epoch
+        with self._lock:
+            self._least = max(self._least, reading.epoch)
         told = max(reading.end, -1) if reading.epoch == LAST else reading.epoch
         return dict(zip(self._wanted, reading.found(), strict=True)), told
 
-    def _late(self, reading: Reading, least: int, *, fresh: bool, waited_s: float | None) -> TimeoutError:
+    def _late(self, reading: Reading, least: int, *, fresh: bool, waited_s: float | None, left_s: float) -> TimeoutError:
         names = ", ".join(map(repr, self._wanted))
         when = "nothing moves any more" if waited_s is None else f"{waited_s:g} s are over"
         begin = f"table {names} of job {self._job.name!r}: {when}, and "
@@ -159,7 +170,9 @@ class Tables:
             why = "everything that had begun at the call is to be complete (fresh=True)" if fresh else "an earlier answer was of that epoch"
         need = "the last epoch" if reading.need == LAST else f"epoch {reading.need}"
         complete = f"Complete is epoch {reading.passed}" if reading.passed >= 0 else "No epoch is complete yet"
-        return TimeoutError(f"{begin}{need} is not complete there: {why}. {complete}. {self._job.holding_back(reading.need)}")
+        return TimeoutError(
+            f"{begin}{need} is not complete there: {why}. {complete}. {self._job.holding_back(reading.need, max(0.0, left_s))}"
+        )
 
 
 class Table:
@@ -228,8 +241,8 @@ def _hashable(key: Any) -> Any:
 def _by_key(wanted: Sequence[Any], entries: Entries | None, has_one: bool, epoch: int) -> dict[Any, Value]:
     rows: dict[Any, list[Any]] = {}
     if entries is not None:
-        columns = list(entries.columns.values())
-        names = list(entries.columns)
+        columns = [[at.epoch for at in some] if name == TIME else some for name, some in entries.columns.items()]
+        names = ["epoch" if name == TIME else name for name in entries.columns]
         for at, key in enumerate(entries.keys):
             value = columns[0][at] if len(columns) == 1 else {name: column[at] for name, column in zip(names, columns, strict=True)}
             rows.setdefault(key, []).append(value)

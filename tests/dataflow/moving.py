@@ -82,15 +82,20 @@ class Replicas:
             some = self.chance.sample(some, self.chance.randint(0, len(some)))
             if not some:
                 continue
-            given = self.replicas[old].vertex.give(frozenset(some))
             self.to_be_whole.add(old)
             self.told.add(new)
-            if given is not None:
-                self.replicas[new].vertex.take(pickle.loads(pickle.dumps(given)))
+            if self._hand_over(self.replicas[old], self.replicas[new], frozenset(some)):
                 self.to_be_whole.add(new)
             self.owner.update(dict.fromkeys(some, new))
             self.moved.update(some)
             self.moves += len(some)
+
+    def _hand_over(self, old: Driven, new: Driven, groups: frozenset[int]) -> bool:
+        """State of these groups moves; gives whether there was any."""
+        given = old.vertex.give(groups)
+        if given is not None:
+            new.vertex.take(pickle.loads(pickle.dumps(given)))
+        return given is not None
 
     def end_change(self) -> None:
         self.moved = None

@@ -132,6 +132,8 @@ def move(replicas: list[Replica], owner: list[int], new: int, groups: set[int]) 
 def check(replicas: list[Replica], owner: list[int], history: dict[int, dict[int, Any]], last: int) -> int:
     if not all(replica.live.is_read for replica in replicas):
         return 0
+    for replica in replicas:
+        replica.live.begin("state", "it")
     first = max(replica.live.since("state") for replica in replicas)
     for epoch in range(first, last + 1):
         expected = at(history, epoch)

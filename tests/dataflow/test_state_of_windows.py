@@ -95,7 +95,7 @@ def view_of(make: Any) -> Any:
         rows, columns = copy.open.rows, copy.open.columns
         found = [(key, window, a) for window, kept in rows.open.items() for key, a in kept.items()]
         found += [(key, rd.Window(start, end), a) for key, some in rows.sessions.items() for start, end, a in some]
-        found += [(key, window, a) for key, (window, a) in columns.taken_as_pairs()]
+        found += columns.taken(None).ended(None)
         merged: dict[Any, Any] = {}
         for key, window, a in found:
             merged[key, window] = copy.aggregator.merge(merged[key, window], a) if (key, window) in merged else a

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 import rayad as rd
 from rayad.actors.local.local_job import LocalJob
 from rayad.actors.local.tables import LocalTables
@@ -21,13 +23,18 @@ TOTAL = ACCOUNTS * START
 
 
 def program() -> rd.Dataflow:
-    """Two operators with the same balances, of which one is downstream of the other: replicas of the first run ahead."""
+    """Operators with the same balances, of which one is downstream of another: replicas of the first run ahead."""
     flow = rd.Dataflow("bank")
     moves = flow.input("moves")
     totals = moves.key_by(lambda pair: pair[0]).sum(lambda pair: pair[1], name="balances")
     totals.as_records().key_by(lambda pair: pair[0] % 7).fold(dict, _latest, name="by branch").collect("branches")
     moves.key_by(lambda pair: pair[0]).fold(lambda: [0], _add, name="copies").collect("copies")
+    moves.map_batches(_in_columns).key_by("account").sum("amount", name="columns").collect("columns")
     return flow
+
+
+def _in_columns(moves: list[tuple[int, int]]) -> pa.RecordBatch:
+    return pa.record_batch({"account": [account for account, _ in moves], "amount": [amount for _, amount in moves]})
 
 
 def _latest(branch: dict[int, int], pair: tuple[int, int]) -> dict[int, int]:
@@ -54,8 +61,10 @@ class Bank:
         options: dict[str, Any] = {"runtime": "local", "parallelism": self.chance.choice([2, 3]), "seed": seed}
         self.job: LocalJob = program().submit(run, clock=lambda: next(ticks) / 1000, **options)
         self.input = self.job.input("moves")
-        self.crashes = self.changes = self.reads = 0
+        self.crashes = self.changes = 0
         self.keeps = folder is not None
+        self.calm = 0.0
+        """How often nothing happens between two questions."""
 
     def feed(self, epoch: int) -> None:
         """One epoch: the first fills all accounts."""
@@ -86,7 +95,7 @@ class Bank:
             job.crash()
             self.crashes += 1
         elif drawn < 0.1 and (job.rescaling is None or job.rescaling.is_done):
-            name = chance.choice(["balances", "copies", "by branch"])
+            name = chance.choice(["balances", "copies", "by branch", "columns"])
             self.changes += job.start_rescale({name: chance.randrange(1, 5)}, groups=chance.choice([1, 3, None])) is not None
 
     def run(self) -> Iterator[int]:
@@ -107,8 +116,12 @@ class Bank:
 
     def _readable(self) -> LocalTables:
         readable = LocalTables(self.job)
-        readable.between = self.disturb
+        readable.between = self._between
         return readable
+
+    def _between(self) -> None:
+        if self.chance.random() >= self.calm:
+            self.disturb()
 
     def _wanted(self, name: str) -> Wanted:
         return Wanted(next(stage.id for stage in self.job.plan.stages if stage.name == name), None)

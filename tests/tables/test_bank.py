@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rayad.actors.replica.tables import ReplicaTables
+from rayad.dataflow.operators.state.reads.slots import SlotVersions
 from rayad.dataflow.operators.state.tables import values_of
 from rayad.dataflow.operators.state.versions import Versions
 from tests.tables.bank import ACCOUNTS, TOTAL, Bank
@@ -41,8 +43,9 @@ def run(seed: int, folder: Path | None) -> Counter[str]:
     """Read tables of a bank that is disturbed; gives what has happened."""
     bank = Bank(seed, folder)
     one, other, both = bank.table("balances"), bank.table("copies"), bank.tables("balances", "copies", "by branch")
+    columns = bank.table("columns")
     seen = Counter[str]()
-    last = {"one": -1, "other": -1, "both": -1}
+    last = {"one": -1, "other": -1, "both": -1, "columns": -1}
 
     def later(name: str, epoch: int) -> int:
         assert epoch >= last[name], f"{name} has gone back from epoch {last[name]} to {epoch}"
@@ -52,7 +55,7 @@ def run(seed: int, folder: Path | None) -> Counter[str]:
 
     for epoch in bank.run():
         fresh = bank.chance.random() < 0.2
-        kind = bank.chance.choice(["scan", "scan", "get", "both"])
+        kind = bank.chance.choice(["scan", "scan", "get", "both", "columns", "columns"])
         seen[kind] += 1
         if kind == "scan":
             table = one.scan(fresh=fresh)
@@ -65,6 +68,17 @@ def run(seed: int, folder: Path | None) -> Counter[str]:
             model = bank.model[at] if at >= 0 else {}
             assert {key: value.value and value.value[0] for key, value in values.items()} == {key: model.get(key) for key in keys}
             later("other", at)
+            assert not fresh or at >= epoch
+        elif kind == "columns":
+            if bank.chance.random() < 0.5:
+                table = columns.scan(fresh=fresh)
+                at = epoch_of(table)
+                check(bank, at, balances_of(table))
+            else:
+                values = columns.get_many(range(ACCOUNTS + 1), fresh=fresh)
+                (at,) = {value.epoch for value in values.values()}
+                check(bank, at, {key: value.value for key, value in values.items() if value.value is not None})
+            later("columns", at)
             assert not fresh or at >= epoch
         else:
             found = both.scan(fresh=fresh)
@@ -84,8 +98,8 @@ def test_a_read_is_of_one_epoch(seed: int, tmp_path: Path) -> None:
     run(seed, tmp_path if seed % 2 else None)
 
 
-def _owns_all_that_it_has_heard_of(self: ReplicaTables) -> frozenset[int]:
-    return frozenset(range(self.core.plan.key_groups))
+def _owns_all_that_it_has_heard_of(self: ReplicaTables, groups: Iterable[int]) -> frozenset[int]:
+    return frozenset(groups)
 
 
 DEFECTS = {
@@ -93,6 +107,7 @@ DEFECTS = {
     "former values stay where they were": (Versions, "give", lambda self, groups, key_groups: ({}, self.since)),
     "an epoch is read before it is complete": (ReplicaTables, "passed", lambda self: max(-1, self.core.callbacks.applied or 0)),
     "changes are not noted": (Versions, "note", lambda self, key, kept: None),
+    "changes of columns are not noted": (SlotVersions, "note", lambda self, slots, there, arrays: None),
 }
 
 
@@ -116,5 +131,42 @@ def test_banks_are_disturbed_and_read_at_many_epochs(tmp_path: Path) -> None:
         folder = tmp_path / str(seed)
         folder.mkdir()
         seen += run(seed, folder if seed % 2 else None)
-    assert min(seen[what] for what in ("crashes", "changes", "scan", "get", "both")) >= 5, seen
+    assert min(seen[what] for what in ("crashes", "changes", "scan", "get", "both", "columns")) >= 5, seen
     assert seen["new epochs"] >= 20, seen
+
+
+def read_often(seed: int, folder: Path, reads: int) -> Counter[str]:
+    """One long life of a bank, read so often; its total is looked at each time, in tables of all forms, and what each key has now and then."""
+    bank = Bank(seed, folder, epochs=1 << 20)
+    bank.calm = 0.9
+    names = ["balances", "copies", "columns"]
+    handles = [bank.tables(name) for name in names] + [bank.tables(*names)]
+    last, seen = [-1] * len(handles), Counter[str]()
+    for _ in bank.run():
+        for _ in range(40):
+            which = bank.chance.randrange(len(handles))
+            if bank.chance.random() < 0.5:
+                found = handles[which].scan()
+                epochs, tables = {epoch_of(table) for table in found.values()}, [balances_of(table) for table in found.values()]
+            else:
+                values = handles[which].get_many(range(ACCOUNTS))
+                epochs = {value.epoch for some in values.values() for value in some.values()}
+                kept = [{key: value.value for key, value in some.items() if value.value is not None} for some in values.values()]
+                tables = [{key: value[0] if isinstance(value, list) else value for key, value in some.items()} for some in kept]
+            (epoch,) = epochs
+            assert epoch >= last[which]
+            seen["new epochs"] += epoch > last[which]
+            last[which] = epoch
+            for table in tables:
+                check(bank, epoch, table)
+            seen["reads"] += 1
+        if seen["reads"] >= reads:
+            break
+    bank.job.cancel()
+    return seen + Counter(crashes=bank.crashes, changes=bank.changes)
+
+
+@pytest.mark.parametrize("reads", [4_000, pytest.param(100_000, marks=pytest.mark.soak)])
+def test_the_total_is_constant_however_often_it_is_read(reads: int, tmp_path: Path) -> None:
+    seen = read_often(1, tmp_path, reads)
+    assert min(seen[what] for what in ("crashes", "changes", "new epochs")) >= reads // 1000, seen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -82,7 +83,7 @@ class HostCalls:
 
         def one(at: int) -> None:
             host, method, arguments = calls[at]
-            answers[at] = getattr(host, method)(*arguments, *([0.5] if method == "read" else []))
+            answers[at] = getattr(host, method)(*arguments)
 
         threads = [threading.Thread(target=one, args=(at,)) for at in range(len(calls))]
         for thread in threads:
@@ -98,7 +99,7 @@ def readable(hosts: Hosts) -> RayTables:
     starts = hosts.places.processes_of(replicas_of([stage for stage in plan.stages if stage.kind is NodeKind.SOURCE]))
     titles = {name: hosts.places.title(name, plan) for name in hosts.hosts}
     layout = Layout(owners, hosts.places, hosts.hosts, starts, titles)
-    return RayTables("bank", plan.key_groups, lambda: layout, lambda: None, lambda: -1, HostCalls())
+    return RayTables("bank", plan.key_groups, lambda left_s: layout, lambda: None, lambda: -1, HostCalls())
 
 
 @contextmanager
@@ -166,8 +167,12 @@ def test_a_read_names_the_activation_that_it_waits_for() -> None:
         table = Table(readable(hosts), "slow", Wanted(hosts.stage("slow"), None))
         while hosts.host("slow").core.doing is None:
             pass
-        with pytest.raises(TimeoutError, match=r"not all of its replicas have answered: 'slow'\[0\] is busy with on_notify"):
-            table.get(3, timeout_s=1.0)
+        for timeout_s in (1.0, 0.3):
+            began_s = time.monotonic()
+            with pytest.raises(TimeoutError, match=r"not all of its replicas have answered: 'slow'\[0\] is busy with on_notify") as raised:
+                table.get(3, timeout_s=timeout_s)
+            assert f"{timeout_s:g} s are over" in str(raised.value)
+            assert time.monotonic() - began_s < timeout_s + 2.0  # less than ANSWER_S beyond it
         ends.set()
         assert table.get(3, fresh=True, timeout_s=PATIENCE_S).value is not None
     finally:

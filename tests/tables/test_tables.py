@@ -12,6 +12,7 @@ import pytest
 import rayad as rd
 from rayad.actors.local.local_job import LocalJob
 from rayad.actors.tables.table import Value
+from rayad.dataflow.operators.totals.totals import Totals
 from rayad.progress import DataflowError
 
 WORDS = [["tea", "milk"], ["tea", "rice"]]
@@ -133,18 +134,112 @@ def test_state_that_a_process_changes_in_place_is_read_as_it_was() -> None:
     assert table.get("a").epoch == 1
 
 
-def _join(flow: rd.Dataflow) -> None:
-    words = flow.input("words").key_by(lambda word: word)
-    words.join(flow.from_epochs([["tea"]]).key_by(lambda word: word), name="it").collect("out")
+ROWS = [{"k": key, "v": value} for key, value in (("tea", 1), ("milk", 2), ("tea", 3))]
 
 
-def _columns(flow: rd.Dataflow) -> None:
-    flow.input("words").key_by("w").count(name="it").collect("out")
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_totals_in_columns_are_read_and_stay_in_columns(parallelism: int) -> None:
+    flow = rd.Dataflow("columns")
+    flow.input("words").key_by("k").aggregate({"n": "count", "all": ("sum", "v")}, name="it").collect("out")
+    job = fed(flow, [pa.Table.from_pylist(ROWS), pa.Table.from_pylist(ROWS[:1])], parallelism=parallelism)
+    table = job.table("it")
+    assert table.get("tea", fresh=True) == Value({"n": 3, "all": 5}, 1)
+    assert table.get_many(["milk", "gin"]) == {"milk": Value({"n": 1, "all": 2}, 1), "gin": Value(None, 1)}
+    assert table.scan().sort_by("key").to_pylist() == [{"key": "milk", "n": 1, "all": 2}, {"key": "tea", "n": 3, "all": 5}]
+    words = job.input("words")
+    words.send(pa.Table.from_pylist(ROWS))
+    words.advance_to(3)
+    assert table.get("tea", fresh=True).value == {"n": 5, "all": 9}
+    totals = [core.vertex.totals for core in job.cores.values() if isinstance(core.vertex, Totals)]
+    assert len(totals) == parallelism
+    assert not any(both.rows.is_used for both in totals)
+
+
+@pytest.mark.parametrize("form", ["rows", "columns"])
+def test_distinct_values_of_a_key_are_a_list(form: str) -> None:
+    flow = rd.Dataflow("seen")
+    flow.input("words").key_by("k").distinct("v", name="it").collect("out")
+    job = fed(flow, [pa.Table.from_pylist(ROWS) if form == "columns" else ROWS], parallelism=2)
+    table = job.table("it")
+    assert sorted(table.get("tea", fresh=True).value) == [1, 3]
+    assert table.get("gin").value is None
+    words = job.input("words")
+    words.send(pa.Table.from_pylist([{"k": "tea", "v": 9}]) if form == "columns" else [{"k": "tea", "v": 9}])
+    words.advance_to(2)
+    while job.step():
+        found = table.get("tea")
+        assert sorted(found.value) == ([1, 3] if found.epoch == 0 else [1, 3, 9])
+    assert table.get("tea").epoch == 1
+
+
+@pytest.mark.parametrize("form", ["rows", "columns"])
+def test_a_join_has_both_sides_of_a_key(form: str) -> None:
+    flow = rd.Dataflow("both")
+    prices = [{"k": "tea", "price": 7}]
+    other = flow.from_epochs([pa.Table.from_pylist(prices) if form == "columns" else prices]).key_by("k")
+    flow.input("words").key_by("k").join(other, name="it").collect("out")
+    job = fed(flow, [pa.Table.from_pylist(ROWS) if form == "columns" else ROWS], parallelism=2)
+    found = job.table("it").get("tea", fresh=True).value
+    assert sorted((row["side"], row["epoch"], sorted(row["value"].items())) for row in found) == [
+        ("left", 0, [("k", "tea"), ("v", 1)]),
+        ("left", 0, [("k", "tea"), ("v", 3)]),
+        ("right", 0, [("k", "tea"), ("price", 7)]),
+    ]
+    assert job.table("it", state="right").get("tea").value == [{"epoch": 0, "value": prices[0]}]
+    assert job.table("it", state="left").scan().column_names == ["key", "epoch", "value"]
+    assert job.table("it", state="left").scan().num_rows == 3
+    with pytest.raises(DataflowError, match=r"has no state 'both' that stays: it has \['left', 'right', 'sides'\]"):
+        job.table("it", state="both").get("tea")
+
+
+def _timed(minute: int, key: str, n: int) -> dict[str, Any]:
+    return {"key": key, "n": n, "at": dt.datetime(2026, 1, 1, 0, minute, tzinfo=dt.UTC)}
+
+
+WINDOWS = {"tumbling": rd.windows.tumbling(dt.timedelta(minutes=10)), "session": rd.windows.session(dt.timedelta(minutes=10))}
+
+
+@pytest.mark.parametrize("form", ["rows", "columns"])
+@pytest.mark.parametrize("window", WINDOWS)
+def test_the_windows_of_a_key_that_are_open_are_a_list(window: str, form: str) -> None:
+    def sent(*records: dict[str, Any]) -> Any:
+        return pa.Table.from_pylist(list(records)) if form == "columns" else list(records)
+
+    flow = rd.Dataflow("windows")
+    keyed = flow.input("words").assign_timestamps("at", max_delay=dt.timedelta(minutes=5)).key_by("key")
+    keyed.window(WINDOWS[window]).sum("n", name="it").collect("out")
+    job = fed(flow, [sent(_timed(1, "a", 1), _timed(2, "b", 5)), sent(_timed(3, "a", 2), _timed(14, "a", 4))], parallelism=2)
+    table = job.table("it")
+    found = {value["window"].start.minute: value["sum"] for value in table.get("a", fresh=True).value}
+    assert found == ({0: 3, 10: 4} if window == "tumbling" else {1: 3, 14: 4})
+    words = job.input("words")
+    words.send(sent(_timed(30, "b", 7)))  # the windows of a end
+    words.advance_to(3)
+    while job.step():
+        assert table.get("a").value is None or table.get("a").epoch == 1
+    assert table.get("a") == Value(None, 2)
+    assert table.scan().column_names == ["key", "window_start", "window_end", "sum"]
+
+
+def _interval_join(flow: rd.Dataflow) -> None:
+    words, others = (flow.input(name).assign_timestamps(lambda r: r["at"]).key_by(lambda r: r["key"]) for name in ("words", "others"))
+    words.join(others, within=rd.between(-1, 1), name="it").collect("out")
+
+
+class Kept(rd.Vertex):
+    """Has state of its own."""
+
+    def on_recv(self, edge: int, batch: Any, time: Any) -> None:
+        self.send_by(0, batch, time)
+
+
+def _own(flow: rd.Dataflow) -> None:
+    flow.input("words").vertex(Kept, name="it").collect("out")
 
 
 REFUSED = {
-    "a join": (_join, WORDS, "is a Join, which takes records of several epochs in any order"),
-    "columns": (_columns, [pa.table({"w": ["tea"]})], "keeps 'totals' in columns (TotalsInColumns) now"),
+    "a join of intervals": (_interval_join, [[]], "keeps 'open' as IntervalRows, which has no former values"),
+    "a vertex of the user's": (_own, WORDS, "has no keyed state of Rayad's (Kept)"),
 }
 
 
@@ -160,7 +255,6 @@ def test_what_cannot_be_read_is_refused_by_name(name: str) -> None:
         job.table("it").get("tea")
     assert why in str(raised.value)
     assert "vertex 'it'" in str(raised.value)
-    assert "rd.read_state(job.savepoint(), vertex)" in str(raised.value)
 
 
 def test_an_unknown_name_is_refused() -> None:

@@ -13,11 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rayad.dataflow.operators.joins.at_epochs import JoinAtEpochs
 from rayad.dataflow.operators.joins.both_sides import BothSides
 from rayad.dataflow.operators.joins.matching import matches
 from rayad.dataflow.operators.joins.pairs import NotColumnar, joined_batch
 from rayad.dataflow.operators.keys.column_keys import equal_keys
 from rayad.dataflow.operators.keys.key_first import pairs_of
+from rayad.dataflow.operators.state.reads.at_epochs import AtEpochs, Epochs
 from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.operators.state.runs.runs import Runs
 from rayad.dataflow.operators.state.stored_columns import narrow
@@ -153,6 +155,10 @@ class ColumnJoin(BothSides[Runs]):
         own = np.array([self._number(time) for time in times], np.int64)
         self.exact = self.exact and exact
         super().take((schemas, _with_times(sides, lambda numbers: int(own[numbers]) if isinstance(numbers, int) else own[numbers])))
+
+    # -- to others, while it runs ----------------------------------------------------
+    def at_epochs(self, epochs: Epochs) -> AtEpochs:
+        return JoinAtEpochs(self)
 
     # -- to rows -------------------------------------------------------------------
     def as_rows(self) -> Sides:

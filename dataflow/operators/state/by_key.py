@@ -8,6 +8,10 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from rayad.dataflow.operators.state.contents import comparable, originals
 from rayad.dataflow.operators.state.group_index import GroupIndices, PairIndex
+from rayad.dataflow.operators.state.reads.at_epochs import AtEpochs, Epochs
+from rayad.dataflow.operators.state.reads.dicts import DictAtEpochs
+from rayad.dataflow.operators.state.reads.lists import SIDES, ListsAtEpochs
+from rayad.dataflow.operators.state.reads.seen import PairsAtEpochs
 from rayad.dataflow.operators.state.stored_rows import FEW_ROWS, StoredRows, plain_and_few
 from rayad.dataflow.operators.state.tables import TIME, Entries, Opening, Whole, dict_of_entries, entries_of_dict
 from rayad.dataflow.operators.state.touched_keys import Additions, TouchedKeys, now_and_gone
@@ -76,9 +80,8 @@ class DictByKey(RowForm):
             for key in keys:
                 self.versions.note(key, self._kept)
 
-    def came_from_columns(self) -> None:
-        if self.versions is not None:
-            self.versions.begin_now()
+    def at_epochs(self, epochs: Epochs) -> AtEpochs | None:
+        return DictAtEpochs(self, epochs) if self.keeps_versions else None
 
     def entries(self) -> dict[str, Entries]:
         return self.entries_of(self._kept)
@@ -241,6 +244,11 @@ class GrowingSet(RowForm):
         self.kept: set[Any] = set()
         self._added = Additions()
         self._index: PairIndex | None = None
+        self.came: Callable[[list[Any]], None] | None = None
+        """Told of the pairs that come; None: nobody has read yet."""
+
+    def at_epochs(self, epochs: Epochs) -> AtEpochs:
+        return PairsAtEpochs(self, epochs)
 
     @property
     def is_used(self) -> bool:
@@ -260,6 +268,8 @@ class GrowingSet(RowForm):
         self._added.note(pairs, len(pairs), len(self.kept))
         if self._index is not None:
             self._index.added(pairs)
+        if self.came is not None:
+            self.came(pairs)
 
     def checkpoint(self) -> Any:
         return self.kept
@@ -357,6 +367,15 @@ class KeyedLists(RowForm):
         self.rows = 0
         self._added = Additions()
         self._indices = GroupIndices()
+        self.before_drop: Callable[[list[Any]], None] | None = None
+        """Told of the keys that are about to be dropped; None: nobody has read yet."""
+
+    @property
+    def parts_read(self) -> tuple[str, ...]:
+        return SIDES if len(self._kept) == len(SIDES) else ()
+
+    def at_epochs(self, epochs: Epochs) -> AtEpochs | None:
+        return ListsAtEpochs(self, epochs) if len(self._kept) == len(SIDES) else None
 
     @property
     def kept(self) -> tuple[Mapping[Any, list[Any]], ...]:
@@ -385,6 +404,8 @@ class KeyedLists(RowForm):
         return self
 
     def drop(self, keys: list[Any]) -> None:
+        if self.before_drop is not None:
+            self.before_drop(keys)
         for kept in self._kept:
             for key in keys:
                 self.rows -= len(kept.pop(key, ()))
@@ -434,7 +455,7 @@ class KeyedLists(RowForm):
         self._indices.forget()
 
     def _names(self) -> list[str]:
-        return ["left", "right"] if len(self._kept) == 2 else [f"side{side}" for side in range(len(self._kept))]
+        return list(SIDES) if len(self._kept) == len(SIDES) else [f"side{side}" for side in range(len(self._kept))]
 
     def entries(self) -> dict[str, Entries]:
         out = {}

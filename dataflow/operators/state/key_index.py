@@ -54,12 +54,24 @@ class KeyIndex:
 
     def known(self, keys: list[Any]) -> Any:
         """The slots of those of these keys that are here, int64."""
-        if self._integers is None:
-            return np.array([slot for slot in map(self._slots.get, keys) if slot is not None], dtype=np.int64)
-        numbers = [key for key in keys if isinstance(key, (int, float, Decimal, Fraction))]
-        whole = [int(key) for key in numbers if -(1 << 63) <= key < 1 << 63 and int(key) == key]
-        slots = self._integers.table.lookup(np.array(whole, dtype=np.int64))
+        slots = self.found(keys)
         return slots[slots >= 0]
+
+    def found(self, keys: list[Any]) -> Any:
+        """The slot of each of these keys, int64 of shape (keys,); -1 of one that is not here.
+
+        >>> index = KeyIndex(1)
+        >>> index.slots_of([pa.array([7, 5])]).tolist(), index.found([5.0, "x", 8, 7]).tolist()
+        ([0, 1], [1, -1, -1, 0])
+        """
+        if self._integers is None:
+            return np.array([self._slots.get(key, -1) for key in keys], dtype=np.int64)
+        out = np.full(len(keys), -1, np.int64)
+        numbers = [(at, key) for at, key in enumerate(keys) if isinstance(key, (int, float, Decimal, Fraction))]
+        whole = [(at, int(key)) for at, key in numbers if -(1 << 63) <= key < 1 << 63 and int(key) == key]
+        if whole:
+            out[[at for at, _ in whole]] = self._integers.table.lookup(np.array([number for _, number in whole], dtype=np.int64))
+        return out
 
     def slot_keys(self) -> tuple[pa.Array, ...] | list[Any]:
         """The keys by slot as they are kept: integers as a column that stays as it is, others as Python objects."""

@@ -27,9 +27,9 @@ from rayad.dataflow.vertex import Vertex
 from rayad.progress import DataflowError
 
 if TYPE_CHECKING:
+    from rayad.dataflow.operators.state.reads.at_epochs import AtEpochs, Epochs
     from rayad.dataflow.operators.state.runs.disk import Bounded
     from rayad.dataflow.operators.state.runs.files import RunFile
-    from rayad.dataflow.operators.state.versions import Given
 
 VERSIONS = "former values"
 """Under this name former values move with key-groups; no attribute is called so."""
@@ -110,6 +110,21 @@ class KeyedState(ABC):
     def gave(self) -> None:
         """The change of layout is over: what :meth:`index` found out may be forgotten."""
 
+    # -- to others, while it runs ------------------------------------------------------
+    @property
+    def parts_read(self) -> tuple[str, ...]:
+        """The names of the parts into which its table can be divided for those who read it while it runs."""
+        return ()
+
+    @property
+    def form_now(self) -> str:
+        """What keeps it now, for errors."""
+        return type(self).__name__
+
+    def at_epochs(self, epochs: Epochs) -> AtEpochs | None:
+        """Keep from now on what it was at each epoch that may still be read; None: it cannot."""
+        return None
+
     # -- as tables -------------------------------------------------------------------
     def entries(self) -> dict[str, Entries]:
         """What is here, for a table (""), or for several by their names. Asked of a copy that was made to be looked at: columns may
@@ -153,10 +168,10 @@ class ReadByOthers(Protocol):
     def is_read(self) -> bool:
         """Whether somebody has read anything."""
 
-    def give(self, groups: frozenset[int], key_groups: int) -> dict[str, Given]:
+    def give(self, groups: frozenset[int], key_groups: int) -> dict[str, Any]:
         """Take out the former values of these key-groups."""
 
-    def take(self, given: Mapping[str, Given]) -> None:
+    def take(self, given: Mapping[str, Any]) -> None:
         """Keep what a sibling gave."""
 
 

@@ -14,11 +14,13 @@ import pyarrow as pa
 
 from rayad.dataflow.operators.state.group_index import chosen
 from rayad.dataflow.operators.state.key_index import FIRST_SLOTS, integer_table
+from rayad.dataflow.operators.state.reads.at_epochs import AtEpochs, Epochs
+from rayad.dataflow.operators.state.reads.seen import RowsAtEpochs
 from rayad.dataflow.operators.state.slot_groups import NotColumns, SlotGroups
 from rayad.dataflow.operators.state.stored_columns import stored, taken_back
 from rayad.dataflow.operators.state.touched_keys import Additions
 from rayad.dataflow.operators.state.two_forms import ColumnForm
-from rayad.dataflow.records.batches import keyed_columns, one_batch
+from rayad.dataflow.records.batches import keyed_columns, one_array, one_batch
 from rayad.dataflow.records.content_codes import content_codes, contents_of, differences, next_codes
 
 Positions = npt.NDArray[np.int64]
@@ -106,6 +108,8 @@ class SeenRows(ColumnForm):
         self._given: npt.NDArray[np.bool_] | None = None  # slots whose rows were given to another replica
         self._groups: SlotGroups | None = None
         self._added = Additions()
+        self.came: RowsAtEpochs | None = None
+        """Told of the slots that come; None: nobody has read yet."""
 
     @property
     def is_used(self) -> bool:
@@ -129,6 +133,8 @@ class SeenRows(ColumnForm):
         self._schema = contents.schema if self._schema is None else self._schema
         self._put(contents.take(pa.array(first)))
         rows = np.concatenate([first, again]) if len(again) else first
+        if len(rows) and self.came is not None:
+            self.came.add(slots[rows])
         if len(rows):
             self._added.note(contents.take(pa.array(rows)), len(rows), self._count)
         return rows
@@ -167,6 +173,43 @@ class SeenRows(ColumnForm):
             return self._batches
         return [self._at(np.flatnonzero(~self._given))] if self.is_used else []
 
+    # -- to be read ----------------------------------------------------------------
+    def at_epochs(self, epochs: Epochs) -> AtEpochs:
+        return RowsAtEpochs(self, epochs)
+
+    @property
+    def slots(self) -> int:
+        """How many there are, those that were given away included."""
+        return self._count
+
+    def are_here(self) -> npt.NDArray[np.bool_]:
+        """Whether the row of each slot is here, shape (slots,)."""
+        return np.ones(self._count, np.bool_) if self._given is None else ~self._given
+
+    def key_columns(self, first: int) -> list[Any]:
+        """The keys of the slots from ``first`` on."""
+        return [one_array(column.slice(first)) for column in self._keys()]
+
+    def pairs_at(self, slots: Positions) -> list[Any]:
+        """The rows of slots as the row form has them."""
+        return self._pairs(self.rows_at(slots)) if len(slots) else []
+
+    def rows_at(self, slots: Positions) -> pa.RecordBatch:
+        """The rows of slots, marked with their key."""
+        return self._at(slots)
+
+    def slots_of(self, rows: pa.RecordBatch) -> Positions:
+        """The slots of rows, all of which are here."""
+        assert self._index is not None
+        return self._index.slots_of(rows, self._at)[0]
+
+    def slots_of_groups(self, groups: frozenset[int], key_groups: int) -> Positions:
+        """Where rows are of these key-groups, and are here."""
+        if not self.is_used:
+            return np.zeros(0, np.int64)
+        self._groups = self._groups or SlotGroups(key_groups)
+        return np.flatnonzero(chosen(groups, key_groups)[self._groups.of(self._keys())] & self.are_here())
+
     def as_rows(self) -> list[Any]:
         return [pair for batch in self._kept() for pair in self._pairs(batch)]
 
@@ -203,11 +246,9 @@ class SeenRows(ColumnForm):
     def give(self, groups: frozenset[int], key_groups: int) -> pa.RecordBatch | None:
         if not self.is_used:
             return None
-        self._groups = self._groups or SlotGroups(key_groups)
-        leaves = chosen(groups, key_groups)[self._groups.of(self._keys())]
+        slots = self.slots_of_groups(groups, key_groups)
         if self._given is None:
             self._given = np.zeros(self._count, np.bool_)
-        slots = np.flatnonzero(leaves & ~self._given)
         self._given[slots] = True
         return self._at(slots) if len(slots) else None
 
@@ -223,12 +264,15 @@ class SeenRows(ColumnForm):
         self._groups = None
         if self._given is None or 2 * np.count_nonzero(self._given) < self._count:
             return
-        kept = self._kept()
+        kept, came, self.came = self._kept(), self.came, None
+        if came is not None:
+            came.keep(np.flatnonzero(self.are_here()))
         self._batches, self._index, self._count, self._given = [], None, 0, None
         if not kept:
             self._schema = None
         for batch in kept:
             self._new(batch)
+        self.came = came
         self.forget_changes()
 
 

@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from rayad.dataflow.operators.state.keyed_state import KeyedState
+from rayad.dataflow.operators.state.reads.both_forms import BothAtEpochs
 from rayad.dataflow.operators.state.slot_groups import NotColumns
 from rayad.dataflow.operators.state.tables import Entries
 
 if TYPE_CHECKING:
+    from rayad.dataflow.operators.state.reads.at_epochs import AtEpochs, Epochs
     from rayad.dataflow.operators.state.runs.disk import Bounded
 
 
@@ -25,9 +27,6 @@ class RowForm(KeyedState):
     @abstractmethod
     def is_used(self) -> bool:
         """Whether there is anything."""
-
-    def came_from_columns(self) -> None:
-        """What columns had is here now: what they had before is not known."""
 
 
 class ColumnForm(KeyedState):
@@ -66,6 +65,7 @@ class TwoForms(KeyedState, Generic[Rows, Columns]):
         self.rows = rows
         self.columns = make_columns()
         self._make_columns = make_columns
+        self._read: BothAtEpochs | None = None
 
     def to_rows(self) -> None:
         """Columns, if there are any, become rows."""
@@ -73,7 +73,23 @@ class TwoForms(KeyedState, Generic[Rows, Columns]):
             columns, self.columns = self.columns, self._make_columns()
             self.rows.take(columns.as_rows())
             self.rows.forget_changes()
-            self.rows.came_from_columns()
+            if self._read is not None:
+                self._read.columns_became_rows()
+
+    @property
+    def parts_read(self) -> tuple[str, ...]:
+        return self.rows.parts_read
+
+    @property
+    def form_now(self) -> str:
+        return self.columns.form_now if self.columns.is_used else self.rows.form_now
+
+    def at_epochs(self, epochs: Epochs) -> AtEpochs | None:
+        rows, columns = self.rows.at_epochs(epochs), self.columns.at_epochs(epochs)
+        if rows is None or columns is None:
+            return None
+        self._read = BothAtEpochs(self, rows, columns, epochs)
+        return self._read
 
     def that_drops(self) -> TwoForms[Any, Columns]:
         return TwoForms(self.rows.that_drops(), self._make_columns)

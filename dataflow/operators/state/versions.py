@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import datetime as dt
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from decimal import Decimal
 from typing import Any
 
@@ -57,6 +57,10 @@ class Versions:
     def __len__(self) -> int:
         """How many former values are kept."""
         return sum(map(len, self._changes.values()))
+
+    def changed(self) -> Iterable[Any]:
+        """The keys of which former values are kept."""
+        return self._changes.keys()
 
     # -- what changes --------------------------------------------------------------------
     def note(self, key: Any, kept: Mapping[Any, Any]) -> None:

@@ -5,7 +5,7 @@ Columns stay columns from the sender to the output. The index from key to slot i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from rayad.dataflow.operators.aggregates.partial import Partials
 from rayad.dataflow.operators.keys.schemas import as_schema
 from rayad.dataflow.operators.state.group_index import chosen, compacted
 from rayad.dataflow.operators.state.key_index import KeyIndex
+from rayad.dataflow.operators.state.reads.slots import Former, SlotVersions
 from rayad.dataflow.operators.state.slot_groups import NotColumns, SlotGroups, SlotKeys, columns_of_slots
 from rayad.dataflow.operators.state.stored_columns import narrow, stored, taken_back
 from rayad.dataflow.records.batches import one_batch
@@ -40,6 +41,8 @@ class ColumnTotals:
         self._changes: _Changes | None = None
         self._groups: SlotGroups | None = None
         self._given: npt.NDArray[np.bool_] | None = None  # slots whose totals were given to another replica
+        self.versions: SlotVersions | None = None
+        """What changed slots had before; None: nobody has read yet."""
         self.arrays = [nothing_held(schema.field(key_columns + i).type) for i in range(partials.width)]
 
     def merge(self, partial: pa.RecordBatch) -> list[Any]:
@@ -52,10 +55,21 @@ class ColumnTotals:
         needed = len(self)
         if self._changes is not None and not self._changes.note(partial.columns[: self.key_columns], slots, before, needed):
             self._changes = None
+        arrays = [self._grown(i, needed) for i in range(self.partials.width)]
+        if self.versions is not None:
+            changed = np.arange(needed) if isinstance(slots, slice) else slots
+            self.versions.note(changed, self._there(changed, before), arrays)
         if self._given is not None:
             self._given[slots if isinstance(slots, slice) else slots[slots < len(self._given)]] = False
-        arrays = [self._grown(i, needed) for i in range(self.partials.width)]
         return self.partials.merge_at(arrays, slots, self.partials.filled(partial.columns[self.key_columns :]))
+
+    def _there(self, slots: npt.NDArray[np.int64], known: int) -> npt.NDArray[np.bool_]:
+        """Which of these slots have totals, of so many that had keys."""
+        there: npt.NDArray[np.bool_] = slots < known
+        if self._given is not None:
+            marked = np.flatnonzero(slots < len(self._given))
+            there[marked] &= ~self._given[slots[marked]]
+        return there
 
     def __len__(self) -> int:
         return len(self._index) if self._index is not None else len(self._first_keys[0]) if self._first_keys is not None else 0
@@ -84,6 +98,63 @@ class ColumnTotals:
 
     def _typed(self) -> list[tuple[Any, pa.DataType]]:
         return list(zip(self.arrays, self.schema.types[self.key_columns :], strict=True))
+
+    # -- to be read ----------------------------------------------------------------
+    def at(self, epoch: int, keys: Sequence[Any] | None) -> list[tuple[Any, tuple[Any, ...]]]:
+        """``(key, partials)`` of these keys (None: of all) when an epoch was over, from what is kept in :attr:`versions`."""
+        assert self.versions is not None
+        index = self._made_index()
+        if keys is None:
+            slots, asked = np.arange(len(self)), index.keys()
+        else:
+            found = index.found(list(keys))
+            which = np.flatnonzero(found >= 0)
+            which = which[np.argsort(found[which])]
+            slots, asked = found[which], [keys[at] for at in which.tolist()]
+        was, *arrays = self.versions.at(epoch, slots, self._there(slots, len(self)), self.arrays)
+        there = np.flatnonzero(was)
+        columns = [as_values(array[there], kind) for array, (_, kind) in zip(arrays, self._typed(), strict=True)]
+        return list(zip([asked[at] for at in there.tolist()], zip(*columns, strict=True), strict=True))
+
+    def give_former(self, groups: frozenset[int], key_groups: int) -> list[Any]:
+        """What slots of these groups had, with their keys, picklable; to be called before :meth:`give`.
+
+        Raises NotColumns, with nothing given, where Arrow does not have the keys.
+        """
+        assert self.versions is not None
+        if not len(self.versions):
+            return []
+        leaves = self._leaves(groups, key_groups)
+        keys, fields = self._slot_keys(), list(self.schema)
+        types = [field.type for field in fields[: self.key_columns]]
+        columns_of_slots(keys, np.flatnonzero(leaves & self.versions.used(len(leaves))), types)
+        return [
+            (former.epoch, former.there, self._batch(columns_of_slots(keys, former.slots, types), former.arrays))
+            for former in self.versions.taken_out(lambda slots: leaves[slots])
+        ]
+
+    def take_former(self, given: list[Any]) -> None:
+        """Keep what :meth:`give_former` gave at a sibling with this schema; to be called after the totals have been taken."""
+        assert self.versions is not None
+        formers = []
+        for epoch, there, batch in given:
+            before, slots = len(self), self._slots_of(batch)
+            slots = np.arange(batch.num_rows) if isinstance(slots, slice) else slots
+            self._pass_over(slots[slots >= before])
+            arrays = self.partials.filled(batch.columns[self.key_columns :])
+            for i in range(self.partials.width):
+                self._grown(i, len(self))
+            formers.append(Former(epoch, slots, there, arrays))
+        self._changes = None
+        self.versions.add(formers)
+
+    def _pass_over(self, slots: npt.NDArray[np.int64]) -> None:
+        """These slots have nothing."""
+        given = np.zeros(len(self), np.bool_)
+        if self._given is not None:
+            given[: len(self._given)] = self._given
+        given[slots] = True
+        self._given = given
 
     def rows(self) -> list[tuple[Any, tuple[Any, ...]]]:
         """``(key, partials)`` of every key."""
@@ -171,9 +242,7 @@ class ColumnTotals:
         """
         if not len(self):
             return None
-        self._groups = self._groups or SlotGroups(key_groups)
-        keys = self._slot_keys()
-        leaves = chosen(groups, key_groups)[self._groups.of(keys)]
+        leaves = self._leaves(groups, key_groups)
         given = np.zeros(len(leaves), np.bool_)
         if self._given is not None:
             given[: len(self._given)] = self._given
@@ -187,15 +256,21 @@ class ColumnTotals:
             array[slots] = self.partials.neutral(i, array.dtype)
         return compacted(out)
 
+    def _leaves(self, groups: frozenset[int], key_groups: int) -> npt.NDArray[np.bool_]:
+        """Which slots are of these groups."""
+        self._groups = self._groups or SlotGroups(key_groups)
+        leaves: npt.NDArray[np.bool_] = chosen(groups, key_groups)[self._groups.of(self._slot_keys())]
+        return leaves
+
     def drop(self, keys: list[Any]) -> None:
         """Forget these keys, of which some may not be here. Their slots stay behind, as those of :meth:`give`; the next of
         :meth:`take_changes` gives None."""
         slots = self._made_index().known(keys)
-        given = np.zeros(len(self), np.bool_)
-        if self._given is not None:
-            given[: len(self._given)] = self._given
-        given[slots] = True
-        self._given, self._changes = given, None
+        if self.versions is not None:
+            there = slots[self._there(slots, len(self))]
+            self.versions.note(there, np.ones(len(there), np.bool_), self.arrays)
+        self._pass_over(slots)
+        self._changes = None
         for i, array in enumerate(self.arrays):
             array[slots] = self.partials.neutral(i, array.dtype)
         self.forget_groups()
@@ -203,8 +278,11 @@ class ColumnTotals:
     def _partials_of(self, slots: Any) -> pa.RecordBatch:
         fields = list(self.schema)
         columns = columns_of_slots(self._slot_keys(), slots, [field.type for field in fields[: self.key_columns]])
-        totals = [as_column(array[slots], field.type) for array, field in zip(self.arrays, fields[self.key_columns :], strict=True)]
-        return pa.RecordBatch.from_arrays([*columns, *totals], schema=self.schema)
+        return self._batch(columns, [array[slots] for array in self.arrays])
+
+    def _batch(self, keys: list[pa.Array], totals: list[Any]) -> pa.RecordBatch:
+        kinds = self.schema.types[self.key_columns :]
+        return pa.RecordBatch.from_arrays([*keys, *map(as_column, totals, kinds)], schema=self.schema)
 
     def with_schema(self, schema: pa.Schema) -> ColumnTotals:
         """These totals in the types of ``schema``, which hold all of them.
@@ -228,16 +306,26 @@ class ColumnTotals:
     def forget_groups(self) -> None:
         """The change of layout is over: the slots that were left behind go, where they are most of all."""
         self._groups = None
-        if self._given is None or 2 * np.count_nonzero(self._given) < len(self):
+        if self._given is None:
             return
-        slots = np.append(np.flatnonzero(~self._given), np.arange(len(self._given), len(self)))
+        stays = np.ones(len(self), np.bool_)
+        stays[: len(self._given)] = ~self._given
+        if self.versions is not None:
+            stays |= self.versions.used(len(self))  # somebody may ask what they had
+        if 2 * np.count_nonzero(stays) > len(self):
+            return
+        slots = np.flatnonzero(stays)
         types = [self.schema.field(i).type for i in range(self.key_columns)]
         try:
             keys = columns_of_slots(self._slot_keys(), slots, types)
         except NotColumns:
             return
         self.arrays = [array[slots] for array in self.arrays]
+        given = ~self._there(slots, len(self))
         self._index, self._first_keys, self._given, self._changes = None, keys if len(slots) else None, None, None
+        if self.versions is not None:
+            self.versions.renumber(np.cumsum(stays) - 1)
+            self._pass_over(np.flatnonzero(given))
 
 
 def _stored_keys(keys: list[Any] | None) -> Any:

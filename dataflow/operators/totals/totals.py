@@ -19,9 +19,12 @@ from rayad.dataflow.operators.keys.keyed import distinct_names, import_group_by,
 from rayad.dataflow.operators.keys.schemas import as_schema, brought_together, common_schema
 from rayad.dataflow.operators.state.by_key import GrowingDict
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
+from rayad.dataflow.operators.state.reads.at_epochs import AtEpochs, Epochs
+from rayad.dataflow.operators.state.reads.slots import SlotVersions
 from rayad.dataflow.operators.state.slot_groups import NotColumns
 from rayad.dataflow.operators.state.two_forms import ColumnForm, TwoForms
 from rayad.dataflow.operators.state.waiting import Batches, ByKey, Waiting
+from rayad.dataflow.operators.totals.at_epochs import TotalsAtEpochs
 from rayad.dataflow.operators.totals.columns import ColumnTotals
 from rayad.dataflow.records.batches import mark_keyed, no_rows, to_rows
 from rayad.dataflow.records.moments import keys_in
@@ -137,9 +140,10 @@ class TotalsInColumns(ColumnForm):
     can_drop = True
 
     def __init__(self, aggregator: Aggregator) -> None:
-        self._aggregator = aggregator
+        self.aggregator = aggregator
         self._partials = Partials(aggregator.partials)
         self._totals: ColumnTotals | None = None
+        self._versions: SlotVersions | None = None
 
     @property
     def is_used(self) -> bool:
@@ -159,14 +163,41 @@ class TotalsInColumns(ColumnForm):
                 raise NotColumns
             totals = totals.with_schema(common)
             partial = as_schema(partial, common)
-        self._totals = totals
+            if self._versions is not None:
+                self._versions.begin_now()  # slots are others
+        self._put(totals)
         return partial, totals.merge(partial)
 
     def _of(self, schema: pa.Schema) -> ColumnTotals:
         return ColumnTotals(self._partials, schema, len(schema) - self._partials.width)
 
+    def _put(self, totals: ColumnTotals) -> None:
+        self._totals, totals.versions = totals, self._versions
+
+    # -- to be read ----------------------------------------------------------------
+    @property
+    def totals(self) -> ColumnTotals | None:
+        """All of them; None: none have come yet."""
+        return self._totals
+
+    def at_epochs(self, epochs: Epochs) -> AtEpochs:
+        return TotalsAtEpochs(self, epochs)
+
+    def keep_versions(self, versions: SlotVersions) -> None:
+        """From now on changes are noted there."""
+        self._versions = versions
+        if self._totals is not None:
+            self._totals.versions = versions
+
+    def for_schema(self, schema: pa.Schema) -> ColumnTotals | None:
+        """The totals, if they are of this schema, or could be; None: they are of another one."""
+        if self._totals is None:
+            self._put(self._of(schema))
+        assert self._totals is not None
+        return self._totals if self._totals.schema.equals(schema) else None
+
     def as_rows(self) -> dict[Any, Any]:
-        return {} if self._totals is None else {key: self._aggregator.accumulator(values) for key, values in self._totals.rows()}
+        return {} if self._totals is None else {key: self.aggregator.accumulator(values) for key, values in self._totals.rows()}
 
     def checkpoint(self) -> Any:
         assert self._totals is not None
@@ -201,7 +232,11 @@ class TotalsInColumns(ColumnForm):
         return self._totals is None or self._totals.schema.equals(given.schema)
 
     def take(self, given: pa.RecordBatch) -> None:
+        versions, self._versions = self._versions, None  # what comes is older than the epoch of now
         self.merge(given)
+        self._versions = versions
+        assert self._totals is not None
+        self._put(self._totals)
 
     def gave(self) -> None:
         if self._totals is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import copy
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,18 @@ from rayad.dataflow.operators.aggregates.aggregators import Aggregator, Several
 from rayad.dataflow.operators.aggregates.held import as_totals
 from rayad.dataflow.operators.aggregates.partial import Partials
 from rayad.dataflow.operators.keys.keyed import distinct_names
+from rayad.dataflow.operators.state.group_index import groups_of_columns
+from rayad.dataflow.operators.state.reads.at_epochs import AtEpochs, Epochs
+from rayad.dataflow.operators.state.reads.seen import HASHES
 from rayad.dataflow.operators.state.runs.runs import Runs
 from rayad.dataflow.operators.state.two_forms import ColumnForm
+from rayad.dataflow.operators.windows.at_epochs import ColumnsAtEpochs
 from rayad.dataflow.operators.windows.open_windows import OpenWindows
 from rayad.dataflow.operators.windows.pane_ticks import Form, grid_of, in_each_window, moment_ticks, windows_between
 from rayad.dataflow.operators.windows.panes import Panes
 from rayad.dataflow.operators.windows.session_columns import Sessions
-from rayad.dataflow.records.batches import keyed_columns, mark_keyed, no_rows, one_batch
+from rayad.dataflow.records.batches import keyed_columns, mark_keyed, no_rows, one_batch, take_rows
+from rayad.dataflow.records.key_hashing import key_group
 from rayad.dataflow.records.moments import keys_in
 from rayad.dataflow.windows import Given, Session, Window
 
@@ -39,6 +45,8 @@ class WindowColumns(ColumnForm):
         self.windows = windows
         self.form: Form | None = None
         self.state: Panes | Sessions | None = None
+        self.read: ColumnsAtEpochs | None = None
+        """Told that something is about to be changed; None: nobody has read yet."""
 
     @property
     def rows(self) -> int:
@@ -160,6 +168,8 @@ class WindowColumns(ColumnForm):
         """
         assert self.state is not None
         assert self.form is not None
+        if self.read is not None:
+            self.read.before_change()
         batches = [b.replace_schema_metadata(None) for b in batches]
         mark = None if watermark is None else self._mark(watermark)
         if isinstance(self.state, Sessions):
@@ -193,6 +203,8 @@ class WindowColumns(ColumnForm):
         """Results of the windows that have not fired and end at or before the watermark (None: no bound)."""
         assert self.state is not None
         assert self.form is not None
+        if self.read is not None:
+            self.read.before_change()
         return self._results(self.state.due(None if watermark is None else self._mark(watermark)))
 
     def _results(self, found: tuple[pa.Table, bool] | None) -> pa.RecordBatch | list[Any] | None:
@@ -226,6 +238,37 @@ class WindowColumns(ColumnForm):
             merged[at] = self.aggregator.merge(merged[at], accumulator) if at in merged else accumulator
         return [(key, window, self.aggregator.result(a)) for (key, window), a in merged.items()]
 
+    # -- to others, while it runs --------------------------------------------------
+    def at_epochs(self, epochs: Epochs) -> AtEpochs:
+        return ColumnsAtEpochs(self, epochs)
+
+    def frozen(self) -> WindowColumns:
+        """What is here now, for as long as it is needed; rows are shared."""
+        out = copy.copy(self)
+        out.read = None
+        out.state = None if self.state is None else self.state.frozen()
+        return out
+
+    def open_now(self, keys: Sequence[Any] | None) -> OpenWindows:
+        """The open windows of these keys (None: of all) in rows; the columns stay as they are."""
+        return self.frozen().taken(keys)
+
+    def taken(self, keys: Sequence[Any] | None) -> OpenWindows:
+        """The open windows of these keys (None: of all) in rows; nothing is kept of any."""
+        rows = OpenWindows(self.aggregator, self.windows)
+        found = None if self.state is None else self.state.due(None)
+        if found is None or self.form is None:
+            return rows
+        wanted = None if keys is None else [key_group(key, HASHES) for key in keys]
+        for batch in found[0].to_batches():
+            if wanted is not None:
+                hashes = groups_of_columns(batch.columns[: self.form.keys], HASHES)
+                batch = take_rows(batch, pa.array(np.flatnonzero(np.isin(hashes, wanted))))
+            for key, (window, accumulator) in self._pairs(batch):
+                if keys is None or key in keys:
+                    rows.keep(key, window, accumulator)
+        return rows
+
     # -- to rows -----------------------------------------------------------------
     def _pairs(self, batch: pa.RecordBatch) -> Pairs:
         """What :meth:`_results` begins with as ``(key, (window, accumulator))``."""
@@ -240,17 +283,7 @@ class WindowColumns(ColumnForm):
 
     def as_rows(self) -> Any:
         """As :meth:`OpenWindows.give`; nothing is kept."""
-        rows = OpenWindows(self.aggregator, self.windows)
-        for key, (window, accumulator) in self.taken_as_pairs():
-            rows.keep(key, window, accumulator)
-        return rows.checkpoint()
-
-    def taken_as_pairs(self) -> Pairs:
-        """All open windows as pairs; nothing is kept."""
-        if self.state is None or self.form is None:
-            return []
-        found = self.state.due(None)
-        return [] if found is None else [pair for batch in found[0].to_batches() for pair in self._pairs(batch)]
+        return self.taken(None).checkpoint()
 
     def pairs_of(self, batches: list[pa.RecordBatch]) -> Pairs:
         """Partials that have just come as pairs, one for each window."""

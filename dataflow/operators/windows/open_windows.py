@@ -7,9 +7,11 @@ from typing import Any
 
 from rayad.dataflow.operators.aggregates.aggregators import Aggregator
 from rayad.dataflow.operators.state.group_index import GroupIndices
+from rayad.dataflow.operators.state.reads.at_epochs import AtEpochs, Epochs
 from rayad.dataflow.operators.state.tables import WINDOW, Entries
 from rayad.dataflow.operators.state.touched_keys import TouchedKeys
 from rayad.dataflow.operators.state.two_forms import RowForm
+from rayad.dataflow.operators.windows.at_epochs import WindowsAtEpochs
 from rayad.dataflow.windows import Session, Window
 
 
@@ -32,6 +34,11 @@ class OpenWindows(RowForm):
         self._fired: Any = None  # the last watermark
         self._touched = TouchedKeys(_key_alone if self._of_sessions else _key_and_window)
         self._indices = GroupIndices()
+        self.read: WindowsAtEpochs | None = None
+        """Told what is about to be changed; None: nobody has read yet."""
+
+    def at_epochs(self, epochs: Epochs) -> AtEpochs:
+        return WindowsAtEpochs(self, epochs)
 
     @property
     def is_used(self) -> bool:
@@ -42,6 +49,10 @@ class OpenWindows(RowForm):
         """Take the ``(key, (window, accumulator))`` of one time in, but for what is late at a watermark: windows that have ended, and of
         sessions those that have when all of the time is in. ``pairs`` must stay as they are."""
         ended = set()
+        if self.read is not None and self._of_sessions:
+            self.read.note_sessions(key for key, _ in pairs)
+        elif self.read is not None:
+            self.read.note_windows((key, window) for key, (window, _) in pairs)
         for key, (window, accumulator) in pairs:
             if mark is None or window.end > mark:
                 self.keep(key, window, accumulator)
@@ -91,10 +102,14 @@ class OpenWindows(RowForm):
     def ended(self, mark: Any) -> list[tuple[Any, Window, Any]]:
         """Remove the windows that end by ``mark`` and give their keys and accumulators, in the order of their ends."""
         done = sorted(window for window in self.open if mark is None or window.end <= mark)
+        if self.read is not None:
+            self.read.note_windows([(key, window) for window in done for key in self.open[window]])
         out = [(key, window, accumulator) for window in done for key, accumulator in self.open.pop(window).items()]
         for key in list(self.sessions):
             finished = [s for s in self.sessions[key] if mark is None or s[1] <= mark]
             if finished:
+                if self.read is not None:
+                    self.read.note_sessions((key,))
                 out.extend([(key, Window(s[0], s[1]), s[2]) for s in sorted(finished, key=lambda s: (s[0], s[1]))])
                 self._keep_sessions(key, [s for s in self.sessions[key] if s not in finished])
         self._fired = mark
@@ -163,10 +178,20 @@ class OpenWindows(RowForm):
     def entries(self) -> dict[str, Entries]:
         """An accumulator for each key and window, or session."""
         rows = [(key, window, accumulator) for window, kept in self.open.items() for key, accumulator in kept.items()]
-        rows += [(key, Window(start, end), accumulator) for key, some in self.sessions.items() for start, end, accumulator in some]
+        for key, sessions in self.sessions.items():
+            rows += self.rows_of_sessions(key, sessions)
+        return {"": self.entries_of(rows)}
+
+    @staticmethod
+    def rows_of_sessions(key: Any, sessions: list[list[Any]]) -> list[tuple[Any, Window, Any]]:
+        """Sessions of a key as windows with their accumulators."""
+        return [(key, Window(start, end), accumulator) for start, end, accumulator in sessions]
+
+    def entries_of(self, rows: list[tuple[Any, Window, Any]]) -> Entries:
+        """What :meth:`entries` gives of these keys, windows and accumulators."""
         columns = self.aggregator.opened([accumulator for _, _, accumulator in rows])
         named = dict(zip(self.aggregator.state_columns, columns, strict=True))
-        return {"": Entries([key for key, _, _ in rows], {WINDOW: [window for _, window, _ in rows], **named})}
+        return Entries([key for key, _, _ in rows], {WINDOW: [window for _, window, _ in rows], **named})
 
     def put_entries(self, name: str, entries: Entries) -> None:
         accumulators = self.aggregator.closed([entries.columns[name] for name in self.aggregator.state_columns])

@@ -57,6 +57,11 @@ class Run:
             self.size = self.rows.nbytes + sum(array.nbytes for array in arrays.values())
         return self.size
 
+    def alone(self) -> Run:
+        """The same rows; what is beside them may be changed in one and stays in the other."""
+        beside = {name: numbers if isinstance(numbers, int) else numbers.copy() for name, numbers in self.beside.items()}
+        return replace(self, beside=beside)
+
     def at(self, rows: Positions) -> Run:
         """The rows at these positions."""
         return self._with(take_rows(self.rows, pa.array(rows)), rows, on_disk=False, file=None)

@@ -9,9 +9,10 @@ Prior art: the spine of differential dataflow and DBSP, and the sorted runs of R
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -204,6 +205,19 @@ class Runs(KeyedState):
     def each_live(self) -> Iterator[Run]:
         """The runs without what nobody needs any more."""
         return (run for run in map(self.live, self.all()) if len(run))
+
+    # -- to others, while it runs ----------------------------------------------------
+    def frozen(self) -> Self:
+        """What is here now: rows are shared, and whatever is changed in one is not in the other. It is in no snapshot."""
+        out = copy.copy(self)
+        out.part()
+        return out
+
+    def part(self) -> None:
+        """Share no more with the runs of which this is a copy than rows."""
+        self._sequences = [[run.alone() for run in sequence] for sequence in self._sequences]
+        self._fresh = [run.alone() for run in self._fresh]
+        self._added, self._gone, self.memory = Additions(), list(self._gone), None
 
     # -- snapshots -----------------------------------------------------------------
     def files(self) -> list[RunFile]:

@@ -1,0 +1,62 @@
+"""Dicts by key at epochs: changed keys keep what they had before (``versions.py``)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rayad.dataflow.operators.state.group_index import chosen, groups_of_keys
+from rayad.dataflow.operators.state.reads.at_epochs import AtEpochs, Epochs
+from rayad.dataflow.operators.state.versions import ABSENT, Given, Versions, copied
+
+if TYPE_CHECKING:
+    from rayad.dataflow.operators.state.by_key import DictByKey
+    from rayad.dataflow.operators.state.tables import Entries
+
+
+class DictAtEpochs(AtEpochs):
+    """A dict by key.
+
+    Args:
+        table: the dict; from now on it notes in its ``versions`` what changes.
+    """
+
+    def __init__(self, table: DictByKey, epochs: Epochs) -> None:
+        self._table = table
+        self._versions = table.versions = Versions(epochs.now, epochs.applied)
+        self.has_one_row = table.has_one_row
+
+    @property
+    def since(self) -> int:
+        return self._versions.since
+
+    def begin_now(self) -> None:
+        self._versions.begin_now()
+
+    def forget(self, epoch: int) -> None:
+        self._versions.forget(epoch)
+
+    def of_keys(self, epoch: int, keys: Sequence[Any], part: str = "") -> Entries:
+        found = ((key, self._versions.value(epoch, key, self._table.kept)) for key in keys)
+        return self._rows_of({key: value for key, value in found if value is not ABSENT})
+
+    def of_all(self, epoch: int, part: str = "") -> Entries:
+        return self._rows_of(self._versions.at(epoch, self._table.kept))
+
+    def of_groups(self, epoch: int, groups: Collection[int], key_groups: int, part: str = "") -> Entries:
+        kept = self._versions.at(epoch, self._table.kept)
+        keys = list(kept)
+        wanted = chosen(groups, key_groups)[groups_of_keys(keys, key_groups)].tolist() if keys else []
+        return self._rows_of({key: kept[key] for key, is_wanted in zip(keys, wanted, strict=True) if is_wanted})
+
+    def _rows_of(self, kept: Mapping[Any, Any]) -> Entries:
+        return self._table.entries_of({key: copied(value) for key, value in kept.items()})[""]
+
+    def give(self, groups: frozenset[int], key_groups: int) -> Given:
+        return self._versions.give(groups, key_groups)
+
+    def take(self, given: Given) -> None:
+        self._versions.take(given)
+
+
+__all__ = ["DictAtEpochs"]

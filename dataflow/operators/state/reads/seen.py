@@ -1,0 +1,148 @@
+"""Distinct values at epochs: what has come stays, so it is enough to know in which epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rayad.dataflow.operators.state.contents import originals
+from rayad.dataflow.operators.state.group_index import chosen, groups_of_columns, groups_of_keys
+from rayad.dataflow.operators.state.reads.at_epochs import AtEpochs, Epochs
+from rayad.dataflow.operators.state.tables import Entries
+from rayad.dataflow.records.key_hashing import key_group
+
+if TYPE_CHECKING:
+    from rayad.dataflow.operators.state.by_key import GrowingSet
+    from rayad.dataflow.operators.state.seen_rows import SeenRows
+
+BEFORE = -1
+"""The epoch of what came before the first read."""
+HASHES = 1 << 16
+"""Rows of a key are looked for among those whose hash is the same in so many."""
+
+
+class CameIn(AtEpochs):
+    """In which epochs rows came that stay.
+
+    Args:
+        epochs: of the vertex.
+    """
+
+    has_one_row = False
+
+    def __init__(self, epochs: Epochs) -> None:
+        self._epochs = epochs
+        self._since = epochs.applied()
+
+    @property
+    def since(self) -> int:
+        return self._since
+
+    def begin_at(self, epoch: int) -> None:
+        """It is the oldest that can be read, unless a later one is."""
+        self._since = max(self._since, epoch)
+
+    def begin_now(self) -> None:
+        self.begin_at(max(self._epochs.now(), self._epochs.applied()))
+
+    def forget(self, epoch: int) -> None:
+        """Nothing is kept of former epochs."""
+        self.begin_at(epoch)
+
+
+class PairsAtEpochs(CameIn):
+    """``(key, something)`` pairs in rows, by key.
+
+    Args:
+        state: the pairs; from now on it tells which come.
+    """
+
+    def __init__(self, state: GrowingSet, epochs: Epochs) -> None:
+        super().__init__(epochs)
+        self._by_key: dict[Any, dict[Any, int]] = {}
+        for key, value in state.kept:
+            self._by_key.setdefault(key, {})[value] = BEFORE
+        state.came = self.add
+
+    def add(self, pairs: Sequence[Any]) -> None:
+        """These have come now."""
+        now = self._epochs.now()
+        for key, value in pairs:
+            self._by_key.setdefault(key, {})[value] = now
+
+    def of_keys(self, epoch: int, keys: Sequence[Any], part: str = "") -> Entries:
+        return _entries([(key, value) for key in keys for value, came in self._by_key.get(key, {}).items() if came <= epoch])
+
+    def of_all(self, epoch: int, part: str = "") -> Entries:
+        return self.of_keys(epoch, list(self._by_key))
+
+    def give(self, groups: frozenset[int], key_groups: int) -> Any:
+        keys = list(self._by_key)
+        leaves = chosen(groups, key_groups)[groups_of_keys(keys, key_groups)].tolist() if keys else []
+        return {key: self._by_key.pop(key) for key, is_gone in zip(keys, leaves, strict=True) if is_gone}, self.since
+
+    def take(self, given: Any) -> None:
+        by_key, since = given
+        self.begin_at(since)
+        self._by_key.update(by_key)
+
+
+class RowsAtEpochs(CameIn):
+    """Rows in columns, by slot.
+
+    Args:
+        state: the rows; from now on it tells which slots come, and how they are numbered anew.
+    """
+
+    def __init__(self, state: SeenRows, epochs: Epochs) -> None:
+        super().__init__(epochs)
+        self._state = state
+        self._came: npt.NDArray[np.int64] = np.full(state.slots, BEFORE, np.int64)
+        self._hashes: npt.NDArray[np.uint16] = np.zeros(0, np.uint16)
+        state.came = self
+
+    def add(self, slots: npt.NDArray[np.int64]) -> None:
+        """The rows of these slots have come now, some of them for the first time."""
+        self._came = np.append(self._came, np.zeros(self._state.slots - len(self._came), np.int64))
+        self._came[slots] = self._epochs.now()
+
+    def keep(self, slots: npt.NDArray[np.int64]) -> None:
+        """Of the rows these are left, whose slots are 0, 1, 2 ... from now on."""
+        self._came, self._hashes = self._came[slots], np.zeros(0, np.uint16)
+
+    def of_keys(self, epoch: int, keys: Sequence[Any], part: str = "") -> Entries:
+        known = len(self._hashes)
+        if known < self._state.slots:
+            self._hashes = np.append(self._hashes, groups_of_columns(self._state.key_columns(known), HASHES))
+        slots = self._there(epoch)
+        some = slots[np.isin(self._hashes[slots], [key_group(key, HASHES) for key in keys])]
+        wanted = set(keys)
+        return _entries([pair for pair in self._state.pairs_at(some) if pair[0] in wanted])
+
+    def of_all(self, epoch: int, part: str = "") -> Entries:
+        return _entries(self._state.pairs_at(self._there(epoch)))
+
+    def _there(self, epoch: int) -> npt.NDArray[np.int64]:
+        slots: npt.NDArray[np.int64] = np.flatnonzero((self._came <= epoch) & self._state.are_here())
+        return slots
+
+    def give(self, groups: frozenset[int], key_groups: int) -> Any:
+        slots = self._state.slots_of_groups(groups, key_groups)
+        return self._state.rows_at(slots) if len(slots) else None, self._came[slots], self.since
+
+    def take(self, given: Any) -> None:
+        rows, came, since = given
+        self.begin_at(since)
+        if rows is not None:
+            self._came[self._state.slots_of(rows)] = came
+
+
+def _entries(pairs: list[Any]) -> Entries:
+    pairs = originals(pairs)
+    return Entries([key for key, _ in pairs], {"value": [value for _, value in pairs]})
+
+
+__all__ = ["PairsAtEpochs", "RowsAtEpochs"]
