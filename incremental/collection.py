@@ -20,16 +20,18 @@ from rayad.dataflow.streams.loops import Loop
 from rayad.dataflow.streams.making import Make
 from rayad.dataflow.windows import AsOf, Between, Direction, Session, Sliding, Tumbling
 from rayad.incremental import functions, reducing, steps
-from rayad.incremental.arranging import Arrangement
 from rayad.incremental.columns import steps as columns
-from rayad.incremental.columns.linear import Counted, Linear, Summed
+from rayad.incremental.columns.linear import AnyOfKey, Counted, Linear, Summed
 from rayad.incremental.columns.linear import Present as AnyPresent
 from rayad.incremental.consolidating import Consolidate
 from rayad.incremental.entering import EnterAt
 from rayad.incremental.event_time.ending import Ending, EndingReduce, ending_of
 from rayad.incremental.event_time.functions import Assigned, Latest, Sessions, Within, by_window
 from rayad.incremental.fixed_points import brought_into, fixed_point, together
-from rayad.incremental.joining import Join
+from rayad.incremental.joins.arranged import joined_by_arrangement
+from rayad.incremental.joins.arranging import Arrangement
+from rayad.incremental.joins.join import Join
+from rayad.incremental.joins.kinds import HOWS, KINDS, LEFT, LEFT_KEYS, RIGHT_KEYS, How
 from rayad.incremental.outputs.ends import Ends, Key, key_of
 from rayad.incremental.ranking import Numbered, Ranked, Shifted, order_of
 from rayad.incremental.records import as_record
@@ -39,9 +41,6 @@ from rayad.progress import DataflowError, arguments, show
 
 if TYPE_CHECKING:
     from rayad.dataflow.streams.stream import Stream
-
-How = Literal["inner", "left", "right", "full", "semi", "anti"]
-HOWS = ("inner", "left", "right", "full", "semi", "anti")
 
 
 class Collection(Ends):
@@ -297,24 +296,18 @@ class KeyedCollection:
         """``(key, (left, right))`` for each pair of records of a key, None for what is not there; "semi" and "anti" give the left records
         that have, or do not have, a match, as ``(key, left)``. A key that is None matches nothing, as in SQL.
 
-        Source: outer joins by a right side that has None where it has nothing (Feldera's ``saturate``).
+        What a join keeps besides the records are the keys of a side, where the other one's records may be alone.
         """
         arguments.choice(how, "join: how", *HOWS)
         loops = max(self.loops, _keyed(other, "join").loops, key=len)
         left, right = self.within(loops), other.within(loops)
-        base = f"{how}-join"
-        if how == "inner":
-            return left.matched(right, base, name)
-        if how in ("semi", "anti"):
-            there = right.keys(True, f"{base}.keys")
-            met = left.matched(there, base, name).map(steps.left_of)
-            return met if how == "semi" else left.plain().concat(met.negate())
-        if how == "right":
-            return right.join(left, "left", name=name).map(steps.swapped)
-        out = left.plain().map(steps.alone).concat(left.matched(right.with_none(f"{base}.missing"), base, name))
-        if how == "left":
-            return out
-        return out.concat(right.join(left, "anti").map(steps.alone_right))
+        left.require_no_ending("join")
+        right.require_no_ending("join")
+        if left.arrangement is None and right.arrangement is None:
+            return left.joined(right, how, name)
+        if name is not None:
+            raise DataflowError(f"join(name={name!r}): one side is arranged, and its joins are one vertex; give arrange(name=...) the name")
+        return joined_by_arrangement(left, right, how)
 
     # -- in order ----------------------------------------------------------------------------------------------
     def row_number(self, order_by: Key, *, descending: bool = False, name: str | None = None) -> Collection:
@@ -388,7 +381,9 @@ class KeyedCollection:
         times = key_of(at, "join_interval (at)"), key_of(at if other_at is None else other_at, "join_interval (other_at)")
         (mine, theirs), loops = together(self, _keyed(other, "join_interval"))
         left, right = KeyedCollection(mine, loops), KeyedCollection(theirs, loops)
-        met = left.matched(right, f"{how}-join", name).filter(Within(within, *times))
+        left.require_no_ending("join")
+        right.require_no_ending("join")
+        met = left.joined(right, "inner", name).filter(Within(within, *times))
         if how == "inner":
             return met
         if how == "semi":
@@ -437,34 +432,20 @@ class KeyedCollection:
             return self.arrangement.within(loops)
         return self if loops == self.loops else KeyedCollection(brought_into(self, loops), loops)
 
-    def matched(self, other: KeyedCollection, base: str, name: str | None) -> Collection:
-        """The inner join, by the vertex of this name, or by that of an arrangement."""
-        self.require_no_ending("join")
-        other.require_no_ending("join")
-        if name is not None and (self.arrangement or other.arrangement):
-            raise DataflowError(f"join(name={name!r}): one side is arranged, and its joins are one vertex; give arrange(name=...) the name")
-        if other.arrangement is not None:
-            return Collection(other.arrangement.joined(self, is_left=True), self.loops)
-        if self.arrangement is not None:
-            return Collection(self.arrangement.joined(other, is_left=False), self.loops)
-        return Collection(self.not_null().vertex(Make(Join), base, name, other.not_null()), self.loops)
+    def joined(self, other: KeyedCollection, how: How, name: str | None = None) -> Collection:
+        """The join, by a vertex of its own."""
+        kind, base = KINDS[how], f"{how}-join"
+        inputs = []
+        for port, what in enumerate(kind.inputs):
+            side = self if what in (LEFT, LEFT_KEYS) else other
+            if what in (LEFT_KEYS, RIGHT_KEYS):
+                side = side.keys(f"{base}.{what.replace(' ', '-')}")
+            inputs.append(side.not_null() if kind.alone_as(port) is None else side)
+        return Collection(inputs[0].vertex(Make(Join, how), base, name, *inputs[1:]), self.loops)
 
-    def keys(self, value: Any, base: str) -> KeyedCollection:
-        """The keys that it has, each once, with this value; shared where this one is."""
-        if self.arrangement is not None:
-            return self.arrangement.derived(value, lambda it: it.counted_keys(value).arrange()).within(self.loops)
-        return self.not_null().reduce_weights(functions.Once(value), base).keyed()
-
-    def counted_keys(self, value: Any) -> KeyedCollection:
-        """The keys that it has, each once, of which no records are kept."""
-        return self.not_null().summed(functions.Once(value), functions.one, "arrangement.keys", None, None).keyed()
-
-    def with_none(self, base: str) -> KeyedCollection:
-        """With None, with the weight -1, for each key that it has; shared where this is."""
-        if self.arrangement is not None:
-            filled = self.arrangement.derived("with none", lambda it: it.concat(it.counted_keys(None).negate()).arrange())
-            return filled.within(self.loops)
-        return self.concat(self.keys(None, base).negate())
+    def keys(self, base: str) -> KeyedCollection:
+        """The keys that it has, each once, with None; no records are kept for that."""
+        return self.not_null().summed(functions.Once(None), functions.one, base, None, AnyOfKey()).keyed()
 
     def not_null(self) -> KeyedCollection:
         """Without the records whose key is null."""

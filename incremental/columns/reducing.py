@@ -159,7 +159,7 @@ def keys_of(runs: WeightedRuns, run: Run | None, due: Sequence[pa.RecordBatch], 
     if run is not None and not due:
         return Gathered(run.rows.select([KEY]), run.place, moment)
     parts = [*([] if run is None else [run.rows.select([KEY])]), *(keys.replace_schema_metadata(None) for keys in due)]
-    keys = together(parts, None)
+    keys = together(parts)
     places = runs.places(keys)
     order, heads = runs.equal_rows(keys, places, [])
     which = heads if order is None else order[heads]
