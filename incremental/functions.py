@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar
 
-from rayad.dataflow.records.calling import checked_function
 from rayad.incremental.records import as_record
+from rayad.incremental.steps import selected
 from rayad.incremental.sums import exact
 
 Weights = dict[Any, int]
 Results = Iterable[tuple[Any, int]]
 
 
-def value_of(value: Callable[[Any], Any] | None, what: str) -> Callable[[Any], Any] | None:
-    """A function of a record that was given to ``what``, or None. Raises DataflowError."""
-    return None if value is None else checked_function(value, what, "record")
+def value_of(value: Callable[[Any], Any] | str | None, what: str) -> Callable[[Any], Any] | None:
+    """A function of a record, or a field, that was given to ``what``, or None. Raises DataflowError."""
+    return None if value is None else selected(value, what)
 
 
 def count(key: Any, sums: tuple[int]) -> Results:

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from rayad.dataflow.operators.state import seen_rows
-from rayad.incremental import functions
-from rayad.incremental.columns import linear, weighted_runs
+from rayad.incremental import functions, ranking
+from rayad.incremental.columns import grouped, linear, ordered, weighted_runs
 from rayad.incremental.consolidating import Consolidate
 from rayad.incremental.joins.arranging import SharedJoin
 from rayad.incremental.joins.join import Join
@@ -128,6 +128,11 @@ VERTICES: dict[str, tuple[Callable[[], MomentVertex], int, Callable[[Weights], C
 EACH = pytest.mark.parametrize("name", VERTICES)
 
 
+def _in_order(forms: tuple[Function, grouped.Grouped | None]) -> tuple[Callable[[], MomentVertex], int, Callable[[Weights], Counter[Any]]]:
+    function, in_columns = forms
+    return lambda: Reduce(function, None, in_columns), 1, reduced(function)
+
+
 FIELD = functions.Added(Field("v"))
 IN_COLUMNS: dict[str, tuple[Callable[[], MomentVertex], int, Callable[[Weights], Counter[Any]]]] = {
     "join": VERTICES["join"],
@@ -137,11 +142,15 @@ IN_COLUMNS: dict[str, tuple[Callable[[], MomentVertex], int, Callable[[Weights],
     "count": (lambda: Reduce(functions.count, functions.one, linear.Counted()), 1, VERTICES["count"][2]),
     "sum": (lambda: Reduce(functions.total, FIELD, linear.Summed("v")), 1, reduced(_summed(functions.total, FIELD))),
     "mean": (lambda: Reduce(functions.mean, FIELD, linear.Summed("v", mean=True)), 1, reduced(_summed(functions.mean, FIELD))),
-    "consolidate": (
-        Consolidate,
-        1,
-        consolidated,
-    ),
+    "consolidate": (Consolidate, 1, consolidated),
+    "min": _in_order((functions.Best(min, Field("v")), ordered.Best(False, "v"))),
+    "max": _in_order((functions.Best(max, Field("v")), ordered.Best(True, "v"))),
+    "top_k": _in_order(ranking.first(2, "v", "top_k")),
+    "row_number": _in_order(ranking.numbered("v", True, "row_number")),
+    "rank": _in_order(ranking.ranked(["v"], False, "rank", dense=False)),
+    "dense rank": _in_order(ranking.ranked("v", False, "rank", dense=True)),
+    "lag": _in_order(ranking.shifted("v", False, "lag", 1, None)),
+    "lead": _in_order(ranking.shifted("v", False, "lead", -2, None)),
 }
 """Operators that have a form in columns."""
 BY_RECORD = ("distinct", "consolidate")
