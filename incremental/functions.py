@@ -5,9 +5,11 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any, ClassVar
 
+from rayad.dataflow.operators.aggregates.sums import mean_of
 from rayad.incremental.records import as_record
 from rayad.incremental.steps import selected
 from rayad.incremental.sums import exact
@@ -42,6 +44,8 @@ def mean(key: Any, sums: tuple[int, int, Any, int]) -> Results:
     _, count, added, floats = sums
     if not count:
         return [(None, 1)]
+    if isinstance(added, Decimal):
+        return [(mean_of(added, count), 1)]
     return [(float(Fraction(added, count)) if floats or isinstance(added, int) else added / count, 1)]
 
 
