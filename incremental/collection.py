@@ -19,19 +19,22 @@ from rayad.dataflow.streams.keyed_stream import KeyedStream
 from rayad.dataflow.streams.loops import Loop
 from rayad.dataflow.streams.making import Make
 from rayad.dataflow.windows import AsOf, Between, Direction, Session, Sliding, Tumbling
-from rayad.incremental import functions, reducing, steps
-from rayad.incremental.arranging import Arrangement
+from rayad.incremental import functions, ranking, reducing, steps
+from rayad.incremental.columns import ordered
 from rayad.incremental.columns import steps as columns
-from rayad.incremental.columns.linear import Counted, Linear, Summed
+from rayad.incremental.columns.grouped import Grouped
+from rayad.incremental.columns.linear import AnyOfKey, Counted, Linear, Summed
 from rayad.incremental.columns.linear import Present as AnyPresent
 from rayad.incremental.consolidating import Consolidate
 from rayad.incremental.entering import EnterAt
 from rayad.incremental.event_time.ending import Ending, EndingReduce, ending_of
 from rayad.incremental.event_time.functions import Assigned, Latest, Sessions, Within, by_window
 from rayad.incremental.fixed_points import brought_into, fixed_point, together
-from rayad.incremental.joining import Join
+from rayad.incremental.joins.arranged import joined_by_arrangement
+from rayad.incremental.joins.arranging import Arrangement
+from rayad.incremental.joins.join import Join
+from rayad.incremental.joins.kinds import HOWS, KINDS, LEFT, LEFT_KEYS, RIGHT_KEYS, How
 from rayad.incremental.outputs.ends import Ends, Key, key_of
-from rayad.incremental.ranking import Numbered, Ranked, Shifted, order_of
 from rayad.incremental.records import as_record
 from rayad.incremental.remembering import If, One, Remembered
 from rayad.incremental.sources import Present
@@ -39,9 +42,6 @@ from rayad.progress import DataflowError, arguments, show
 
 if TYPE_CHECKING:
     from rayad.dataflow.streams.stream import Stream
-
-How = Literal["inner", "left", "right", "full", "semi", "anti"]
-HOWS = ("inner", "left", "right", "full", "semi", "anti")
 
 
 class Collection(Ends):
@@ -139,7 +139,7 @@ class Collection(Ends):
     # -- whole records ---------------------------------------------------------------------------------------
     def distinct(self, *, name: str | None = None) -> Collection:
         """Each record that is there, once."""
-        there = self.by_record().reduce_weights(reducing.distinct, "distinct", name=name, linear=AnyPresent())
+        there = self.by_record().reduce_weights(reducing.distinct, "distinct", name=name, in_columns=AnyPresent())
         return self._made(columns.mapped(there.stream, steps.Mapped(itemgetter(0)), columns.first))
 
     def threshold(self, function: Callable[[Any, int], int], *, name: str | None = None) -> Collection:
@@ -245,20 +245,25 @@ class KeyedCollection:
         return self.stream.flow.vertex(make, inputs=[KeyedStream(stream, PAIRS) for stream in streams], name=name)
 
     def reduce_weights(
-        self, function: reducing.Function, base: str = "reduce", *, name: str | None = None, linear: Linear | None = None
+        self, function: reducing.Function, base: str = "reduce", *, name: str | None = None, in_columns: Linear | Grouped | None = None
     ) -> Collection:
         """``function(key, weights)`` of the weights by value, once more whenever those of the key change: gives results and their
-        weights. ``linear``: the same in columns."""
-        return self.summed(function, None, base, name, linear)
+        weights. ``in_columns``: the same in columns."""
+        return self.summed(function, None, base, name, in_columns)
 
     def summed(
-        self, function: reducing.Function, vector: Callable[[Any], Any] | None, base: str, name: str | None, linear: Linear | None
+        self,
+        function: reducing.Function,
+        vector: Callable[[Any], Any] | None,
+        base: str,
+        name: str | None,
+        in_columns: Linear | Grouped | None,
     ) -> Collection:
         """As :meth:`reduce_weights`, of the sum of a vector over the values."""
         if self.ending is not None:
             made = Make(EndingReduce, self.ending.lateness, function, vector)
             return Collection(self.vertex(made, base, name, KeyedCollection(self.ending.times, ())), ())
-        return Collection(self.vertex(Make(reducing.Reduce, function, vector, linear), base, name), self.loops)
+        return Collection(self.vertex(Make(reducing.Reduce, function, vector, in_columns), base, name), self.loops)
 
     def reduce(self, function: Callable[[Any, list[Any]], Iterable[Any]], *, name: str | None = None) -> Collection:
         """``function(key, values)`` of all values of a key, each as often as it is there: gives an iterable of results."""
@@ -280,41 +285,44 @@ class KeyedCollection:
         linear = Summed(value, mean=True) if isinstance(value, str) else None
         return self.summed(functions.mean, functions.Added(steps.selected(value, "mean")), "mean", name, linear)
 
-    def min(self, value: Callable[[Any], Any] | None = None, *, name: str | None = None) -> Collection:
-        """The smallest ``value(record)``; without a function the smallest record."""
-        return self.reduce_weights(functions.Best(min, functions.value_of(value, "min")), "min", name=name)
+    def min(self, value: Callable[[Any], Any] | str | None = None, *, name: str | None = None) -> Collection:
+        """The smallest ``value(record)``, or the smallest of a field; without either the smallest record."""
+        return self._best(min, "min", value, name)
 
-    def max(self, value: Callable[[Any], Any] | None = None, *, name: str | None = None) -> Collection:
-        """The largest ``value(record)``; without a function the largest record."""
-        return self.reduce_weights(functions.Best(max, functions.value_of(value, "max")), "max", name=name)
+    def max(self, value: Callable[[Any], Any] | str | None = None, *, name: str | None = None) -> Collection:
+        """The largest ``value(record)``, or the largest of a field; without either the largest record."""
+        return self._best(max, "max", value, name)
 
-    def top_k(self, k: int, value: Callable[[Any], Any] | None = None, *, name: str | None = None) -> Collection:
-        """The ``k`` records with the largest ``value(record)``, each as one result; ties by the records themselves."""
+    def _best(self, choose: Callable[..., Any], what: str, value: Callable[[Any], Any] | str | None, name: str | None) -> Collection:
+        made = functions.Best(choose, functions.value_of(value, what))
+        in_columns = None if callable(value) else ordered.Best(choose is max, value)
+        return self.reduce_weights(made, what, name=name, in_columns=in_columns)
+
+    def top_k(self, k: int, value: Callable[[Any], Any] | str | None = None, *, name: str | None = None) -> Collection:
+        """The ``k`` records with the largest ``value(record)``, each as one result; ties by the records themselves. Of a field as
+        :meth:`row_number` has it with ``descending=True``."""
         k = arguments.whole(k, "top_k: k", least=1)
-        return self.reduce_weights(functions.Top(k, functions.value_of(value, "top_k")), "top_k", name=name)
+        if isinstance(value, str):
+            return self._in_order(ranking.first(k, value, "top_k"), "top_k", name)
+        made = functions.Top(k, functions.value_of(value, "top_k"))
+        return self.reduce_weights(made, "top_k", name=name, in_columns=ordered.Top(k, None) if value is None else None)
 
     def join(self, other: KeyedCollection, how: How = "inner", *, name: str | None = None) -> Collection:
         """``(key, (left, right))`` for each pair of records of a key, None for what is not there; "semi" and "anti" give the left records
         that have, or do not have, a match, as ``(key, left)``. A key that is None matches nothing, as in SQL.
 
-        Source: outer joins by a right side that has None where it has nothing (Feldera's ``saturate``).
+        What a join keeps besides the records are the keys of a side, where the other one's records may be alone.
         """
         arguments.choice(how, "join: how", *HOWS)
         loops = max(self.loops, _keyed(other, "join").loops, key=len)
         left, right = self.within(loops), other.within(loops)
-        base = f"{how}-join"
-        if how == "inner":
-            return left.matched(right, base, name)
-        if how in ("semi", "anti"):
-            there = right.keys(True, f"{base}.keys")
-            met = left.matched(there, base, name).map(steps.left_of)
-            return met if how == "semi" else left.plain().concat(met.negate())
-        if how == "right":
-            return right.join(left, "left", name=name).map(steps.swapped)
-        out = left.plain().map(steps.alone).concat(left.matched(right.with_none(f"{base}.missing"), base, name))
-        if how == "left":
-            return out
-        return out.concat(right.join(left, "anti").map(steps.alone_right))
+        left.require_no_ending("join")
+        right.require_no_ending("join")
+        if left.arrangement is None and right.arrangement is None:
+            return left.joined(right, how, name)
+        if name is not None:
+            raise DataflowError(f"join(name={name!r}): one side is arranged, and its joins are one vertex; give arrange(name=...) the name")
+        return joined_by_arrangement(left, right, how)
 
     # -- in order ----------------------------------------------------------------------------------------------
     def row_number(self, order_by: Key, *, descending: bool = False, name: str | None = None) -> Collection:
@@ -323,25 +331,29 @@ class KeyedCollection:
         ``order_by``: a function of the record, a field, or a list of fields. None comes last. Records equal in it are in the order of
         their contents. A change costs as much as its key has records; so for the others here.
         """
-        return self.reduce_weights(Numbered(order_of(order_by, descending, "row_number")), "row_number", name=name)
+        return self._in_order(ranking.numbered(order_by, descending, "row_number"), "row_number", name)
 
     def rank(self, order_by: Key, *, descending: bool = False, dense: bool = False, name: str | None = None) -> Collection:
         """``(key, (record, rank))`` as SQL's ``rank``, or ``dense_rank``: equal ones have the same. ``order_by`` as in
         :meth:`row_number`."""
-        made = Ranked(order_of(order_by, descending, "rank"), arguments.flag(dense, "rank: dense"))
-        return self.reduce_weights(made, "rank", name=name)
+        dense = arguments.flag(dense, "rank: dense")
+        return self._in_order(ranking.ranked(order_by, descending, "rank", dense=dense), "rank", name)
 
     def lag(self, order_by: Key, n: int = 1, *, default: Any = None, descending: bool = False, name: str | None = None) -> Collection:
         """``(key, (record, before))``: each record with the one ``n`` places before it in order, or ``default``. ``order_by`` as in
         :meth:`row_number`."""
-        made = Shifted(order_of(order_by, descending, "lag"), arguments.whole(n, "lag: n", least=0), as_record(default))
-        return self.reduce_weights(made, "lag", name=name)
+        places = arguments.whole(n, "lag: n", least=0)
+        return self._in_order(ranking.shifted(order_by, descending, "lag", places, as_record(default)), "lag", name)
 
     def lead(self, order_by: Key, n: int = 1, *, default: Any = None, descending: bool = False, name: str | None = None) -> Collection:
         """``(key, (record, after))``: each record with the one ``n`` places after it in order, or ``default``. ``order_by`` as in
         :meth:`row_number`."""
-        made = Shifted(order_of(order_by, descending, "lead"), -arguments.whole(n, "lead: n", least=0), as_record(default))
-        return self.reduce_weights(made, "lead", name=name)
+        places = -arguments.whole(n, "lead: n", least=0)
+        return self._in_order(ranking.shifted(order_by, descending, "lead", places, as_record(default)), "lead", name)
+
+    def _in_order(self, forms: tuple[reducing.Function, Grouped | None], what: str, name: str | None) -> Collection:
+        function, in_columns = forms
+        return self.reduce_weights(function, what, name=name, in_columns=in_columns)
 
     # -- in time -----------------------------------------------------------------------------------------------
     def join_asof(
@@ -388,7 +400,9 @@ class KeyedCollection:
         times = key_of(at, "join_interval (at)"), key_of(at if other_at is None else other_at, "join_interval (other_at)")
         (mine, theirs), loops = together(self, _keyed(other, "join_interval"))
         left, right = KeyedCollection(mine, loops), KeyedCollection(theirs, loops)
-        met = left.matched(right, f"{how}-join", name).filter(Within(within, *times))
+        left.require_no_ending("join")
+        right.require_no_ending("join")
+        met = left.joined(right, "inner", name).filter(Within(within, *times))
         if how == "inner":
             return met
         if how == "semi":
@@ -437,34 +451,20 @@ class KeyedCollection:
             return self.arrangement.within(loops)
         return self if loops == self.loops else KeyedCollection(brought_into(self, loops), loops)
 
-    def matched(self, other: KeyedCollection, base: str, name: str | None) -> Collection:
-        """The inner join, by the vertex of this name, or by that of an arrangement."""
-        self.require_no_ending("join")
-        other.require_no_ending("join")
-        if name is not None and (self.arrangement or other.arrangement):
-            raise DataflowError(f"join(name={name!r}): one side is arranged, and its joins are one vertex; give arrange(name=...) the name")
-        if other.arrangement is not None:
-            return Collection(other.arrangement.joined(self, is_left=True), self.loops)
-        if self.arrangement is not None:
-            return Collection(self.arrangement.joined(other, is_left=False), self.loops)
-        return Collection(self.not_null().vertex(Make(Join), base, name, other.not_null()), self.loops)
+    def joined(self, other: KeyedCollection, how: How, name: str | None = None) -> Collection:
+        """The join, by a vertex of its own."""
+        kind, base = KINDS[how], f"{how}-join"
+        inputs = []
+        for port, what in enumerate(kind.inputs):
+            side = self if what in (LEFT, LEFT_KEYS) else other
+            if what in (LEFT_KEYS, RIGHT_KEYS):
+                side = side.keys(f"{base}.{what.replace(' ', '-')}")
+            inputs.append(side.not_null() if kind.alone_as(port) is None else side)
+        return Collection(inputs[0].vertex(Make(Join, how), base, name, *inputs[1:]), self.loops)
 
-    def keys(self, value: Any, base: str) -> KeyedCollection:
-        """The keys that it has, each once, with this value; shared where this one is."""
-        if self.arrangement is not None:
-            return self.arrangement.derived(value, lambda it: it.counted_keys(value).arrange()).within(self.loops)
-        return self.not_null().reduce_weights(functions.Once(value), base).keyed()
-
-    def counted_keys(self, value: Any) -> KeyedCollection:
-        """The keys that it has, each once, of which no records are kept."""
-        return self.not_null().summed(functions.Once(value), functions.one, "arrangement.keys", None, None).keyed()
-
-    def with_none(self, base: str) -> KeyedCollection:
-        """With None, with the weight -1, for each key that it has; shared where this is."""
-        if self.arrangement is not None:
-            filled = self.arrangement.derived("with none", lambda it: it.concat(it.counted_keys(None).negate()).arrange())
-            return filled.within(self.loops)
-        return self.concat(self.keys(None, base).negate())
+    def keys(self, base: str) -> KeyedCollection:
+        """The keys that it has, each once, with None; no records are kept for that."""
+        return self.not_null().summed(functions.Once(None), functions.one, base, None, AnyOfKey()).keyed()
 
     def not_null(self) -> KeyedCollection:
         """Without the records whose key is null."""

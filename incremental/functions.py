@@ -5,20 +5,22 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any, ClassVar
 
-from rayad.dataflow.records.calling import checked_function
+from rayad.dataflow.operators.aggregates.sums import mean_of
 from rayad.incremental.records import as_record
+from rayad.incremental.steps import selected
 from rayad.incremental.sums import exact
 
 Weights = dict[Any, int]
 Results = Iterable[tuple[Any, int]]
 
 
-def value_of(value: Callable[[Any], Any] | None, what: str) -> Callable[[Any], Any] | None:
-    """A function of a record that was given to ``what``, or None. Raises DataflowError."""
-    return None if value is None else checked_function(value, what, "record")
+def value_of(value: Callable[[Any], Any] | str | None, what: str) -> Callable[[Any], Any] | None:
+    """A function of a record, or a field, that was given to ``what``, or None. Raises DataflowError."""
+    return None if value is None else selected(value, what)
 
 
 def count(key: Any, sums: tuple[int]) -> Results:
@@ -42,6 +44,8 @@ def mean(key: Any, sums: tuple[int, int, Any, int]) -> Results:
     _, count, added, floats = sums
     if not count:
         return [(None, 1)]
+    if isinstance(added, Decimal):
+        return [(mean_of(added, count), 1)]
     return [(float(Fraction(added, count)) if floats or isinstance(added, int) else added / count, 1)]
 
 

@@ -67,8 +67,8 @@ class MomentVertex(KeyedVertex):
     adds_up: ClassVar[bool] = True
     """Whether a moment is handled when all of it is there, so that nothing comes of what comes to nothing. Else only the first moment of an
     epoch waits, which says that no epoch before it is left; what comes later in the epoch is handled as it comes, in any order."""
-    state_version = 3
-    """2: rows alone."""
+    state_version = 4
+    """2: rows alone; 3: outer joins were several vertices."""
 
     def __init__(self, columns: ColumnForm | None = None) -> None:
         self.waiting = Waiting(self, *[Batches() for _ in range(self.inputs)], Batches(), PairsOnce())

@@ -6,11 +6,15 @@ order of their contents, so that a removal finds what the insertion made.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
 from operator import itemgetter
 from typing import Any
 
+from rayad.incremental.columns import ordered
 from rayad.incremental.functions import Results, Weights
 from rayad.incremental.outputs.ends import Key, key_of
 from rayad.incremental.records import Row
@@ -18,17 +22,26 @@ from rayad.incremental.steps import Fields
 from rayad.progress import DataflowError, arguments, show
 
 
-def contents(record: Any) -> str:
-    """A text by which records are put in order where nothing else does.
+def in_contents(record: Any) -> tuple[Any, ...]:
+    """What puts records in order where nothing else does: their values, fields by name, numbers before texts, and None last.
 
-    >>> contents((1, Row(b=2, a=None)))
-    "(1, {'a': None, 'b': 2})"
+    >>> in_contents((1, Row(b=2, a=None))) < in_contents((1, Row(b=2, a=None, c=1))) < in_contents(("a", None)) < in_contents(None)
+    True
     """
+    if record is None:
+        return (9,)
+    if isinstance(record, (int, float, Decimal, Fraction)):
+        return 0, record
+    if isinstance(record, (str, bytes)):
+        return (1 if isinstance(record, str) else 2), record
+    if isinstance(record, tuple):
+        return 3, tuple(map(in_contents, record))
     if type(record) is Row:
-        return "{" + ", ".join(f"{name!r}: {contents(record[name])}" for name in sorted(record)) + "}"
-    if type(record) is tuple:
-        return "(" + ", ".join(map(contents, record)) + ")"
-    return repr(record)
+        names = sorted(record)
+        return 4, tuple(in_contents(record[name]) for name in names), tuple(names)
+    if isinstance(record, (dt.datetime, dt.date, dt.time, dt.timedelta)):
+        return 5, type(record).__qualname__, getattr(record, "tzinfo", None) is not None, record
+    return 6, type(record).__qualname__, repr(record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +55,7 @@ class Order:
     def __call__(self, values: Weights) -> list[tuple[Any, int, Any]]:
         """Record, how often, place. Raises DataflowError where places cannot be compared."""
         placed = [(record, weight, self.by(record)) for record, weight in values.items() if weight > 0]
-        placed.sort(key=lambda one: contents(one[0]))
+        placed.sort(key=lambda one: in_contents(one[0]))
         if isinstance(self.by, Fields):  # the last field first: sorting is stable
             for field in reversed(range(len(self.by.names))):
                 placed = self._sorted(placed, [one[2][field] for one in placed])
@@ -109,9 +122,56 @@ class Shifted:
         return [((record, all_of[at] if 0 <= at < len(all_of) else self.default), 1) for record, at in zip(all_of, others, strict=True)]
 
 
+@dataclass(frozen=True, slots=True)
+class Top:
+    """The first records, so many."""
+
+    k: int
+    order: Order
+
+    def __call__(self, key: Any, values: Weights) -> Results:
+        left, out = self.k, []
+        for record, weight, _ in self.order(values):
+            often = min(left, weight)
+            if often > 0:
+                out.append((record, often))
+                left -= often
+        return out
+
+
 def order_of(order_by: Key, descending: bool, what: str) -> Order:
     """The order that was given to ``what``. Raises DataflowError."""
     return Order(key_of(order_by, what), arguments.flag(descending, f"{what}: descending"), what)
 
 
-__all__ = ["Numbered", "Order", "Ranked", "Shifted", "contents", "order_of"]
+# -- in both forms: a function of the user's is of rows ----------------------------------------------------------------
+def _in_columns(order_by: Key, descending: bool) -> ordered.OrderOfFields | None:
+    if isinstance(order_by, str):
+        return ordered.OrderOfFields((order_by,), descending)
+    return ordered.OrderOfFields(tuple(order_by), descending) if isinstance(order_by, (list, tuple)) else None
+
+
+def numbered(order_by: Key, descending: bool, what: str) -> tuple[Numbered, ordered.Numbered | None]:
+    """See :class:`Numbered`."""
+    order, in_columns = order_of(order_by, descending, what), _in_columns(order_by, descending)
+    return Numbered(order), None if in_columns is None else ordered.Numbered(in_columns)
+
+
+def ranked(order_by: Key, descending: bool, what: str, *, dense: bool) -> tuple[Ranked, ordered.Ranked | None]:
+    """See :class:`Ranked`."""
+    order, in_columns = order_of(order_by, descending, what), _in_columns(order_by, descending)
+    return Ranked(order, dense), None if in_columns is None else ordered.Ranked(in_columns, dense)
+
+
+def shifted(order_by: Key, descending: bool, what: str, n: int, default: Any) -> tuple[Shifted, ordered.Shifted | None]:
+    """See :class:`Shifted`; with a default it is of rows."""
+    order, in_columns = order_of(order_by, descending, what), _in_columns(order_by, descending)
+    return Shifted(order, n, default), None if in_columns is None or default is not None else ordered.Shifted(in_columns, n)
+
+
+def first(k: int, field: str, what: str) -> tuple[Top, ordered.Top]:
+    """The records with the largest values of a field; see :class:`Top`."""
+    return Top(k, order_of(field, True, what)), ordered.Top(k, ordered.OrderOfFields((field,), True))
+
+
+__all__ = ["Numbered", "Order", "Ranked", "Shifted", "Top", "first", "in_contents", "numbered", "order_of", "ranked", "shifted"]

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable
 from operator import itemgetter
 from typing import Any
 
+from rayad.incremental.columns.grouped import Grouped, GroupedColumns
 from rayad.incremental.columns.linear import Linear
 from rayad.incremental.columns.reducing import LinearColumns
 from rayad.incremental.moment_vertex import Arrived, MomentVertex
@@ -33,11 +34,11 @@ class Reduce(MomentVertex):
     Args:
         function: see :data:`Function`.
         vector: of a value: then sums are kept and not values, and the function is given the sum over all.
-        linear: the same in columns; None: there is no such.
+        columns: the same in columns; None: there is no such.
     """
 
-    def __init__(self, function: Function, vector: Callable[[Any], Vector] | None = None, linear: Linear | None = None) -> None:
-        super().__init__(None if linear is None else LinearColumns(linear))
+    def __init__(self, function: Function, vector: Callable[[Any], Vector] | None = None, columns: Linear | Grouped | None = None) -> None:
+        super().__init__(None if columns is None else LinearColumns(columns) if isinstance(columns, Linear) else GroupedColumns(columns))
         is_over = self.epochs.is_over
         self.input: Kept = Trace(is_over) if vector is None else Sums(is_over, vector)
         self.given = ThisEpoch(is_over)

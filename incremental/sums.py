@@ -1,18 +1,19 @@
 """What a vertex keeps where results follow from sums: vectors by key and moment, and no values.
 
 A sum over values is linear in their weights: a removal takes away what the insertion has added. So a key needs one vector for each moment
-at which it changes, outside of loops one in all, however many records it has. Floating-point numbers are added as fractions, exactly:
-rounded sums would differ with the order, and a removal would leave a rest.
+at which it changes, outside of loops one in all, however many records it has. Floating-point numbers are added as fractions, exactly, and
+decimals with all their digits: rounded sums would differ with the order, and a removal would leave a rest.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from fractions import Fraction
-from operator import add
 from typing import Any, TypeAlias
 
+from rayad.dataflow.operators.aggregates.sums import added, multiplied
 from rayad.incremental.moments import Counters, counts_at
 from rayad.incremental.traces import Kept
 from rayad.progress import DataflowError, Timestamp, show
@@ -35,7 +36,7 @@ class Sums(Kept):
 
     def add(self, key: Any, value: Any, time: Timestamp, weight: int) -> None:
         self.now.time = time
-        _add(self.now.kept.setdefault(key, {}), time.counters, tuple(weight * part for part in self._vector(value)))
+        _add(self.now.kept.setdefault(key, {}), time.counters, tuple(times(weight, part) for part in self._vector(value)))
 
     def moments(self, key: Any) -> Iterator[Counters]:
         for part in (self.before.kept, self.now.kept):
@@ -71,13 +72,13 @@ def _sum(vectors: dict[Counters, Vector], moment: Counters, begin: Vector | None
 
 
 def plus(one: Vector, other: Vector) -> Vector:
-    """The sum of two vectors. Raises DataflowError where two parts have no sum.
+    """The sum of two vectors. Raises DataflowError where two parts have no sum, or more digits than are added exactly.
 
     >>> plus((1, 0.5), (2, 0.25))
     (3, 0.75)
     """
     try:
-        return tuple(map(add, one, other))
+        return tuple(map(_plus, one, other))
     except TypeError as error:
         pair = next((a, b) for a, b in zip(one, other, strict=True) if not _have_sum(a, b))
         said = " and ".join(f"{show(_plain(value), 40)} ({type(_plain(value)).__name__})" for value in pair)
@@ -87,9 +88,25 @@ def plus(one: Vector, other: Vector) -> Vector:
         ) from error
 
 
+def _plus(one: Any, other: Any) -> Any:
+    """Decimals with all their digits, whatever the context of the thread says."""
+    if (isinstance(one, Decimal) and isinstance(other, (Decimal, int))) or (isinstance(other, Decimal) and isinstance(one, int)):
+        return added(one, other)
+    return one + other
+
+
+def times(weight: int, value: Any) -> Any:
+    """A value so often, exactly.
+
+    >>> times(2, Decimal("1.000000000000000000000000000001"))
+    Decimal('2.000000000000000000000000000002')
+    """
+    return multiplied(value, weight) if isinstance(value, Decimal) else weight * value
+
+
 def _have_sum(one: Any, other: Any) -> bool:
     try:
-        one + other
+        _plus(one, other)
     except TypeError:
         return False
     return True

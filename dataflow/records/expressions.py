@@ -155,9 +155,14 @@ class Expressions:
         if columns and None not in columns:
             return columns
         try:
-            return _evaluated(self.expressions, batch)
+            return self._of_batch(batch)
         except pa.ArrowException as error:
             raise self._error(batch, error, batch.schema.names) from error
+
+    def _of_batch(self, batch: pa.RecordBatch) -> list[pa.Array]:
+        if not any(_has_null(field.type) for field in batch.schema if field.name in self._read):
+            return _evaluated(self.expressions, batch)
+        return [_with_any_null(*each, batch) for each in zip(self.expressions, self._fields, strict=True)]
 
     def of_rows(self, rows: list[dict[str, Any]]) -> list[list[Any]]:
         """Their values for each record, one list for each expression."""
@@ -199,9 +204,7 @@ class Expressions:
                     refused[name] = error
         batch = _batch(arrays, count)
         try:
-            if any(pa.types.is_null(field.type) for field in batch.schema):
-                return [_with_any_null(*each, batch) for each in zip(self.expressions, self._fields, strict=True)]
-            return _evaluated(self.expressions, batch)
+            return self._of_batch(batch)
         except pa.ArrowException as error:
             missing = _NO_FIELD.match(str(error))
             if missing is not None and missing[1] in refused:
@@ -233,6 +236,8 @@ def _column_at(batch: pa.RecordBatch, path: tuple[str, ...]) -> pa.Array | None:
     column = batch.column(path[0])
     kind = column.type
     for name in path[1:]:
+        if pa.types.is_null(kind):
+            return pa.nulls(batch.num_rows)
         at = kind.get_field_index(name) if pa.types.is_struct(kind) else -1
         if at < 0:
             return None
@@ -273,19 +278,49 @@ def _batch(arrays: dict[str, pa.Array], rows: int) -> pa.RecordBatch:
 
 
 def _with_any_null(expression: pc.Expression, fields: Fields, batch: pa.RecordBatch) -> pa.Array:
-    """The values of one expression for a batch in which columns of null may have any type."""
+    """The values of one expression for a batch in which columns of null, and fields of structs, may have any type. What is null in all rows
+    then has none either."""
     try:
         return _evaluated([expression], batch)[0]
-    except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
-        untyped = [field.name for field in batch.schema if pa.types.is_null(field.type) and field.name in fields]
-        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-        for kinds in product(_OF_NULLS, repeat=len(untyped)) if 0 < len(untyped) <= _UNTYPED_MAX else ():
-            nulls = {name: pa.nulls(batch.num_rows, _struct(fields[name], kind)) for name, kind in zip(untyped, kinds, strict=True)}
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowKeyError) as error:
+        untyped = sum(_nulls_read(field.type, fields[field.name]) for field in batch.schema if field.name in fields)
+        for kinds in product(_OF_NULLS, repeat=untyped) if 0 < untyped <= _UNTYPED_MAX else ():
+            left = iter(kinds)
+            columns = {
+                name: _typed(column, fields[name], left) if name in fields else column
+                for name, column in zip(batch.schema.names, batch.columns, strict=True)
+            }
             try:
-                return _evaluated([expression], _batch(columns | nulls, batch.num_rows))[0]
+                (found,) = _evaluated([expression], _batch(columns, batch.num_rows))
             except pa.ArrowException:
                 continue
+            return pa.nulls(len(found)) if found.null_count == len(found) else found
         raise error
+
+
+def _has_null(kind: pa.DataType) -> bool:
+    """Whether a column of this type, or a field in it, is null in all rows."""
+    return bool(pa.types.is_null(kind) or (pa.types.is_struct(kind) and any(_has_null(field.type) for field in kind)))
+
+
+def _nulls_read(kind: pa.DataType, fields: Fields) -> int:
+    """How many parts of a column, of those that are read, are of type null."""
+    if pa.types.is_null(kind):
+        return 1
+    inner = {field.name: field.type for field in kind} if pa.types.is_struct(kind) else {}
+    return sum(_nulls_read(inner[name], of) for name, of in fields.items() if name in inner)
+
+
+def _typed(column: pa.Array, fields: Fields, kinds: Iterator[pa.DataType]) -> pa.Array:
+    """A column whose parts of type null, of those that are read, have the next of these types."""
+    if pa.types.is_null(column.type):
+        return pa.nulls(len(column), _struct(fields, next(kinds)))
+    if not pa.types.is_struct(column.type) or not fields:
+        return column
+    names = [field.name for field in column.type]
+    parts = dict(zip(names, column.flatten(), strict=True))
+    parts |= {name: _typed(parts[name], of, kinds) for name, of in fields.items() if name in parts}
+    return pa.StructArray.from_arrays([parts[name] for name in names], names=names, mask=column.is_null())
 
 
 def _struct(fields: Fields, leaf: pa.DataType) -> pa.DataType:

@@ -17,7 +17,7 @@ from rayad.dataflow.operators.state.keyed_state import KeyedState
 from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.operators.state.tables import Entries
 from rayad.dataflow.records.values import values_of
-from rayad.incremental.columns.form import DIFF, KEY, RECORD, NotColumns, together
+from rayad.incremental.columns.form import DIFF, KEY, RECORD, NotColumns, together, wider_schema
 from rayad.incremental.columns.weighted_runs import WeightedRuns
 from rayad.incremental.moments import Counters
 from rayad.incremental.records import as_record
@@ -75,7 +75,13 @@ class Part:
         if self.schema is not None and self.schema.equals(schema) and self.before.depth == depth:
             return
         if self.count:
-            raise NotColumns
+            assert self.schema is not None
+            both = wider_schema(self.schema, schema) if self.before.depth == depth else None
+            if both is None:
+                raise NotColumns
+            if not both.equals(self.schema):
+                self.schema, self._runs = both, (self.before.widened(both), self.now.widened(both))
+            return
         self.schema = schema
         self._runs = (WeightedRuns(schema, depth, self.numbers, key_groups), WeightedRuns(schema, depth, self.numbers, key_groups))
 
@@ -166,9 +172,10 @@ class ColumnForm(KeyedState):
     def read(self, port: int, batches: Sequence[pa.RecordBatch], moment: Counters) -> Run | None:
         """What has come for a moment by one input, equal rows as one; None: nothing. Raises NotColumns, with nothing changed."""
         part = list(self.inputs.values())[port]
+        batches = [batch for batch in batches if batch.num_rows]
         if not batches:
             return None
-        batch = together(batches, None)
+        batch = together(batches)
         if KEY not in batch.schema.names:
             raise NotColumns
         rows = batch.select(list(part.columns)).replace_schema_metadata(None)

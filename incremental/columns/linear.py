@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rayad.dataflow.records.values import is_tuple
-from rayad.incremental.columns.form import DIFF, RECORD, NotColumns, is_integer_key
+from rayad.incremental.columns.form import DIFF, RECORD, NotColumns, field_of, is_integer_key
 from rayad.incremental.columns.kept import COUNT
 from rayad.incremental.columns.weighted_runs import ABOUT
 
@@ -57,6 +56,15 @@ class Counted(Linear):
         return pa.array(numbers[COUNT])
 
 
+class AnyOfKey(Linear):
+    """None for each key that has any."""
+
+    vector = staticmethod(lambda count: (count,))
+
+    def results(self, numbers: Numbers) -> pa.Array:
+        return pa.nulls(len(numbers[COUNT]))
+
+
 class Present(Linear):
     """Whether there is any. Records are keys."""
 
@@ -86,9 +94,7 @@ class Summed(Linear):
 
     def numbers_of(self, batch: pa.RecordBatch) -> Numbers:
         record, weights = batch.column(RECORD), batch.column(DIFF).to_numpy()
-        if not pa.types.is_struct(record.type) or is_tuple(record.type) or record.type.get_field_index(self.field) < 0:
-            raise NotColumns
-        values = record.field(self.field)
+        values = field_of(record, self.field)
         if not is_integer_key(values.type):
             raise NotColumns
         valid = weights if not values.null_count else np.where(values.is_valid().to_numpy(zero_copy_only=False), weights, 0)
@@ -123,4 +129,4 @@ def _unwrapped(total: int, about: float) -> int:
     return total + _WORD * round((Fraction(about) - total) / _WORD)
 
 
-__all__ = ["Counted", "Linear", "Present", "Summed"]
+__all__ = ["AnyOfKey", "Counted", "Linear", "Present", "Summed"]

@@ -118,7 +118,7 @@ class LinearColumns(ColumnForm):
                 unlike |= ~same.to_numpy(zero_copy_only=False)
             gone, come = np.flatnonzero(was & unlike), np.flatnonzero(now & unlike)
             parts = [(gone, old, gone, np.full(len(gone), -1)), (come, new, come, np.full(len(come), 1))]
-            return _batch(time, _changed(gathered.keys.column(0), parts))
+            return left_batch(time, changed(gathered.keys.column(0), parts))
         gone, come = np.flatnonzero(was), np.flatnonzero(now)
         parts = [(gone, old, gone, np.full(len(gone), -1)), (come, new, come, np.full(len(come), 1))]
         given = self.given["given"]
@@ -126,21 +126,21 @@ class LinearColumns(ColumnForm):
             for run in runs.all():
                 rows, which = gathered.found(runs, run)
                 parts.append((which, run.rows.column(1), rows, -run.beside[COUNT][rows]))
-        keys, results, weights = _changed(gathered.keys.column(0), parts)
+        keys, results, weights = changed(gathered.keys.column(0), parts)
         rows = pa.RecordBatch.from_arrays([keys, results], names=[KEY, RECORD])
         given.learn(rows.schema, len(time.counters), self.key_groups)
         difference = given.now.at_moment(rows, time.counters, **{COUNT: weights})
         given.now.add([difference])
-        return _batch(time, (difference.rows.column(0), difference.rows.column(1), difference.beside[COUNT]))
+        return left_batch(time, (difference.rows.column(0), difference.rows.column(1), difference.beside[COUNT]))
 
 
-def _batch(time: Timestamp, difference: tuple[pa.Array, pa.Array, Any]) -> Out:
+def left_batch(time: Timestamp, difference: tuple[pa.Array, pa.Array, Any]) -> Out:
     """Keys, results and weights as what leaves."""
     keys, results, weights = difference
     return [(time, changes(tuple_array([keys, results]), weights))] if len(weights) else []
 
 
-def _changed(keys: pa.Array, parts: Sequence[tuple[Any, pa.Array, Any, Any]]) -> tuple[pa.Array, pa.Array, Any]:
+def changed(keys: pa.Array, parts: Sequence[tuple[Any, pa.Array, Any, Any]]) -> tuple[pa.Array, pa.Array, Any]:
     """Keys, results and weights of several parts: positions of keys, results, positions of these, weights."""
     parts = [part for part in parts if len(part[0])] or parts[:1]
     which = np.concatenate([part[0] for part in parts])
@@ -156,14 +156,14 @@ def sums_of(gathered: Gathered, numbers: Sequence[str]) -> Numbers:
 
 def keys_of(runs: WeightedRuns, run: Run | None, due: Sequence[pa.RecordBatch], moment: Sequence[int]) -> Gathered:
     """The keys that have changed, and those that are due, each once."""
-    if run is not None and not due:
+    if run is not None and not due and len(run.rows.columns) == 1:
         return Gathered(run.rows.select([KEY]), run.place, moment)
     parts = [*([] if run is None else [run.rows.select([KEY])]), *(keys.replace_schema_metadata(None) for keys in due)]
-    keys = together(parts, None)
+    keys = together(parts)
     places = runs.places(keys)
     order, heads = runs.equal_rows(keys, places, [])
     which = heads if order is None else order[heads]
     return Gathered(keys.take(pa.array(which)), places[which], moment)
 
 
-__all__ = ["Gathered", "LinearColumns", "keys_of", "sums_of"]
+__all__ = ["Gathered", "LinearColumns", "changed", "keys_of", "left_batch", "sums_of"]

@@ -22,6 +22,7 @@ from rayad.incremental.columns.form import (
     is_changes,
     keyed_changes,
     normalised,
+    valid_keys,
     weights_of,
 )
 from rayad.incremental.records import as_record
@@ -120,7 +121,7 @@ class KeyedBy:
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         record = batch.column(RECORD)
-        if not pa.types.is_struct(record.type) or is_tuple(record.type) or record.type.get_field_index(self.field) < 0:
+        if not pa.types.is_struct(record.type) or is_tuple(record.type) or record.null_count or record.type.get_field_index(self.field) < 0:
             return None  # rows say what is wrong
         return keyed_changes(record.field(self.field), record, batch.column(DIFF))
 
@@ -137,7 +138,7 @@ def by_record(batch: pa.RecordBatch) -> pa.RecordBatch:
 def by_first(batch: pa.RecordBatch) -> pa.RecordBatch | None:
     """A pair by its first."""
     record = batch.column(RECORD)
-    if not is_tuple(record.type) or record.type.num_fields != 2:
+    if not is_tuple(record.type) or record.null_count or record.type.num_fields != 2:
         return None
     return keyed_changes(record.field(0), record.field(1), batch.column(DIFF))
 
@@ -160,12 +161,47 @@ def negated(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def with_key(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Without keys that are null, or tuples with null in them."""
-    key = batch.column(KEY)
-    nulls = [part for part in (fields_of(key) if is_tuple(key.type) else [key]) if part.null_count]
-    if not nulls:
-        return batch
-    valid = np.logical_and.reduce([part.is_valid().to_numpy(zero_copy_only=False) for part in nulls])
-    return batch.take(pa.array(np.flatnonzero(valid)))
+    valid = valid_keys(batch.column(KEY))
+    return batch if valid is None else batch.take(pa.array(np.flatnonzero(valid)))
+
+
+def left_of(batch: pa.RecordBatch) -> pa.RecordBatch | None:
+    """The left one of joined pairs."""
+    pair = _joined(batch)
+    return None if pair is None else changes(tuple_array([pair[0], pair[1]]), batch.column(DIFF))
+
+
+def swapped(batch: pa.RecordBatch) -> pa.RecordBatch | None:
+    """The sides the other way round."""
+    pair = _joined(batch)
+    return None if pair is None else changes(tuple_array([pair[0], tuple_array([pair[2], pair[1]])]), batch.column(DIFF))
+
+
+def alone(batch: pa.RecordBatch) -> pa.RecordBatch | None:
+    """Left records that have no match; nothing is known of right ones."""
+    record = batch.column(RECORD)
+    if not is_tuple(record.type) or record.type.num_fields != 2:
+        return None
+    key, left = fields_of(record)
+    return changes(tuple_array([key, tuple_array([left, pa.nulls(len(left))])]), batch.column(DIFF))
+
+
+def alone_right(batch: pa.RecordBatch) -> pa.RecordBatch | None:
+    """Right records that have no match; nothing is known of left ones."""
+    record = batch.column(RECORD)
+    if not is_tuple(record.type) or record.type.num_fields != 2:
+        return None
+    key, right = fields_of(record)
+    return changes(tuple_array([key, tuple_array([pa.nulls(len(right)), right])]), batch.column(DIFF))
+
+
+def _joined(batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array, pa.Array] | None:
+    """Keys, left and right records."""
+    record = batch.column(RECORD)
+    if not is_tuple(record.type) or record.type.num_fields != 2 or not is_tuple(record.type.field(1).type):
+        return None
+    key, pair = fields_of(record)
+    return key, *fields_of(pair)
 
 
 # -- expressions over the fields of records ----------------------------------------------------------------------------
@@ -188,7 +224,7 @@ class Projected(el.Element):
 
     def _columns(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         record = batch.column(RECORD)
-        if not pa.types.is_struct(record.type):
+        if not pa.types.is_struct(record.type) or record.null_count:
             return None
         fields = pa.RecordBatch.from_struct_array(record)
         if isinstance(self.projection, Where):
@@ -243,5 +279,6 @@ def projected(stream: Stream, projection: OfFields, name: str | None) -> Stream:
 
 
 __all__ = [
-    "Begin", "KeyedBy", "by_first", "by_record", "filtered", "first", "in_rows", "mapped", "negated", "plain", "projected", "with_key",
+    "Begin", "KeyedBy", "alone", "alone_right", "by_first", "by_record", "filtered", "first", "in_rows", "left_of", "mapped", "negated",
+    "plain", "projected", "swapped", "with_key",
 ]  # fmt: skip

@@ -19,7 +19,7 @@ from rayad.dataflow.operators.state.runs.runs import Runs
 from rayad.dataflow.operators.state.seen_rows import RowIndex
 from rayad.dataflow.records import content_codes
 from rayad.dataflow.records.key_hashing import hash_values
-from rayad.incremental.columns.form import contents, is_integer_key
+from rayad.incremental.columns.form import codes_of, contents, in_schema, is_integer_key, unlike
 from rayad.incremental.moments import Counters
 
 CODE = "code"
@@ -53,14 +53,25 @@ class WeightedRuns(Runs):
 
     # -- in -------------------------------------------------------------------------------------
     def read(self, rows: pa.RecordBatch, **beside: Any) -> Run:
+        rows = in_schema(rows, self.schema)
         wide = {name: np.asarray(value, np.float64 if name == ABOUT else np.int64) for name, value in beside.items()}
         if self._has_codes:
-            wide[CODE] = content_codes.content_codes(contents(rows.columns[1:], rows.num_rows))
+            wide[CODE] = codes_of(rows.column(1))
         return Run(rows, self.places(rows), None, wide)
 
     def places(self, rows: pa.RecordBatch) -> Places:
         """The places of the keys of rows, shape (rows,)."""
         return places_of_hashes(hash_values(rows.column(0)), self.key_groups)
+
+    def widened(self, schema: pa.Schema) -> WeightedRuns:
+        """The same rows in another schema, which :func:`wider_schema` gave."""
+        made = WeightedRuns(schema, self.depth, self.numbers, self.key_groups)
+        made.add(again for run in self.each_live() for again in made.arranged(made.read(run.rows, **self._numbers_beside(run))))
+        made.forget_changes()
+        return made
+
+    def _numbers_beside(self, run: Run) -> dict[str, Any]:
+        return {name: numbers for name, numbers in run.beside.items() if name != CODE}
 
     def at_moment(self, rows: pa.RecordBatch, moment: Counters, **numbers: Any) -> Run:
         """Changes of one moment, in any order, as one run; it may be empty."""
@@ -131,11 +142,9 @@ class WeightedRuns(Runs):
         counts = np.searchsorted(run.place, places[met], side="right") - low
         rows, which = ranges(low, counts), np.repeat(met, counts)
         if len(rows) and not (self.has_exact_places(keys) and self.has_exact_places(run.rows)):
-            mine = contents([keys.column(0).take(pa.array(which))], len(which))
-            theirs = contents([run.rows.column(0).take(pa.array(rows))], len(rows))
-            unlike = content_codes.differences(mine, theirs)
-            if len(unlike):
-                rows, which = np.delete(rows, unlike), np.delete(which, unlike)
+            others = unlike(keys.column(0).take(pa.array(which)), run.rows.column(0).take(pa.array(rows)))
+            if len(others):
+                rows, which = np.delete(rows, others), np.delete(which, others)
         return rows, which
 
     def counters_of(self, run: Run, rows: Any) -> Any:

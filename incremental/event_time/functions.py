@@ -10,7 +10,7 @@ from typing import Any
 from rayad.dataflow.records.event_times import shifted
 from rayad.dataflow.windows import AsOf, Between, Session, Sliding, Tumbling, Window
 from rayad.incremental.functions import Results, Weights
-from rayad.incremental.ranking import contents
+from rayad.incremental.ranking import in_contents
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Within:
 class Latest:
     """Each left record with the right one that an as-of join picks. Values are (side, record).
 
-    Of right records at equal times the one counts whose contents are the greater text.
+    Of right records at equal times the one counts whose contents come last.
     """
 
     rule: AsOf
@@ -41,7 +41,7 @@ class Latest:
     inner: bool
 
     def __call__(self, key: Any, values: Weights) -> Results:
-        timed = [(self.other_at(record), contents(record), record) for (side, record), weight in values.items() if side and weight > 0]
+        timed = [(self.other_at(record), in_contents(record), record) for (side, record), weight in values.items() if side and weight > 0]
         rights = sorted((one for one in timed if one[0] is not None), key=lambda one: one[:2])
         times = [one[0] for one in rights]
         out = []

@@ -13,7 +13,7 @@ import pytest
 
 import rayad as rd
 from rayad.actors.local.local_job import LocalJob
-from rayad.incremental.collection import HOWS
+from rayad.incremental.joins.kinds import HOWS
 from tests.incremental.disturbed import run_disturbed
 from tests.incremental.programs import PROGRAMS, History, Shape, history
 from tests.thorough import amount

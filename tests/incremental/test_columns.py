@@ -43,9 +43,9 @@ def test_tables_are_right_after_each_epoch(form: Form, number: int) -> None:
         program.verify(changes, program.flow(changes).run(runtime="local", seed=seed, parallelism=1 + seed % 3)["out"])
 
 
-@pytest.mark.parametrize("program", [program for program in in_form("columns") if program.name != "left"], ids=lambda program: program.name)
+@pytest.mark.parametrize("program", in_form("columns"), ids=lambda program: program.name)
 def test_columns_stay_columns(program: InFields) -> None:
-    """Through keys, joins, sums, expressions and loops. (What outer joins ask of the other side is asked in rows.)"""
+    """Through keys, joins, sums, expressions and loops."""
     changes = history(program.shape, 1)
     with patch.object(moment_vertex, "_weights", lambda batches: pytest.fail(f"rows: {batches}")):
         program.verify(changes, program.flow(changes).run(runtime="local", parallelism=2)["out"])

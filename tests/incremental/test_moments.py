@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -13,12 +14,12 @@ import numpy as np
 import pytest
 
 from rayad.dataflow.operators.state import seen_rows
-from rayad.dataflow.records import content_codes
-from rayad.incremental import functions
-from rayad.incremental.arranging import SharedJoin
-from rayad.incremental.columns import linear, weighted_runs
+from rayad.incremental import functions, ranking
+from rayad.incremental.columns import grouped, linear, ordered, weighted_runs
 from rayad.incremental.consolidating import Consolidate
-from rayad.incremental.joining import Join
+from rayad.incremental.joins.arranging import SharedJoin
+from rayad.incremental.joins.join import Join
+from rayad.incremental.joins.kinds import KINDS, How, Side
 from rayad.incremental.moment_vertex import MomentVertex
 from rayad.incremental.records import Row
 from rayad.incremental.reducing import Function, Reduce, distinct
@@ -57,6 +58,33 @@ def joined(there: Weights) -> Counter[Any]:
     return out
 
 
+def joined_as(how: How) -> Callable[[Weights], Counter[Any]]:
+    """Pairs, and records alone less those of which the other side has the key, so often as that input says."""
+    kind = KINDS[how]
+
+    def often(keys: Counter[tuple[Any, Any]]) -> Counter[Any]:
+        found: Counter[Any] = Counter()
+        for (key, _), weight in keys.items():
+            found[key] += weight
+        return found
+
+    def whole(there: Weights) -> Counter[Any]:
+        by_name = dict(zip(kind.inputs, there, strict=True))
+        left, right = by_name["left"], by_name.get("right", Counter())
+        of_right, of_left = (often(by_name.get(name, Counter())) for name in ("keys of right", "keys of left"))
+        out: Counter[Any] = joined([left, right])
+        for (key, value), weight in left.items():
+            if how == "semi":
+                out[key, value] += weight * of_right[key]
+            if how in ("anti", "left", "full"):
+                out[key, value if how == "anti" else (value, None)] += weight * (1 - of_right[key])
+        for (key, value), weight in right.items() if how in ("right", "full") else ():
+            out[key, (None, value)] += weight * (1 - of_left[key])
+        return out
+
+    return whole
+
+
 def shared(there: Weights) -> Counter[Any]:
     """Of three inputs: the first with the second, and the third with the first."""
     out = joined(there[:2])
@@ -84,9 +112,13 @@ def _summed(function: Function, vector: Callable[[Any], tuple[Any, ...]]) -> Fun
 
 
 ADDED = functions.Added(lambda value: value / 10)
+OTHER_JOINS: dict[str, tuple[Callable[[], MomentVertex], int, Callable[[Weights], Counter[Any]]]] = {
+    f"{how} join": (partial(Join, how), len(KINDS[how].inputs), joined_as(how)) for how in KINDS if how != "inner"
+}
 VERTICES: dict[str, tuple[Callable[[], MomentVertex], int, Callable[[Weights], Counter[Any]]]] = {
     "join": (Join, 2, joined),
-    "shared join": (lambda: SharedJoin(False, True), 3, shared),
+    "shared join": (lambda: SharedJoin(Side(is_left=False), Side(is_left=True)), 3, shared),
+    **OTHER_JOINS,
     "distinct": (lambda: Reduce(distinct), 1, reduced(distinct)),
     "count": (lambda: Reduce(functions.count, functions.one), 1, reduced(_summed(functions.count, functions.one))),
     "sum": (lambda: Reduce(functions.total, ADDED), 1, reduced(_summed(functions.total, ADDED))),
@@ -96,19 +128,29 @@ VERTICES: dict[str, tuple[Callable[[], MomentVertex], int, Callable[[Weights], C
 EACH = pytest.mark.parametrize("name", VERTICES)
 
 
+def _in_order(forms: tuple[Function, grouped.Grouped | None]) -> tuple[Callable[[], MomentVertex], int, Callable[[Weights], Counter[Any]]]:
+    function, in_columns = forms
+    return lambda: Reduce(function, None, in_columns), 1, reduced(function)
+
+
 FIELD = functions.Added(Field("v"))
 IN_COLUMNS: dict[str, tuple[Callable[[], MomentVertex], int, Callable[[Weights], Counter[Any]]]] = {
     "join": VERTICES["join"],
     "shared join": VERTICES["shared join"],
+    **OTHER_JOINS,
     "distinct": (lambda: Reduce(distinct, None, linear.Present()), 1, reduced(distinct)),
     "count": (lambda: Reduce(functions.count, functions.one, linear.Counted()), 1, VERTICES["count"][2]),
     "sum": (lambda: Reduce(functions.total, FIELD, linear.Summed("v")), 1, reduced(_summed(functions.total, FIELD))),
     "mean": (lambda: Reduce(functions.mean, FIELD, linear.Summed("v", mean=True)), 1, reduced(_summed(functions.mean, FIELD))),
-    "consolidate": (
-        Consolidate,
-        1,
-        consolidated,
-    ),
+    "consolidate": (Consolidate, 1, consolidated),
+    "min": _in_order((functions.Best(min, Field("v")), ordered.Best(False, "v"))),
+    "max": _in_order((functions.Best(max, Field("v")), ordered.Best(True, "v"))),
+    "top_k": _in_order(ranking.first(2, "v", "top_k")),
+    "row_number": _in_order(ranking.numbered("v", True, "row_number")),
+    "rank": _in_order(ranking.ranked(["v"], False, "rank", dense=False)),
+    "dense rank": _in_order(ranking.ranked("v", False, "rank", dense=True)),
+    "lag": _in_order(ranking.shifted("v", False, "lag", 1, None)),
+    "lead": _in_order(ranking.shifted("v", False, "lead", -2, None)),
 }
 """Operators that have a form in columns."""
 BY_RECORD = ("distinct", "consolidate")
@@ -158,8 +200,8 @@ def test_equal_hashes_are_told_apart_by_what_rows_hold(name: str) -> None:
     with ExitStack() as stack:
         equal = patch.object(weighted_runs.WeightedRuns, "places", lambda self, rows: np.zeros(rows.num_rows, np.uint64))
         stack.enter_context(equal)
-        for module, what in ((content_codes, "content_codes"), (seen_rows, "content_codes")):
-            stack.enter_context(patch.object(module, what, lambda contents: np.zeros(contents.num_rows, np.int64)))
+        for module, what in ((weighted_runs, "codes_of"), (seen_rows, "content_codes")):
+            stack.enter_context(patch.object(module, what, lambda rows: np.zeros(len(rows), np.int64)))
         stack.enter_context(patch.object(weighted_runs.WeightedRuns, "has_exact_places", lambda self, rows: False))
         for seed in range(SEEDS):
             check(name, seed, form="columns")

@@ -20,7 +20,7 @@ BY_KEY: dict[str, tuple[Build, str]] = {
     "reduce": (lambda c: c.key_by("k").reduce(lambda key, values: values), r"{'k': 'a', 'v': 2} of key 'a' is there -1 times"),
     "top_k": (lambda c: c.key_by("k").top_k(1, lambda r: r["v"]), r"{'k': 'a', 'v': 2} of key 'a' is there -1 times"),
     "rank": (lambda c: c.key_by("k").rank("v"), r"{'k': 'a', 'v': 2} of key 'a' is there -1 times"),
-    "semi": (lambda c: c.key_by("k").join(c.key_by("k"), "semi"), r"{'k': 'a', 'v': 2} of key 'a' is there -1 times"),
+    "semi": (lambda c: c.key_by("k").join(c.key_by("k"), "semi"), "what has the key 'a' is there -1 times"),
 }
 
 

@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 import rayad as rd
-from rayad.incremental.collection import HOWS
+from rayad.incremental.joins.kinds import HOWS
 from tests.incremental.programs import History
 from tests.thorough import amount
 

@@ -88,3 +88,21 @@ def test_decimals_and_ints_have_a_sum() -> None:
     rows = rd.Collection(flow.from_epochs([[(1, 1), (Decimal("0.5"), 1), (None, 1)], [(1, -1)]]))
     rows.key_by(lambda r: 1).sum(lambda r: r).collect("out")
     assert table_of(flow.run(runtime="local")["out"]) == {(1, Decimal("0.5")): 1}
+
+
+def test_sums_of_decimals_have_all_their_digits() -> None:
+    """More than the 28 of Python's own context: a removal takes away precisely what the insertion has added."""
+    large, small = Decimal("1234567890123456789012345678901234.56"), Decimal("0.01")
+    flow = rd.Dataflow("digits")
+    rows = rd.Collection(flow.from_epochs([[(large, 1), (small, 3)], [(large, -1)]])).key_by(lambda value: 1)
+    rows.sum(lambda value: value).collect("sum")
+    rows.mean(lambda value: value).collect("mean")
+    result = flow.run(runtime="local")
+    assert (1, large + 0) != (1, large)  # the context would round
+    first = {name: next(record for time, (record, weight) in result[name] if time.epoch == 0) for name in ("sum", "mean")}
+    assert first == {
+        "sum": (1, Decimal("1234567890123456789012345678901234.59")),
+        "mean": (1, Decimal("308641972530864197253086419725308.648")),
+    }
+    assert table_of(result["sum"]) == {(1, Decimal("0.03")): 1}
+    assert table_of(result["mean"]) == {(1, small): 1}

@@ -8,9 +8,10 @@ from typing import Any
 from unittest.mock import patch
 
 from rayad.dataflow.operators.state.waiting import PairsOnce
-from rayad.incremental import joining, reducing, traces
+from rayad.incremental import reducing, traces
 from rayad.incremental.columns import kept
 from rayad.incremental.columns import reducing as column_reducing
+from rayad.incremental.joins import join as joining
 from rayad.incremental.moments import counts_at, join
 from rayad.progress import Timestamp
 

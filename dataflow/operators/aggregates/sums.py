@@ -61,6 +61,15 @@ def summand(value: Any, what: str) -> Any:
     return value
 
 
+def multiplied(value: Decimal, times: int) -> Decimal:
+    """A decimal so often, with all its digits.
+
+    >>> multiplied(Decimal("1.0000000000000000000000000000001"), 3)
+    Decimal('3.0000000000000000000000000000003')
+    """
+    return _EXACT.multiply(value, Decimal(times))
+
+
 def added(left: Any, right: Any) -> Any:
     """The sum of two values that :func:`summand` gave, neither of them None.
 

@@ -19,8 +19,10 @@ from rayad.dataflow.streams.making import Make
 from rayad.dataflow.streams.stream import Stream
 from rayad.incremental.columns.joining import SharedJoinColumns
 from rayad.incremental.fixed_points import brought_into
+from rayad.incremental.joins.kinds import Side
 from rayad.incremental.moment_vertex import Arrived, MomentVertex
 from rayad.incremental.moments import join
+from rayad.incremental.steps import has_key
 from rayad.incremental.traces import Kept, Trace, add
 from rayad.progress import Timestamp
 
@@ -32,15 +34,15 @@ class SharedJoin(MomentVertex):
     """Joins of one side, the first input, with each of the others; output ``i`` gives ``(key, (left, right))`` of other side ``i``.
 
     Args:
-        turned: for each other side, whether it is the left one.
+        sides: of each other side.
     """
 
-    def __init__(self, *turned: bool) -> None:
-        self.inputs = 1 + len(turned)
-        super().__init__(SharedJoinColumns(turned, lambda port, batch, at: self.send_by(port, batch, at)))
+    def __init__(self, *sides: Side) -> None:
+        self.inputs = 1 + len(sides)
+        super().__init__(SharedJoinColumns(sides, lambda port, batch, at: self.send_by(port, batch, at)))
         self.shared = Trace(self.epochs.is_over)
-        self.others = tuple(Trace(self.epochs.is_over) for _ in turned)
-        self._turned = turned
+        self.others = tuple(Trace(self.epochs.is_over) for _ in sides)
+        self._sides = sides
 
     def kept(self) -> dict[str, Kept]:
         """See there."""
@@ -58,18 +60,20 @@ class SharedJoin(MomentVertex):
 
         def meet(port: int, some: Arrived, kept: Trace, *, is_left: bool) -> None:
             for (key, value), weight in some.items():
-                for met, at, count in kept.changes(key):
+                for met, at, count in kept.changes(key) if has_key((key, value, weight)) else ():
                     both = (key, (value, met) if is_left else (met, value))
                     add(out.setdefault((Timestamp.of(time.epoch, join(moment, at)), port), {}), both, weight * count)
 
-        for port, (other, turned) in enumerate(zip(self.others, self._turned, strict=True)):
-            meet(port, changes, other, is_left=not turned)
+        for port, (other, side) in enumerate(zip(self.others, self._sides, strict=True)):
+            meet(port, changes, other, is_left=not side.is_left)
         for (key, value), weight in changes.items():
             self.shared.add(key, value, time, weight)
-        for port, (other, turned, some) in enumerate(zip(self.others, self._turned, of_others, strict=True)):
-            meet(port, some, self.shared, is_left=turned)
+        for port, (other, side, some) in enumerate(zip(self.others, self._sides, of_others, strict=True)):
+            meet(port, some, self.shared, is_left=side.is_left)
             for (key, value), weight in some.items():
                 other.add(key, value, time, weight)
+                if side.is_alone:
+                    add(out.setdefault((time, port), {}), (key, (value, None)), weight)
         for at, port in sorted(out, key=lambda to: (to[0].sort_key(), to[1])):
             if out[at, port]:
                 self.send_by(port, list(out[at, port].items()), at)
@@ -100,19 +104,20 @@ class Arrangement:
         """Another arrangement that follows from this one, made once."""
         return self._once(self._derived, what, lambda: make(self._keyed))
 
-    def joined(self, other: KeyedCollection, *, is_left: bool) -> Stream:
-        """The matches with another collection, which is in the same loops or inside of them; ``is_left``: that one is the left side."""
+    def joined(self, other: KeyedCollection, side: Side) -> Stream:
+        """The matches with another collection, which is in the same loops or inside of them."""
         graph, loops = other.stream.flow.graph, other.loops
         vertices = self._vertices.setdefault(loops, [])
         vertices[:] = [node for node in vertices if _is_there(other, node)]
-        edge = input_edge(other.stream.flow, KeyedStream(other.not_null().stream, PAIRS))
+        theirs = other if side.is_alone else other.not_null()
+        edge = input_edge(other.stream.flow, KeyedStream(theirs.stream, PAIRS))
         for node in vertices:
             if not _depends(other, edge.source, node):
-                port = graph.grow(node, edge, _make(*node.op.args, is_left))
+                port = graph.grow(node, edge, _make(*node.op.args, side))
                 return Stream(other.stream.flow, node.id, port)
         shared = KeyedStream(self.within(loops).not_null().stream, PAIRS)
         name = self._name if self._name is not None and graph.is_free(self._name) else None
-        made = other.stream.flow.vertex(_make(is_left), inputs=[shared, KeyedStream(other.not_null().stream, PAIRS)], name=name)
+        made = other.stream.flow.vertex(_make(side), inputs=[shared, KeyedStream(theirs.stream, PAIRS)], name=name)
         vertices.append(graph.nodes[made.node])
         return made
 
@@ -124,8 +129,8 @@ class Arrangement:
         return kept[of][1]
 
 
-def _make(*turned: bool) -> Make:
-    make = Make(SharedJoin, *turned)
+def _make(*sides: Side) -> Make:
+    make = Make(SharedJoin, *sides)
     make.__name__ = "shared-join"
     return make
 

@@ -1,0 +1,86 @@
+"""The join of two collections by key.
+
+A change of one side meets all that the other side has accumulated, of each moment on its own: the pair changes at the first moment at which
+both changes count. Source: McSherry et al., *Differential dataflow* (CIDR 2013), 3.3 (the join is bilinear).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from rayad.incremental.columns.joining import JoinColumns
+from rayad.incremental.joins.kinds import KINDS, Gives, How
+from rayad.incremental.moment_vertex import Arrived, MomentVertex
+from rayad.incremental.moments import join
+from rayad.incremental.steps import has_key
+from rayad.incremental.traces import Kept, Trace, add
+from rayad.progress import Timestamp
+
+
+class Join(MomentVertex):
+    """Gives what :data:`rayad.incremental.joins.kinds.KINDS` says of the records of two collections. A key that is null, or has null in it,
+    meets nothing; only a side whose records come out alone has such keys.
+
+    Args:
+        how: which kind.
+    """
+
+    adds_up = False
+
+    def __init__(self, how: How = "inner") -> None:
+        self._kind = KINDS[how]
+        self.inputs = len(self._kind.inputs)
+        super().__init__(JoinColumns(self._kind))
+        self.parts = tuple(Trace(self.epochs.is_over) for _ in self._kind.inputs)
+
+    def kept(self) -> dict[str, Kept]:
+        """See there."""
+        return dict(zip(self._kind.inputs, self.parts, strict=True))
+
+    def keeps(self) -> str:
+        """See there."""
+        records = [name for name in self._kind.inputs if not name.startswith("keys")]
+        keys = [name for name in self._kind.inputs if name.startswith("keys")]
+        said = "the records of both sides" if len(records) == 2 else f"the records of the {records[0]} side"
+        return " and the ".join([said, *keys])
+
+    def on_moment(self, time: Timestamp, arrived: list[Arrived], scheduled: Collection[Any]) -> None:
+        """Each change of an input meets what the others have; those of the same moment meet once."""
+        out: dict[Timestamp, dict[Any, int]] = {}
+        here: dict[Any, int] = {}
+        moment = time.counters
+        for port in self._kind.order:
+            mine, alone = self.parts[port], self._kind.alone_as(port)
+            for (key, value), weight in arrived[port].items() if alone is not None else ():
+                add(here, made(alone, key, value, None), weight)
+            for meeting in self._kind.of(port):
+                other = self.parts[meeting.other if port == meeting.records else meeting.records]
+                for (key, value), weight in arrived[port].items():
+                    if not has_key((key, value, weight)):
+                        continue
+                    for met, at, count in other.changes(key):
+                        record = made(meeting.gives, key, *((value, met) if port == meeting.records else (met, value)))
+                        add(out.setdefault(Timestamp.of(time.epoch, join(moment, at)), {}), record, weight * count * meeting.sign)
+            for (key, value), weight in arrived[port].items():
+                mine.add(key, value, time, weight)
+        for record, weight in here.items():
+            add(out.setdefault(time, {}), record, weight)
+        for then in sorted(out, key=Timestamp.sort_key):
+            self.send_changes(then, list(out[then].items()))
+
+
+def made(gives: Gives | None, key: Any, record: Any, other: Any) -> Any:
+    """What comes out of a record and another one, or nothing else."""
+    match gives:
+        case Gives.PAIR:
+            return key, (record, other)
+        case Gives.LEFT:
+            return key, record
+        case Gives.LEFT_ALONE:
+            return key, (record, None)
+        case _:
+            return key, (None, record)
+
+
+__all__ = ["Join", "made"]
