@@ -37,6 +37,8 @@ class SharedJoin(MomentVertex):
         sides: of each other side.
     """
 
+    adds_up = False
+
     def __init__(self, *sides: Side) -> None:
         self.inputs = 1 + len(sides)
         super().__init__(SharedJoinColumns(sides, lambda port, batch, at: self.send_by(port, batch, at)))

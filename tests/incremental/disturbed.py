@@ -13,8 +13,11 @@ from tests.incremental.programs import History, Kept
 from tests.snapshots import attempts
 
 
-def run_disturbed(program: Kept, changes: History, seed: int, folder: Path, *, steps: int = 400) -> LocalJob:
-    """Run a program, which must give what it gives undisturbed."""
+def run_disturbed(program: Kept, changes: History, seed: int, folder: Path, *, steps: int = 400, crashes: float = 0.01) -> LocalJob:
+    """Run a program, which must give what it gives undisturbed.
+
+    Between so many of the first steps things happen; ``crashes``: the share of these that are failures.
+    """
     chance = random.Random(seed)
     config = rd.RunConfig(storage_path=str(folder), failures=rd.FailureConfig(max_failures=50, delay_s=0.0))
     job = program.flow(changes).submit(config, runtime="local", seed=seed, parallelism=1 + seed % 3)
@@ -23,11 +26,11 @@ def run_disturbed(program: Kept, changes: History, seed: int, folder: Path, *, s
         if not job.step():
             break
         what = chance.random()
-        if what < 0.01:
+        if what < crashes:
             job.crash()
-        elif what < 0.03:
+        elif what < crashes + 0.02:
             _rescale(job, chance)
-        elif what < 0.06 and attempts.may_begin(job):
+        elif what < crashes + 0.05 and attempts.may_begin(job):
             attempts.begin(job, unaligned=chance.random() < 0.5)
     program.verify(changes, job.wait(timeout_s=100)["out"])
     return job

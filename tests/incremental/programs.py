@@ -196,4 +196,4 @@ PROGRAMS = [
     Kept("components", components, lambda there: {edge: there[edge] for edge in inside_components(there)}, Shape(6, 9, 8)),
 ]
 
-__all__ = ["PROGRAMS", "Kept", "Shape", "components", "history", "inside_components", "reach", "reached"]
+__all__ = ["PROGRAMS", "Edge", "Kept", "Shape", "components", "history", "inside_components", "reach", "reached"]

@@ -14,6 +14,7 @@ import pytest
 import rayad as rd
 from rayad.actors.local.local_job import LocalJob
 from rayad.incremental.joins.kinds import HOWS
+from rayad.incremental.moment_vertex import MomentVertex
 from tests.incremental.disturbed import run_disturbed
 from tests.incremental.programs import PROGRAMS, History, Shape, history
 from tests.thorough import amount
@@ -121,6 +122,36 @@ def test_the_shared_side_is_kept_once_and_says_so(form: Form) -> None:
     for name in ("people", "orders", "visits", "calls"):
         job.collection(name).close()
     assert [len(job.wait()[f"out {number}"]) for number in range(3)] == [10, 10, 10]
+
+
+def test_a_shared_side_waits_as_seldom_as_a_side_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once an epoch, and not once a round."""
+    handled: Counter[str] = Counter()
+    notified = MomentVertex.on_notify
+
+    def counting(self: MomentVertex, time: rd.Timestamp) -> None:
+        handled[type(self).__name__] += 1
+        notified(self, time)
+
+    monkeypatch.setattr(MomentVertex, "on_notify", counting)
+    chain = [((node, node + 1), 1) for node in range(10)]
+    changes: History = [chain, *([((0, 1), weight)] for _ in range(5) for weight in (-1, 1))]
+    for arranged in (False, True):
+        flow = rd.Dataflow("rounds")
+        edges = rd.Collection(flow.from_epochs(changes))
+        roots = flow.from_items([0]).as_collection()
+        right = by_start(edges, arranged=arranged)
+        roots.iterate(
+            lambda inner, roots=roots, right=right: (  # type: ignore[misc]
+                inner.key_by(lambda node: node).join(right).map(lambda met: met[1][1][1]).concat(roots).distinct()
+            )
+        ).collect("out")
+        flow.run(runtime="local")
+    assert 0 < handled["SharedJoin"] == handled["Join"] <= 3 * len(changes) < handled["Reduce"], handled
+
+
+def by_start(edges: rd.Collection, *, arranged: bool) -> rd.KeyedCollection:
+    return edges.arrange_by(lambda edge: edge[0]) if arranged else edges.key_by(lambda edge: edge[0])
 
 
 def test_a_join_of_an_arrangement_has_no_name_of_its_own() -> None:

@@ -1,0 +1,110 @@
+"""One run of the laws: a random program over a random history, cut into epochs in two ways, each disturbed, against recomputation."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from unittest.mock import patch
+
+import rayad as rd
+from rayad.actors.local.local_job import LocalJob
+from rayad.incremental.moment_vertex import MomentVertex
+from tests.incremental.disturbed import run_disturbed
+from tests.incremental.laws.programs import NODES, Program, built, computed, drawn, history
+from tests.incremental.programs import History, Kept, Shape
+
+NOTIFICATIONS = 20_000
+"""No right run needs more in one process; a wrong rule may go on for ever."""
+STEPS = 2000
+"""Of a run, between which it is disturbed."""
+CRASHES = 0.002
+"""The share of steps that are followed by a failure: more, and a long run hardly goes on."""
+
+
+def program_of(program: Program) -> Kept:
+    """As a program of one input, with its table from scratch."""
+
+    def table(there: Counter[Any]) -> dict[Any, int]:
+        return {record: weight for record, weight in computed(program, there, {}).items() if weight}
+
+    return Kept("random", lambda edges: built(program, edges, {}), table, Shape(NODES, 0, 0))
+
+
+def cut(changes: History, chance: random.Random) -> History:
+    """The same changes, in the same order, in other epochs."""
+    one_by_one = [change for some in changes for change in some]
+    share = chance.random()
+    out: History = [[]]
+    for change in one_by_one:
+        if out[-1] and chance.random() < share:
+            out.append([])
+        out[-1].append(change)
+    return out
+
+
+def end_of(collected: Any) -> dict[Any, int]:
+    """The table at the end."""
+    table: Counter[Any] = Counter()
+    for _, (record, weight) in collected:
+        table[record] += weight
+    return {record: weight for record, weight in table.items() if weight}
+
+
+def quick(seed: int) -> None:
+    """The program of a seed over its history, undisturbed, with one to three replicas. Raises AssertionError where it is wrong."""
+    chance = random.Random(seed)
+    program, changes = program_of(drawn(chance)), history(chance)
+    job = program.flow(changes).submit(runtime="local", seed=seed, parallelism=1 + seed % 3)
+    program.verify(changes, job.wait()["out"])
+
+
+def whole(program: Program, chance: random.Random, folder: Path) -> Counter[str]:
+    """A program over a history and another cut of it, with kills, restores and changes of layout between any two moments; each table is
+    that from scratch after each epoch, and at the end they are the same. Gives how often each of these has happened."""
+    kept, changes = program_of(program), history(chance)
+    ends, seen = [], Counter(runs=1)
+    for number, some in enumerate((changes, cut(changes, chance))):
+        job: LocalJob = run_disturbed(kept, some, chance.getrandbits(30), folder / str(number), steps=STEPS, crashes=CRASHES)
+        ends.append(end_of(job.wait()["out"]))
+        seen["epochs"] += len(some)
+        seen += Counter(event.kind for event in job.journal())
+    assert ends[0] == ends[1], f"two cuts of one history end in {ends[0]} and {ends[1]}"
+    return seen
+
+
+def disturbed(seed: int) -> Counter[str]:
+    """The run of a seed: see :func:`whole`."""
+    chance = random.Random(seed)
+    with TemporaryDirectory() as folder:
+        return whole(drawn(chance), chance, Path(folder))
+
+
+def first_found(plant: Callable[[ExitStack], None], seeds: range, run: Callable[[int], Any] = quick) -> int | None:
+    """The first of these seeds that shows a wrong rule; None: none does."""
+    handled = 0
+    notified = MomentVertex.on_notify
+
+    def counting(self: MomentVertex, time: rd.Timestamp) -> None:
+        nonlocal handled
+        handled += 1
+        assert handled < NOTIFICATIONS, "it goes on for ever"
+        notified(self, time)
+
+    with ExitStack() as stack:
+        plant(stack)
+        stack.enter_context(patch.object(MomentVertex, "on_notify", counting))
+        for seed in seeds:
+            handled = 0
+            try:
+                run(seed)
+            except Exception:
+                return seed
+    return None
+
+
+__all__ = ["cut", "disturbed", "first_found", "quick", "whole"]
