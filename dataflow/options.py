@@ -226,6 +226,14 @@ class WriteDelta(TypedDict, total=False):
     filesystem: fs.FileSystem | None
 
 
+class WriteDeltaTable(TypedDict, total=False):
+    """Of :class:`rayad.integrations.DeltaTable`."""
+
+    partition_by: str | Sequence[str]
+    storage_options: Mapping[str, str] | None
+    filesystem: fs.FileSystem | None
+
+
 class WriteIceberg(TypedDict, total=False):
     """Of :class:`rayad.integrations.IcebergSink`."""
 
@@ -368,6 +376,7 @@ __all__ = [
     "ToSpark",
     "WriteCsv",
     "WriteDelta",
+    "WriteDeltaTable",
     "WriteIceberg",
     "WriteJson",
     "WriteKafka",

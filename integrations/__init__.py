@@ -12,7 +12,7 @@ if __name__ != "rayad.integrations":  # pragma: no cover - a second copy would h
 
 from rayad.integrations.arrow import ArrowSource, PandasSource, PolarsSource
 from rayad.integrations.async_calls import AsyncCalls
-from rayad.integrations.delta import DeltaSink
+from rayad.integrations.delta import DeltaSink, DeltaTable
 from rayad.integrations.file_output.committed import committed_files, read_committed
 from rayad.integrations.file_output.parquet import ParquetSink, PublishedFiles
 from rayad.integrations.file_output.text_sinks import CsvSink, JsonSink
@@ -38,6 +38,7 @@ __all__ = [
     "CsvSink",
     "CsvSource",
     "DeltaSink",
+    "DeltaTable",
     "FolderSource",
     "IcebergSink",
     "JavaHome",

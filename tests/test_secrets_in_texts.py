@@ -91,8 +91,8 @@ def wrapped_in_user_code() -> None:
 
 def libraries_quote_options() -> None:
     sink = DeltaSink.__new__(DeltaSink)
-    sink.path, sink._uri, sink._handle = "bucket.example/t", "s3://bucket.example/t", None
-    sink._options = {"AWS_SECRET_ACCESS_KEY": SECRET}
+    sink.path, sink.uri, sink.handle = "bucket.example/t", "s3://bucket.example/t", None
+    sink.storage_options = {"AWS_SECRET_ACCESS_KEY": SECRET}
     with sink._reading():
         raise OSError(f"signature of bucket.example with {SECRET} was refused")
 

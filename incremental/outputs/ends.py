@@ -132,6 +132,31 @@ class Ends:
         self.updates(by, what="write_kafka").sink(sink, name)
         return self
 
+    def write_delta(
+        self,
+        table: Any,
+        *,
+        key: str | list[str] | tuple[str, ...],
+        schema: pa.Schema | None = None,
+        name: str | None = None,
+        **options: Unpack[opt.WriteDeltaTable],
+    ) -> Self:
+        """Keep a Delta table as this collection is: rows are inserted, updated and deleted, by one merge for each snapshot.
+
+        Args:
+            table: a directory, a URI or a ``deltalake.DeltaTable``; it is made where there is none. Rows of others in it stay, unless they
+                have a key that is written here.
+            key: the field, or fields, that tell records apart.
+            schema: the columns that are written; records are dicts with these fields. None: those of the table.
+            name: of the result, a :class:`rayad.integrations.PublishedTable`.
+            options: see :class:`rayad.integrations.DeltaTable`.
+
+        Raises DataflowError while it runs for a key that has two records.
+        """
+        sink = hooks.call("write_delta_table", table, key=key, schema=schema, **options)
+        self.updates(key, what="write_delta").sink(sink, name)
+        return self
+
     def write_parquet(self, path: str, *, epoch: int | None = None, name: str | None = None, **options: Unpack[opt.WriteParquet]) -> Self:
         """Write the records that are there when the input has ended to Parquet files; ``epoch``: those after this one. For ``options``
         see :class:`rayad.integrations.ParquetSink`."""
@@ -145,10 +170,6 @@ class Ends:
     def write_json(self, *_: Any, **__: Any) -> NoReturn:
         """Refused: a JSON file cannot be updated."""
         _refuse("write_json")
-
-    def write_delta(self, *_: Any, **__: Any) -> NoReturn:
-        """Refused: the sink only appends."""
-        _refuse("write_delta")
 
     def write_iceberg(self, *_: Any, **__: Any) -> NoReturn:
         """Refused: the sink only appends."""

@@ -18,7 +18,7 @@ import os
 import re
 import uuid
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -222,33 +222,40 @@ class TableSink(Sink):
         has rewritten what is to be rolled back.
         """
         files = [file for group in staged for file in (group or ())]
-        for _ in range(DECISIONS_MAX):
-            try:
-                self._commit(snapshot, files)
-                break
-            except Overtaken as error:
-                last = error
-        else:
-            raise DataflowError(
-                f"{self.where}: the commit of snapshot {snapshot} to {self.name!r} failed {DECISIONS_MAX} times, as others committed to "
-                f"the table at the same moments: {last}"
-            ) from last
+        self.decided(lambda: self._commit(snapshot, files), f"the commit of snapshot {snapshot}")
         self._void = None
         self.port.make_folder(STAGING, parents=not self.run)  # where the job was over, and goes on, it is gone
         table = self.table()
         return TableReceipt(self.name, self.version_of(table) if table is not None else -1, self.job, self.run)
 
-    def _commit(self, snapshot: int, files: Sequence[StagedFile]) -> None:
-        table = self.table()
-        self._check_mode(table)
-        told = self.told_by(table) if table is not None and self.knows(table) else self._read_note()
-        shown, void = told if told is not None else Told(-1, ())
+    def decided(self, decide: Callable[[], None], what: str) -> None:
+        """Call what looks at the table and changes it, again where others have changed it meanwhile. Raises DataflowError."""
+        for _ in range(DECISIONS_MAX):
+            try:
+                decide()
+                return
+            except Overtaken as error:
+                last = error
+        raise DataflowError(
+            f"{self.where}: {what} to {self.name!r} failed {DECISIONS_MAX} times, as others committed to the table at the same moments: "
+            f"{last}"
+        ) from last
+
+    def refuse_void(self, snapshot: int, void: Sequence[tuple[int, int]]) -> None:
+        """Raise DataflowError for a snapshot that was made void."""
         for low, high in void:
             if low <= snapshot <= high:
                 raise DataflowError(
                     f"{self.where}: snapshot {snapshot} cannot be committed to {self.name!r}: the job resumed from snapshot {low - 1} "
                     f"meanwhile, and what snapshots {low} to {high} committed was removed; resume from {low - 1}, or from one after {high}"
                 )
+
+    def _commit(self, snapshot: int, files: Sequence[StagedFile]) -> None:
+        table = self.table()
+        self._check_mode(table)
+        told = self.told_by(table) if table is not None and self.knows(table) else self._read_note()
+        shown, void = told if told is not None else Told(-1, ())
+        self.refuse_void(snapshot, void)
         new_void = self._void if self._void is not None and self._void not in void else None
         fresh = files if snapshot > shown else []
         removed = self.files_of(table, new_void, void) if table is not None and new_void is not None and shown >= new_void[0] else []

@@ -11,65 +11,20 @@ from __future__ import annotations
 import logging
 import time as clock
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from rayad.dataflow.records.output_form import OutputForm
 from rayad.dataflow.sink import Sink, SinkWriter
 from rayad.integrations.postgres.client import PostgresError, connect, quoted, rows_of, told
-from rayad.progress import ConfigError, DataflowError, Timestamp, arguments
+from rayad.integrations.staged_rows import RowsWriter, tables
+from rayad.progress import ConfigError, DataflowError, arguments
 
 WHERE = "write_postgres"
 COMMITS = "rayad_commits"
 PAUSE_S = 0.1
-INGEST_BYTES = 1 << 24
-"""Rows are copied into the table when there are so many bytes of them: small parts together, large ones one after another."""
 _log = logging.getLogger("rayad.postgres")
-
-
-class PostgresWriter(SinkWriter):
-    """Keeps a replica's rows until the next snapshot."""
-
-    def __init__(self, schema: pa.Schema) -> None:
-        self._form = OutputForm(schema, WHERE)
-        self._batches: list[pa.RecordBatch] = []
-        self._bytes = 0
-
-    def write(self, time: Timestamp, batch: Any) -> None:
-        if len(batch):
-            self._batches.append(self._form.again(self._form.fit(batch)))
-            self._bytes += self._batches[-1].nbytes
-
-    def kept_bytes(self) -> int:
-        return self._bytes
-
-    def stage(self) -> bytes:
-        """The rows since the last call as an Arrow IPC stream; nothing when there were none."""
-        if not self._batches:
-            return b""
-        batches, self._batches, self._bytes = self._batches, [], 0
-        out = pa.BufferOutputStream()
-        with pa.ipc.new_stream(out, batches[0].schema) as stream:
-            for one in batches:
-                stream.write_batch(one)
-        return bytes(out.getvalue())
-
-
-def tables(staged: Sequence[bytes]) -> Iterator[pa.Table]:
-    """The rows in what is staged, as tables of about INGEST_BYTES, one in memory at a time."""
-    batches: list[pa.RecordBatch] = []
-    size = 0
-    for one in staged:
-        for batch in pa.ipc.open_stream(one) if one else ():
-            batches.append(batch)
-            size += batch.nbytes
-        if size >= INGEST_BYTES:
-            yield pa.Table.from_batches(batches)
-            batches, size = [], 0
-    if batches:
-        yield pa.Table.from_batches(batches)
 
 
 class PostgresSink(Sink):
@@ -126,7 +81,7 @@ class PostgresSink(Sink):
         self._id = identity
 
     def open(self, replica: int, parallelism: int) -> SinkWriter:
-        return PostgresWriter(self.schema)
+        return RowsWriter(self.schema, WHERE)
 
     def roll_back(self, last: int, first_new: int) -> None:
         """Record which snapshots are void and remove their rows. Refused if that is impossible."""
@@ -225,4 +180,4 @@ class PostgresSink(Sink):
         return row["snapshot"], row["first_valid"]
 
 
-__all__ = ["WHERE", "PostgresSink", "PostgresWriter", "tables"]
+__all__ = ["WHERE", "PostgresSink"]

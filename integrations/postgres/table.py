@@ -1,6 +1,6 @@
 """A PostgreSQL table that is kept as a collection is: each snapshot inserts, updates and deletes rows in one transaction.
 
-What replicas write goes into the snapshots, as :mod:`rayad.integrations.postgres.sink` says, with the epoch of each change. A snapshot may
+What replicas write goes into the snapshots, as :mod:`rayad.integrations.staged_rows` says, with the epoch of each change. A snapshot may
 have several changes of a key, and of several replicas if keys have moved: the one of the last epoch counts.
 """
 
@@ -11,38 +11,13 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from rayad.dataflow.records.batches import to_rows
 from rayad.dataflow.sink import SinkWriter
 from rayad.integrations.postgres.client import PostgresError, connect, quoted, rows_of, told
-from rayad.integrations.postgres.sink import WHERE, PostgresSink, PostgresWriter, tables
-from rayad.progress import ConfigError, Timestamp, show
+from rayad.integrations.postgres.sink import WHERE, PostgresSink
+from rayad.integrations.staged_rows import EPOCH, THERE, ChangesWriter, checked_key, tables
+from rayad.progress import ConfigError
 
-EPOCH, THERE = "rayad_epoch", "rayad_there"
 STAGED = "rayad_staged"
-
-
-class TableWriter(SinkWriter):
-    """Keeps a replica's changes, ``(record, 1)`` or ``(record, -1)``, until the next snapshot."""
-
-    def __init__(self, schema: pa.Schema) -> None:
-        self._rows = PostgresWriter(pa.schema([*schema, (EPOCH, pa.int64()), (THERE, pa.bool_())]))
-
-    def write(self, time: Timestamp, batch: Any) -> None:
-        self._rows.write(time, [{**as_dict(record), EPOCH: time.epoch, THERE: weight > 0} for record, weight in to_rows(batch)])
-
-    def kept_bytes(self) -> int:
-        return self._rows.kept_bytes()
-
-    def stage(self) -> bytes:
-        """As an Arrow IPC stream; nothing when there were none."""
-        return self._rows.stage()
-
-
-def as_dict(record: Any) -> dict[str, Any]:
-    """A record as fields. Raises ConfigError."""
-    if not isinstance(record, dict):
-        raise ConfigError(f"{WHERE}: the record {show(record, 80)} has no fields: make a dict of it first, by map()")
-    return dict(record)
 
 
 class PostgresTable(PostgresSink):
@@ -60,13 +35,7 @@ class PostgresTable(PostgresSink):
 
     def __init__(self, uri: str, table: str, *, key: str | Sequence[str], schema: pa.Schema, wait_s: float = 120.0) -> None:
         super().__init__(uri, table, schema=schema, wait_s=wait_s)
-        self._key = [key] if isinstance(key, str) else list(key)
-        missing = [name for name in self._key if name not in schema.names]
-        if missing or not self._key:
-            raise ConfigError(f"{WHERE}: key is {self._key}, and the schema has the columns {schema.names}: give one or some of these")
-        taken = [name for name in schema.names if name in (EPOCH, THERE)]
-        if taken:
-            raise ConfigError(f"{WHERE}: a column cannot be called {taken[0]!r} here: the sink uses that name itself; give it another one")
+        self._key = checked_key(key, schema, WHERE)
 
     def check(self) -> None:
         """Raise ConfigError if the table lacks these columns, or nothing makes the key unique; create the table of commits."""
@@ -81,7 +50,7 @@ class PostgresTable(PostgresSink):
                 ) from error
 
     def open(self, replica: int, parallelism: int) -> SinkWriter:
-        return TableWriter(self.schema)
+        return ChangesWriter(self.schema, WHERE)
 
     def put(self, connection: Any, staged: Iterable[pa.Table], snapshot: int) -> int:
         """Insert, update and delete rows, in a transaction that is under way; gives how many keys have changed."""
@@ -117,4 +86,4 @@ class PostgresTable(PostgresSink):
         return [quoted(name, is_column=True) for name in names]
 
 
-__all__ = ["PostgresTable", "TableWriter"]
+__all__ = ["PostgresTable"]

@@ -17,7 +17,7 @@ from nbclient import NotebookClient
 
 from tests.examples.running import EXAMPLES, environment, refuse_chatter
 
-NOTEBOOKS = ("quickstart.ipynb", "windows_and_late_data.ipynb", "live_graph.ipynb", "spark_streams.ipynb")
+NOTEBOOKS = ("quickstart.ipynb", "windows_and_late_data.ipynb", "live_graph.ipynb", "live_collection.ipynb", "spark_streams.ipynb")
 
 
 def read_notebook(name: str = NOTEBOOKS[0]) -> Any:

@@ -60,3 +60,9 @@ def test_the_notebook_of_windows_prints_what_is_stored() -> None:
     printed = run_notebook(name="windows_and_late_data.ipynb")
     assert printed == stored_outputs(name="windows_and_late_data.ipynb")
     assert "  late: [('kiln', 6, 830), ('kiln', 3, 999)]" in printed[1].splitlines()
+
+
+def test_the_notebook_of_collections_prints_what_is_stored() -> None:
+    printed = run_notebook(name="live_collection.ipynb")
+    assert printed == stored_outputs(name="live_collection.ipynb")
+    assert "reached, epoch 2: -bob -cid" in printed[-1].splitlines()

@@ -32,7 +32,8 @@ _REWRITES = ("OPTIMIZE", "DELETE", "UPDATE", "MERGE", "RESTORE")
 """Operations of the log after which files of a snapshot may be in others."""
 
 
-def _library(where: str) -> Any:
+def library_of(where: str) -> Any:
+    """The package ``deltalake``. Raises ConfigError where it is not installed."""
     try:
         import deltalake
         import deltalake.exceptions
@@ -70,16 +71,16 @@ class DeltaSink(TableSink):
         storage_options: Mapping[str, str] | None = None,
         filesystem: fs.FileSystem | None = None,
     ) -> None:
-        library = _library(self.where)
+        library = library_of(self.where)
         super().__init__(mode, schema, epoch_column, compression, row_group_rows)
         uri = table.table_uri if isinstance(table, library.DeltaTable) else table
         inside = uri.partition("://")[2] if filesystem is not None and isinstance(uri, str) and "://" in uri else uri
         self.filesystem, self.path = open_directory(inside, filesystem, self.where)
         self.name = self.path
-        self._uri = os.fspath(uri) if "://" in os.fspath(uri) else self.path
-        self._options = dict(storage_options) if storage_options is not None else None
+        self.uri = os.fspath(uri) if "://" in os.fspath(uri) else self.path
+        self.storage_options = dict(storage_options) if storage_options is not None else None
         self.partition_by = check_partition_by(partition_by, self.where)
-        self._handle: Any = None
+        self.handle: Any = None
         self._take_over()
         if self.schema is not None:
             check_types(self.schema, self.partition_by, self.where)
@@ -87,7 +88,7 @@ class DeltaSink(TableSink):
 
     def __getstate__(self) -> dict[str, Any]:
         """A handle of a table stays in its process."""
-        return {**self.__dict__, "_handle": None}
+        return {**self.__dict__, "handle": None}
 
     def _take_over(self) -> None:
         """Columns and partitions of a table that is there."""
@@ -110,24 +111,24 @@ class DeltaSink(TableSink):
 
     def table(self) -> Any:
         """Return the table as it is now, or None if there is none."""
-        library = _library(self.where)
+        library = library_of(self.where)
         with self._reading():
-            if self._handle is None:
-                if not library.DeltaTable.is_deltatable(self._uri, self._options):
+            if self.handle is None:
+                if not library.DeltaTable.is_deltatable(self.uri, self.storage_options):
                     return None
-                self._handle = library.DeltaTable(self._uri, storage_options=self._options)
+                self.handle = library.DeltaTable(self.uri, storage_options=self.storage_options)
             else:
-                self._handle.update_incremental()
-        return self._handle
+                self.handle.update_incremental()
+        return self.handle
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
         """Whoever cannot read the table begins anew with it the next time: it may have been away, or another one."""
         try:
             yield
-        except (_library(self.where).exceptions.DeltaError, OSError) as error:
-            self._handle = None
-            given = self._uri, self._options
+        except (library_of(self.where).exceptions.DeltaError, OSError) as error:
+            self.handle = None
+            given = self.uri, self.storage_options
             what = f"{self.where}: the table at {self.path!r} cannot be read"
             raise DataflowError(f"{what}: {say(error, *given)}") from without_secrets(error, *given)
 
@@ -136,7 +137,7 @@ class DeltaSink(TableSink):
         kinds = for_sparks_files(schema.empty_table(), self.where, "leave the column out").schema
         for field in kinds:
             try:
-                back = pa.schema(_library(self.where).Schema.from_arrow(pa.schema([field]))).field(0).type
+                back = pa.schema(library_of(self.where).Schema.from_arrow(pa.schema([field]))).field(0).type
             except Exception as error:  # of deltalake, which has no class for it
                 raise self._no_type(schema.field(field.name), str(error).split("\n", 1)[0]) from error
             if not same_kind(back, field.type):
@@ -195,18 +196,16 @@ class DeltaSink(TableSink):
         self, table: Any, moved: Sequence[StagedFile], removed: Sequence[Any], after: Told, kinds: pa.Schema, *, replaces: bool
     ) -> None:
         """Commit one transaction to the log. The library decides whether commits of others conflict."""
-        library = _library(self.where)
+        library = library_of(self.where)
         schema = library.Schema.from_arrow(kinds)
-        told = {_KEY: json.dumps({"job": self.job, "shown": after.shown, "void": after.void})}
         now_ms = int(1000 * clock.time())
-        transactions = [library.Transaction(self._app, max(after.shown, 0), now_ms)]
-        properties = library.CommitProperties(custom_metadata=told, app_transactions=transactions)
+        properties = self.telling(after)
         adds = [self._add_action(file) for file in moved]
         try:
             if table is None:
                 library.transaction.create_table_with_add_actions(
-                    self._uri, schema, adds, mode="error", partition_by=list(self.partition_by) or None, storage_options=self._options,
-                    commit_properties=properties,
+                    self.uri, schema, adds, mode="error", partition_by=list(self.partition_by) or None,
+                    storage_options=self.storage_options, commit_properties=properties,
                 )  # fmt: skip
                 return
             actions = [*adds, *(library.transaction.RemoveAction(path, data_change=True, deletion_timestamp=now_ms) for path in removed)]
@@ -215,10 +214,17 @@ class DeltaSink(TableSink):
                 commit_properties=properties,
             )  # fmt: skip
         except (library.exceptions.DeltaError, ValueError, OSError) as error:
-            self._handle = None
-            given = self._uri, self._options
+            self.handle = None
+            given = self.uri, self.storage_options
             what = f"{self.where}: the commit of snapshot {after.shown} to {self.path!r} failed"
             raise DataflowError(f"{what}: {say(error, *given)}") from without_secrets(error, *given)
+
+    def telling(self, after: Told) -> Any:
+        """The properties of a commit that tells what of the job is in the table."""
+        library = library_of(self.where)
+        told = {_KEY: json.dumps({"job": self.job, "shown": after.shown, "void": after.void})}
+        transactions = [library.Transaction(self._app, max(after.shown, 0), int(1000 * clock.time()))]
+        return library.CommitProperties(custom_metadata=told, app_transactions=transactions)
 
     def _add_action(self, file: StagedFile) -> Any:
         values: dict[str, str | None] = {}
@@ -226,7 +232,7 @@ class DeltaSink(TableSink):
             column, _, value = part.partition("=")
             values[unquote(column)] = None if value == NULL else unquote(value)
         stats = json.dumps({"numRecords": file.rows})
-        return _library(self.where).transaction.AddAction(
+        return library_of(self.where).transaction.AddAction(
             os.path.basename(file.staged), file.size_bytes, values, int(1000 * clock.time()), True, stats
         )
 
@@ -253,4 +259,4 @@ def _of_job(entry: Mapping[str, Any], job: str) -> Told | None:
         return None
 
 
-__all__ = ["DeltaSink", "PublishedTable"]
+__all__ = ["DeltaSink", "PublishedTable", "library_of"]
