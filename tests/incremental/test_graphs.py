@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import statistics
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +13,8 @@ import networkx as nx
 import pytest
 
 import rayad as rd
+from benchmarks.collection_changes import PROGRAMS, random_graph, touched
 from rayad.incremental.graphs.components import start_round
-from rayad.incremental.moment_vertex import MomentVertex
 from tests.incremental.disturbed import run_disturbed
 from tests.incremental.programs import Kept, Shape, history
 from tests.thorough import amount
@@ -137,50 +138,30 @@ def test_equal_edges_give_equal_ranks_whatever_was_there_before() -> None:
     assert not {pair: weight for pair, weight in sums.items() if weight}
 
 
-def rows_touched(
-    monkeypatch: pytest.MonkeyPatch, build: Callable[[rd.Collection], rd.Collection], edges: list[Any], toggled: list[Any]
-) -> Any:
-    """How many rows come to all vertices in each epoch: all edges first, then each of some goes and comes."""
-    rows: Counter[int] = Counter()
-    received = MomentVertex.on_recv
-
-    def counting(self: MomentVertex, edge: int, batch: Any, time: rd.Timestamp) -> None:
-        rows[time.epoch] += len(batch)
-        received(self, edge, batch, time)
-
-    monkeypatch.setattr(MomentVertex, "on_recv", counting)
-    epochs = [[(edge, 1) for edge in edges], *([(edge, weight)] for edge in toggled for weight in (-1, 1))]
-    flow = rd.Dataflow("touched")
-    build(rd.Collection(flow.from_epochs(epochs))).collect("out")
-    flow.run(runtime="local")
-    return rows[0], [rows[epoch] for epoch in range(1, len(epochs))]
-
-
-@pytest.mark.parametrize(
-    ("name", "build", "share"),
-    [
-        ("reachable", lambda edges: rd.graphs.reachable(edges, [0]), 0.02),
-        ("components", rd.graphs.connected_components, 0.02),
-    ],
-)
-def test_an_edge_that_goes_and_comes_costs_what_it_changes(monkeypatch: pytest.MonkeyPatch, name: str, build: Any, share: float) -> None:
-    chance = random.Random(1)
-    nodes = list(range(1000))
-    tree = [(chance.randrange(node), node) for node in nodes[1:]]
-    edges = list(dict.fromkeys(tree + [(chance.choice(nodes), chance.choice(nodes)) for _ in range(2000)]))
-    loaded, changed = rows_touched(monkeypatch, build, edges, chance.sample(edges, 20))
-    assert loaded > len(edges)
-    assert sorted(changed)[len(changed) // 2] < share * loaded / 10, (loaded, changed)
-    assert sum(changed) / len(changed) < share * loaded, (loaded, changed)
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_an_edge_that_goes_and_comes_costs_what_it_changes(name: str) -> None:
+    """The rows that come to all vertices are counted: they do not grow with the graph, as those of loading it do."""
+    small, large = (
+        touched(PROGRAMS[name], edges, random.Random(2).sample(edges, 12)) for edges in map(random_graph, (500, amount(4000, 16_000)))
+    )
+    assert large.loaded > 7 * small.loaded
+    middle, mean = statistics.median(large.rows), statistics.mean(large.rows)
+    assert min(large.rows) > 0
+    if name == "strong components":  # labels that went along the edge go another way, though few records change
+        assert middle < 0.005 * large.loaded, large.rows
+        assert mean < 0.04 * large.loaded, large.rows
+    else:
+        assert middle <= 2 * statistics.median(small.rows) + 10, (small.rows, large.rows)
+        assert mean < (6 if name == "degrees" else 0.005 * large.loaded), large.rows
 
 
 def test_labels_that_start_one_after_another_touch_fewer_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(2)
     edges = list({(chance.randrange(500), chance.randrange(500)) for _ in range(1000)})
-    staged, _ = rows_touched(monkeypatch, rd.graphs.connected_components, edges, [])
-    with monkeypatch.context() as patch:
-        patch.setattr("rayad.incremental.graphs.components.start_round", lambda label: 0)
-        together, _ = rows_touched(patch, rd.graphs.connected_components, edges, [])
+    staged = touched(rd.graphs.connected_components, edges, []).loaded
+    monkeypatch.setattr("rayad.incremental.graphs.components.start_round", lambda label: 0)
+    together = touched(rd.graphs.connected_components, edges, []).loaded
     assert staged < together, (staged, together)
 
 
