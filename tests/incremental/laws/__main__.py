@@ -70,7 +70,7 @@ def main(given: Sequence[str] | None = None) -> int:
                 wrong += 1
                 if wrong <= TOLD:
                     print(f"seed {seed}:\n{error}", flush=True)
-            if done % 500 == 0 or done == len(seeds):
+            if done % 100 == 0 or done == len(seeds):
                 print(f"{done} runs, {wrong} wrong, {time.monotonic() - began:.0f} s; {dict(sorted(seen.items()))}", flush=True)
     return min(1, wrong)
 
