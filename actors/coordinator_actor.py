@@ -37,7 +37,7 @@ CALLS = {
     PULSE: ("ping", "cancel"),
     "meets": ("about", "introduce"),
     "looks": ("saved_inputs", "saved_epochs", "replicas", "look", "look_at_snapshots", "hasten_snapshot", "not_stopped", "updates"),
-    "reads": ("readable",),
+    "reads": ("readable", "committed"),
     "shows": ("status", "journal", "note_decision"),
     "waits": ("where", "frontier", "wait_epoch", "wait_saved"),
     "changes": ("stop", "savepoint", "rescale", "configure"),

@@ -391,25 +391,31 @@ class Job(Advising, ABC):
     @abstractmethod
     def _updates(self, name: str) -> Updates: ...
 
-    def table(self, name: str, *, state: str | None = None) -> Table:
+    def table(self, name: str, *, state: str | None = None, committed: bool = False) -> Table:
         """Read the state of a keyed operator while the job runs: ``job.table("counts").get("tea").value``.
 
         Args:
             name: of the operator.
             state: which of its states, if it has several (:func:`rayad.list_state`, docs/state.md).
+            committed: give only what a completed snapshot holds, which no failure undoes; it is as old as the snapshot. Otherwise a
+                recovery may come to other values of the same epoch, where sources or functions are not deterministic.
 
         Raises DataflowError if there is no operator of that name. What cannot be read so is refused by the first read.
         """
-        return Table(self._readable(), name, Wanted(self._operator(name), state))
+        return Table(self._readable(), name, Wanted(self._operator(name), state), committed=committed)
 
-    def tables(self, *names: str) -> Tables:
+    def tables(self, *names: str, committed: bool = False) -> Tables:
         """Read the states of several keyed operators together, each time at one epoch: ``job.tables("a", "b").scan()["a"]``.
+
+        Args:
+            names: of the operators.
+            committed: as of :meth:`table`.
 
         Raises DataflowError as :meth:`table` does, or if none is named.
         """
         if not names:
             raise DataflowError("tables(): name the operators to read, job.tables('a', 'b')")
-        return Tables(self._readable(), {name: Wanted(self._operator(name), None) for name in names})
+        return Tables(self._readable(), {name: Wanted(self._operator(name), None) for name in names}, committed=committed)
 
     def _operator(self, name: str) -> int:
         kinds = (NodeKind.VERTEX,)

@@ -63,6 +63,7 @@ class MomentVertex(KeyedVertex):
     """
 
     sequential = True
+    why_unreadable = "is an operator of a collection, which keeps what it was given, and not what it gives"
     inputs: int = 1
     adds_up: ClassVar[bool] = True
     """Whether a moment is handled when all of it is there, so that nothing comes of what comes to nothing. Else only the first moment of an

@@ -63,6 +63,7 @@ class PartReport:
         input_frames: of a live input: how many frames of the driver's it has consumed; None: it is none.
         input_state: of a live input: how many of the frames were batches, its epoch (None: closed), its user's note, the epoch that it is
             in or was closed in, and before which epoch all have come (None: all).
+        passed_epoch: the last epoch that is complete at all replicas of the vertex, as far as this one knows; -1: none.
     """
 
     number: int
@@ -75,6 +76,7 @@ class PartReport:
     incremental: bool = False
     input_frames: int | None = None
     input_state: tuple[int, int | None, str | None, int, int | None] = (0, 0, None, 0, 0)
+    passed_epoch: int = -1
 
 
 @dataclass(slots=True)
@@ -144,6 +146,8 @@ class SnapshotAttempts:
         self.given_up_in_a_row = 0
         self.why_given_up = ""
         self.last: SnapshotStatistics | None = None
+        self.committed: dict[str, int] = {}
+        """By vertex the last epoch that a snapshot of these attempts holds; -1: none."""
         self.estimator = IntervalEstimator(bounds or FIRST_SOON)
         self._interval_s = interval_s
         self._finally = frozenset(finally_published)
@@ -316,6 +320,15 @@ class SnapshotAttempts:
             notes={**(notes or {}), "inputs": inputs, "input_states": states},
         )
 
+    def _commit(self, reports: list[PartReport]) -> None:
+        """What all replicas of a vertex had passed when they were cut is in their parts, whole, and is sent by nobody again."""
+        passed: dict[str, int] = {}
+        for report in reports:
+            vertex = report.part.vertex
+            passed[vertex] = min(passed.get(vertex, report.passed_epoch), report.passed_epoch)
+        for vertex, epoch in passed.items():
+            self.committed[vertex] = max(epoch, self.committed.get(vertex, -1))
+
     def on_published(self, now_s: float) -> SnapshotStatistics:
         """The manifest is in the store: the attempt is a snapshot."""
         attempt = self._pending
@@ -325,6 +338,7 @@ class SnapshotAttempts:
         self.base = attempt.barrier.number
         self.given_up_in_a_row = 0
         reports = list(attempt.reports.values())
+        self._commit(reports)
         fresh = [*self._left, *(staged for report in reports for staged in report.staged)]
         self._staged.extend(staged for staged in fresh if staged.sink in self._finally)
         self._left.clear()

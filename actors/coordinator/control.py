@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rayad.actors.coordinator.outcome import About, Beat, Look, Starting, plan_to_show
-from rayad.actors.coordinator.readable import Layout, layout_of
+from rayad.actors.coordinator.readable import Layout, committed_of, layout_of
 from rayad.actors.coordinator.rescaling import Rescaler
 from rayad.actors.coordinator.running_job import RunningJob
 from rayad.actors.coordinator.surroundings import Ended, Gave
@@ -115,6 +115,10 @@ class Control:
     def readable(self) -> Layout | None:
         """Where the replicas are, for those who read their state; None while the job does not run."""
         return layout_of(self._job)
+
+    def committed(self) -> dict[int, int] | None:
+        """By stage the last epoch that a snapshot of this incarnation holds; None: the job takes none."""
+        return committed_of(self._job.plan, self._job.snapshots)
 
     def configure(self, changes: dict[str, Any]) -> None:
         """See Job.configure."""

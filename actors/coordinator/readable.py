@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rayad.actors.coordinator.running_job import RunningJob
 from rayad.actors.job import JobState
 from rayad.actors.plane.replica_id import replicas_of
 from rayad.actors.replica.places import Places
 from rayad.dataflow.logical_graph import NodeKind
+
+if TYPE_CHECKING:
+    from rayad.actors.coordinator.stored.snapshots import CoordinatorSnapshots
+    from rayad.dataflow.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,4 +47,12 @@ def layout_of(job: RunningJob) -> Layout | None:
     return Layout(owners, job.places, there, starts, {name: job.places.title(name, plan) for name in there})
 
 
-__all__ = ["Layout", "layout_of"]
+def committed_of(plan: Plan, snapshots: CoordinatorSnapshots | None) -> dict[int, int] | None:
+    """By stage the last epoch that a snapshot of this incarnation holds; None: there are no snapshots."""
+    if snapshots is None:
+        return None
+    found = snapshots.committed
+    return {stage.id: found.get(stage.name, -1) for stage in plan.stages}
+
+
+__all__ = ["Layout", "committed_of", "layout_of"]

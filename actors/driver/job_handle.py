@@ -351,9 +351,14 @@ class RayJobHandle(Job):
             self.name,
             self.plan.key_groups,
             self._layout_to_read,
+            self._committed,
             lambda: self._outcome.state.value if self._is_over() and self._outcome is not None else None,
             lambda: max((handle.begun for handle in list(self._inputs.values())), default=-1),
         )
+
+    def _committed(self, timeout_s: float) -> dict[int, int] | None:
+        found: dict[int, int] | None = self._ask("committed", timeout_s=timeout_s)
+        return found
 
     def _layout_to_read(self, timeout_s: float) -> Layout | None:
         try:

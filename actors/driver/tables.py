@@ -12,9 +12,10 @@ from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
 
 from rayad.actors.cluster import ray_calls
 from rayad.actors.coordinator.readable import Layout
-from rayad.actors.driver.shared_calls import Asked, Line, Told
+from rayad.actors.driver.coordinator_line import NoAnswer
 from rayad.actors.replica.tables import Answer, Busy, Elsewhere
 from rayad.actors.tables.reading import Question
+from rayad.actors.tables.shared_calls import Asked, Line, Told
 from rayad.actors.tables.table import Readable, told_open
 from rayad.progress import DataflowError, RayadError
 
@@ -58,6 +59,7 @@ class RayTables(Readable):
     Args:
         name, key_groups: of the job.
         layout: asks the coordinator, for at most so many seconds; None: nobody can tell now.
+        committed: asks the coordinator for the last epoch of each stage that a snapshot holds; None: the job takes none. Raises NoAnswer.
         ended: how the job has ended, in a word; None: it has not.
         sent: the last epoch of which this process has sent something to a live input; -1: none.
         calls: of processes.
@@ -68,13 +70,14 @@ class RayTables(Readable):
         name: str,
         key_groups: int,
         layout: Callable[[float], Layout | None],
+        committed: Callable[[float], Mapping[int, int] | None],
         ended: Callable[[], str | None],
         sent: Callable[[], int],
         calls: Calls | None = None,
     ) -> None:
         self.name = name
         self.key_groups = key_groups
-        self._ask_layout, self._ended, self._sent = layout, ended, sent
+        self._ask_layout, self._ask_committed, self._ended, self._sent = layout, committed, ended, sent
         self._calls: Calls = calls or RayCalls()
         self._layout: Layout | None = None
         self._lines: dict[str, Line] = {}
@@ -142,6 +145,13 @@ class RayTables(Readable):
             if None in answers:
                 self._require_running()
         return answers
+
+    def committed(self, left_s: float) -> Mapping[int, int] | None:
+        try:
+            return self._ask_committed(min(ANSWER_S, left_s))
+        except NoAnswer:
+            self._require_running()
+            return {}
 
     def begun(self, left_s: float) -> int:
         found = [self._sent()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from rayad.actors.coordinator.readable import committed_of
 from rayad.actors.job import JobState
 from rayad.actors.local.handles import Stepped
 from rayad.actors.plane.replica_id import replicas_of
@@ -51,6 +52,9 @@ class LocalTables(Readable):
         if not host.place.is_subscribed:
             processes.ready.add(("turn", processes.places.process_of(*question.to)))  # it asks to be told of its frontier
         return host.answer(question.ask)
+
+    def committed(self, left_s: float) -> Mapping[int, int] | None:
+        return committed_of(self._runtime.plan, self._runtime.snapshots)
 
     def begun(self, left_s: float) -> int:
         processes, plan = self._runtime.processes, self._runtime.plan

@@ -333,6 +333,11 @@ class ReplicaCore:
         return live if isinstance(live, LiveState) else None
 
     @property
+    def sends_at_end(self) -> bool:
+        """Whether the vertex still has something to do when its input ends."""
+        return isinstance(self.vertex, EndVertex) and not self.end_hold.has_spoken
+
+    @property
     def is_read(self) -> bool:
         """Whether somebody reads the state."""
         return self.live is not None and self.live.is_read

@@ -14,6 +14,7 @@ from rayad.actors.replica.graph_shape import edge_names
 from rayad.actors.replica.input.live_input import LiveInput
 from rayad.actors.replica.input.source_life import SourceLife
 from rayad.actors.replica.output.outputs import Outputs
+from rayad.actors.replica.passed import passed_here
 from rayad.actors.replica.progress_changes import ProgressChanges
 from rayad.actors.replica.rest import PartRest, ResumedPart, stored_maker, thaw
 from rayad.actors.replica.vertex.callbacks import Callbacks
@@ -22,6 +23,7 @@ from rayad.actors.replica.vertex.waiting_for_time import WaitingForTime
 from rayad.dataflow.compiling.state_identity import of_class
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.plan import Plan, Stage
+from rayad.dataflow.vertex import EndVertex
 from rayad.progress import SnapshotError, Timestamp
 from rayad.snapshots.identity import fits, spell
 
@@ -77,6 +79,11 @@ class ReplicaCut:
             vertex=of_class(type(callbacks.vertex)) if callbacks.vertex is not None else None,
             maker=self._maker,
             applied=callbacks.applied,
+            passed_epoch=passed_here(
+                waiting.view,
+                waiting.notificator.pending(),
+                sends_at_end=isinstance(callbacks.vertex, EndVertex) and not self._end_hold.has_spoken,
+            ),
         )
 
     @cached_property

@@ -53,6 +53,7 @@ class PartRest:
         vertex: the class of the vertex and its ``state_version``: a factory does not tell what it makes before it is called.
         maker: of a vertex with keyed state its factory, see :func:`stored_maker`; None: it has none.
         applied: the last epoch of which the state may hold something; None: not known.
+        passed_epoch: the last epoch that is complete at all replicas of the vertex, as far as this one knows; -1: none.
     """
 
     source: Any = None
@@ -75,6 +76,7 @@ class PartRest:
     vertex: dict[str, Any] | None = None
     maker: bytes | None = None
     applied: int | None = -1
+    passed_epoch: int = -1
 
     @property
     def input_state(self) -> tuple[int, int | None, str | None, int, int | None]:

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rayad.actors.replica.core import ReplicaCore
+from rayad.actors.replica.passed import passed_here
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.operators.state.live import LiveState
 from rayad.dataflow.operators.state.tables import Entries
 from rayad.dataflow.operators.state.versions import LAST
 from rayad.dataflow.records.key_hashing import key_group
-from rayad.dataflow.vertex import EndVertex
-from rayad.progress import DataflowError, View
+from rayad.progress import DataflowError
 
 HELD_S = 10.0
 """For so long after a question former values are kept for who has asked it."""
@@ -103,18 +103,6 @@ Ask = Look | Read
 Answer = Standing | Rows | Elsewhere | Refused
 
 
-def passed_of(view: View | None) -> int:
-    """The last epoch that is complete at a vertex and all its replicas, as a view tells; -1: none, LAST: all.
-
-    >>> from rayad.progress import Timestamp
-    >>> passed_of(View((Timestamp(4),), (Timestamp(3),))), passed_of(View((), ())) == LAST, passed_of(None)
-    (2, True, -1)
-    """
-    if view is None:
-        return -1
-    return min((time.epoch - 1 for time in (*view.input_frontier, *view.notify_frontier)), default=LAST)
-
-
 @dataclass(slots=True)
 class _Hold:
     epoch: int
@@ -135,12 +123,7 @@ class ReplicaTables:
     def passed(self) -> int:
         """The last epoch that is complete here, and at all other replicas of the vertex, as far as is known here."""
         core = self.core
-        passed = passed_of(core.view)
-        passed = min((n.guarantee.epoch - 1 for n in core.notificator.pending()), default=passed) if passed >= 0 else passed
-        if passed == LAST and isinstance(core.vertex, EndVertex) and not core.end_hold.has_spoken:
-            end = core.view.end if core.view is not None else None
-            return end.epoch if end is not None else -1
-        return passed
+        return passed_here(core.view, core.notificator.pending(), sends_at_end=core.sends_at_end)
 
     # -- questions -----------------------------------------------------------------------
     def answer(self, ask: Ask, now_s: float) -> Answer:
@@ -239,5 +222,4 @@ __all__ = [
     "Rows",
     "Standing",
     "groups_of",
-    "passed_of",
 ]

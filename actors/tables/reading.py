@@ -60,6 +60,8 @@ class Reading:
     ) -> None:
         self.epoch: int | None = None
         """The epoch that is asked for; None: not known yet."""
+        self.most: int | None = None
+        """No epoch after this one can be the answer; None: the newest is wanted."""
         self.need = least
         """No epoch before this one can be the answer."""
         self.passed = -1
@@ -92,7 +94,7 @@ class Reading:
                 by_owner.setdefault(owners[group], []).append(group)
             for replica in sorted(by_owner):
                 ask: Ask
-                if self.epoch is None and (len(by_owner) > 1 or len(self._tables) > 1):
+                if self.epoch is None and (len(by_owner) > 1 or len(self._tables) > 1 or self.most is not None):
                     ask = Look(self._reader, table.state, self.need)
                 else:
                     groups = frozenset(by_owner[replica])
@@ -154,6 +156,7 @@ class Reading:
             return False  # some were not there, or the layout is another one now
         standings = [self._standings[each] for each in asked]
         self.passed = min((one.passed for one in standings), default=LAST)
+        self.passed = self.passed if self.most is None else min(self.passed, self.most)
         self.need = max(self.need, *(one.oldest for one in standings)) if standings else self.need
         self._standings.clear()
         if self.passed < self.need:

@@ -56,6 +56,10 @@ class Readable(ABC):
         """Ask replicas, for at most ``left_s``; None: it is not there, or does not answer. Raises what ended the job."""
 
     @abstractmethod
+    def committed(self, left_s: float) -> Mapping[int, int] | None:
+        """By stage the last epoch that a snapshot holds, as far as can be told within ``left_s``; None: the job takes no snapshots."""
+
+    @abstractmethod
     def begun(self, left_s: float) -> int:
         """The last epoch of which any input has given something; -1: none has. Raises TimeoutError after ``left_s``."""
 
@@ -86,10 +90,12 @@ class Tables:
     Args:
         job: see :class:`Readable`.
         wanted: the tables, by the names of their vertices.
+        committed: whether only what a completed snapshot holds is given.
     """
 
-    def __init__(self, job: Readable, wanted: Mapping[str, Wanted]) -> None:
+    def __init__(self, job: Readable, wanted: Mapping[str, Wanted], *, committed: bool = False) -> None:
         self._job = job
+        self._committed = arguments.flag(committed, "committed")
         self._wanted = dict(wanted)
         self._reader = uuid.uuid4().hex
         self._least = -1
@@ -132,6 +138,8 @@ class Tables:
         tables = list(self._wanted.values())
         reading = Reading(self._reader, tables, keys, key_groups=job.key_groups, owners=job.owners(left_s()), least=least)
         while True:
+            if self._committed and reading.epoch is None:
+                reading.most = self._held(left_s())
             questions = reading.begin_round()
             was_there = True
             for question, answer in zip(questions, job.carry(questions, left_s()), strict=True):
@@ -152,6 +160,16 @@ class Tables:
         told = max(reading.end, -1) if reading.epoch == LAST else reading.epoch
         return dict(zip(self._wanted, reading.found(), strict=True)), told
 
+    def _held(self, left_s: float) -> int:
+        """The last epoch that a snapshot holds of all of the tables."""
+        committed = self._job.committed(left_s)
+        if committed is None:
+            raise DataflowError(
+                f"table {', '.join(map(repr, self._wanted))} of job {self._job.name!r}: committed=True gives what a completed snapshot "
+                "holds, and the job takes none: give it RunConfig(storage_path=...)"
+            )
+        return min(committed.get(table.stage, -1) for table in self._wanted.values())
+
     def _late(self, reading: Reading, least: int, *, fresh: bool, waited_s: float | None, left_s: float) -> TimeoutError:
         names = ", ".join(map(repr, self._wanted))
         when = "nothing moves any more" if waited_s is None else f"{waited_s:g} s are over"
@@ -170,9 +188,11 @@ class Tables:
             why = "everything that had begun at the call is to be complete (fresh=True)" if fresh else "an earlier answer was of that epoch"
         need = "the last epoch" if reading.need == LAST else f"epoch {reading.need}"
         complete = f"Complete is epoch {reading.passed}" if reading.passed >= 0 else "No epoch is complete yet"
-        return TimeoutError(
-            f"{begin}{need} is not complete there: {why}. {complete}. {self._job.holding_back(reading.need, max(0.0, left_s))}"
-        )
+        if reading.most is not None and reading.most < reading.need:
+            newest = "None holds anything of it" if reading.most < 0 else f"The newest one holds epoch {reading.most} of it"
+            return TimeoutError(f"{begin}{need} is in no completed snapshot: {why}. {newest}; job.savepoint() takes one")
+        held = self._job.holding_back(reading.need, max(0.0, left_s))
+        return TimeoutError(f"{begin}{need} is not complete there: {why}. {complete}. {held}")
 
 
 class Table:
@@ -182,12 +202,12 @@ class Table:
     passed, so that an answer is of one epoch though replicas run ahead of each other. A handle never goes back to an earlier epoch.
 
     Args:
-        job, name, wanted: see :class:`Tables`.
+        job, name, wanted, committed: see :class:`Tables`.
     """
 
-    def __init__(self, job: Readable, name: str, wanted: Wanted) -> None:
+    def __init__(self, job: Readable, name: str, wanted: Wanted, *, committed: bool = False) -> None:
         self.name = name
-        self._tables = Tables(job, {name: wanted})
+        self._tables = Tables(job, {name: wanted}, committed=committed)
 
     def __init_subclass__(cls) -> None:
         explains_calls(cls)

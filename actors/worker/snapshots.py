@@ -331,6 +331,7 @@ class HostSnapshots:
             incremental=capture.is_increment,
             input_frames=capture.rest.input_frames if place.stage.kind is NodeKind.INPUT else None,
             input_state=capture.rest.input_state,
+            passed_epoch=capture.rest.passed_epoch,
         )
         place.link.send(COORDINATOR, Kind.PART, place.stage.id, pickle.dumps(report))
         if capture.barrier.final:

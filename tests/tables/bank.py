@@ -65,6 +65,9 @@ class Bank:
         self.keeps = folder is not None
         self.calm = 0.0
         """How often nothing happens between two questions."""
+        self.steady = 0
+        """So many disturbances come after a loss before the next one: a long life has to be able to catch up."""
+        self._since_loss = 0
 
     def feed(self, epoch: int) -> None:
         """One epoch: the first fills all accounts."""
@@ -91,9 +94,11 @@ class Bank:
         for _ in range(chance.choice([0, 1, 1, 2, 5, 20])):
             job.step()
         drawn = chance.random()
-        if drawn < 0.02 and self.keeps and job.snapshots is not None:
+        self._since_loss += 1
+        if drawn < 0.02 and self.keeps and job.snapshots is not None and self._since_loss > self.steady:
             job.crash()
             self.crashes += 1
+            self._since_loss = 0
         elif drawn < 0.1 and (job.rescaling is None or job.rescaling.is_done):
             name = chance.choice(["balances", "copies", "by branch", "columns"])
             self.changes += job.start_rescale({name: chance.randrange(1, 5)}, groups=chance.choice([1, 3, None])) is not None
@@ -110,9 +115,9 @@ class Bank:
         """A table that is disturbed between any two questions of a read."""
         return Table(self._readable(), name, self._wanted(name))
 
-    def tables(self, *names: str) -> Tables:
+    def tables(self, *names: str, committed: bool = False) -> Tables:
         """The same, of several."""
-        return Tables(self._readable(), {name: self._wanted(name) for name in names})
+        return Tables(self._readable(), {name: self._wanted(name) for name in names}, committed=committed)
 
     def _readable(self) -> LocalTables:
         readable = LocalTables(self.job)

@@ -136,9 +136,9 @@ def test_banks_are_disturbed_and_read_at_many_epochs(tmp_path: Path) -> None:
 
 
 def read_often(seed: int, folder: Path, reads: int) -> Counter[str]:
-    """One long life of a bank, read so often; its total is looked at each time, in tables of all forms, and what each key has now and then."""
+    """One long life of a bank, read so often, in tables of all forms: each time what every account has, and so the total."""
     bank = Bank(seed, folder, epochs=1 << 20)
-    bank.calm = 0.9
+    bank.calm, bank.steady = 0.9, 400
     names = ["balances", "copies", "columns"]
     handles = [bank.tables(name) for name in names] + [bank.tables(*names)]
     last, seen = [-1] * len(handles), Counter[str]()
@@ -169,4 +169,5 @@ def read_often(seed: int, folder: Path, reads: int) -> Counter[str]:
 @pytest.mark.parametrize("reads", [4_000, pytest.param(100_000, marks=pytest.mark.soak)])
 def test_the_total_is_constant_however_often_it_is_read(reads: int, tmp_path: Path) -> None:
     seen = read_often(1, tmp_path, reads)
-    assert min(seen[what] for what in ("crashes", "changes", "new epochs")) >= reads // 1000, seen
+    assert seen["crashes"] >= 1 + reads // 10_000, seen
+    assert min(seen["changes"], seen["new epochs"]) >= reads // 1_000, seen

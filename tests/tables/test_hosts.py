@@ -99,7 +99,7 @@ def readable(hosts: Hosts) -> RayTables:
     starts = hosts.places.processes_of(replicas_of([stage for stage in plan.stages if stage.kind is NodeKind.SOURCE]))
     titles = {name: hosts.places.title(name, plan) for name in hosts.hosts}
     layout = Layout(owners, hosts.places, hosts.hosts, starts, titles)
-    return RayTables("bank", plan.key_groups, lambda left_s: layout, lambda: None, lambda: -1, HostCalls())
+    return RayTables("bank", plan.key_groups, lambda left_s: layout, lambda left_s: None, lambda: None, lambda: -1, HostCalls())
 
 
 @contextmanager

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from rayad.actors.driver.shared_calls import Asked, Line, Told
 from rayad.actors.plane.replica_id import ReplicaId
 from rayad.actors.replica.tables import Busy, Look, Standing
+from rayad.actors.tables.shared_calls import Asked, Line, Told
 from rayad.progress import DataflowError
 from tests.patience import PATIENCE_S
 

@@ -237,7 +237,12 @@ def _own(flow: rd.Dataflow) -> None:
     flow.input("words").vertex(Kept, name="it").collect("out")
 
 
+def _collection(flow: rd.Dataflow) -> None:
+    flow.input("words").as_collection().key_by(lambda word: word).count(name="it").collect("out")
+
+
 REFUSED = {
+    "an operator of a collection": (_collection, WORDS, "is an operator of a collection, which keeps what it was given"),
     "a join of intervals": (_interval_join, [[]], "keeps 'open' as IntervalRows, which has no former values"),
     "a vertex of the user's": (_own, WORDS, "has no keyed state of Rayad's (Kept)"),
 }

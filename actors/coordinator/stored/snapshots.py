@@ -140,6 +140,11 @@ class CoordinatorSnapshots:
         return self.leader.taken
 
     @property
+    def committed(self) -> dict[str, int]:
+        """By vertex the last epoch that a snapshot of this incarnation holds."""
+        return dict(self.leader.snapshots.committed)
+
+    @property
     def saved_inputs(self) -> dict[str, int]:
         """Frames of live inputs that need not be sent again, whichever of the kept snapshots is resumed from."""
         return self.leader.saved_inputs

@@ -184,6 +184,9 @@ class KeyedVertex(Vertex):
     gives_records: ClassVar[bool] = False
     """Whether results hold records, or values of them, as they came."""
 
+    why_unreadable: ClassVar[str] = ""
+    """Why others cannot read its states while it runs, as what the vertex is; "": they can."""
+
     live: ReadByOthers | None = None
     """What others read of it while it runs; None: it does not run."""
 

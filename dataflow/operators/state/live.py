@@ -48,6 +48,8 @@ class LiveState:
         """
         if name in self._tables:
             return str(name)
+        if self._vertex.why_unreadable:
+            raise DataflowError(f"{what} {self._vertex.why_unreadable}: it cannot be read while the job runs; {INSTEAD}")
         states: dict[str, KeyedState] = {key: state for key, state in self._vertex.states().items() if not state.is_in_flight}
         found = name or (next(iter(states)) if len(states) == 1 else None)
         if found in states:
