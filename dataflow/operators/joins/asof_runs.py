@@ -118,7 +118,7 @@ class AsOfColumns(KeptRuns):
 
     def _tell(self, right: Run) -> None:
         """Left records of the keys of a right run learn of it."""
-        left_side = self.sides[0]
+        left_side = self.parts[0]
         if left_side is not None:
             for left, concerned in left_side.having(right.place[beginnings(right.place)]):
                 self._wait(left, concerned, right)

@@ -82,7 +82,7 @@ class KeptRuns(BothSides[KeptSide]):
 
     def of(self, side: int) -> list[Run]:
         """The runs of a side, to be searched."""
-        runs = self.sides[side]
+        runs = self.parts[side]
         return [] if runs is None else runs.all()
 
     def ends_of(self, side: int, run: Run) -> Ticks:
@@ -171,7 +171,7 @@ class KeptRuns(BothSides[KeptSide]):
     def restore_changes(self, changes: Any) -> None:
         """Take back what the function of :meth:`take_changes` gave."""
         schemas, added, settled = changes
-        self.learn_both(schemas)
+        self.learn_all(schemas)
         for side, batch, *told in added:
             self.accept(side, taken_back_mixed(batch), *told)
         if settled is not None:
@@ -190,7 +190,7 @@ class KeptRuns(BothSides[KeptSide]):
     def as_rows(self) -> Any:
         """``{key: ([entry], [entry])}``, as the rows' own form has it."""
         out: dict[Any, tuple[list[Any], list[Any]]] = {}
-        for side, runs in enumerate(self.sides):
+        for side, runs in enumerate(self.parts):
             for run in [] if runs is None else runs.each_live():
                 times = run.rows.column(self.keys(side)).to_pylist()
                 for (key, record), time, more in zip(self.pairs(side, run.rows), times, run.beside["more"].tolist(), strict=True):

@@ -101,7 +101,7 @@ class WindowJoinColumns(BothSides[Panes]):
         return [batch for batch in out if len(batch)]
 
     def _fired(self, side: int, watermark: Any) -> pa.RecordBatch | None:
-        panes = self.sides[side]
+        panes = self.parts[side]
         found = None if panes is None else panes.due(None if watermark is None else moment_ticks(watermark, panes.form.bound, self.windows))
         return None if found is None else one_batch(found[0])
 
@@ -140,7 +140,7 @@ class WindowJoinColumns(BothSides[Panes]):
     def as_rows(self) -> Any:
         """As :meth:`JoinedWindows.give`; nothing is kept."""
         rows = JoinedWindows(self.windows, self.how)
-        for side, panes in enumerate(self.sides):
+        for side, panes in enumerate(self.parts):
             found = None if panes is None else panes.due(None)
             for key, window, record in [] if found is None else self._rows(side, one_batch(found[0])):
                 rows.keep(side, key, window, record)
