@@ -20,9 +20,10 @@ PROTOCOL = frozenset(
         *("checkpoint", "restore", "take_changes", "restore_changes", "forget_changes"),
         *("index", "give", "take", "gave"),
         *("inline", "fits", "entries", "put_entries"),
+        *("learn", "goes_with", "marks", "marked", "bits", "put_bits"),
     }
 )
-"""What a state has to say of itself for snapshots, increments, other replicas and tables."""
+"""What a state has to say of itself for snapshots, increments, other replicas and tables, and what its form asks it for these."""
 
 PAIRS = ({"checkpoint", "restore"}, {"give", "take"})
 
