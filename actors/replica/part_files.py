@@ -47,27 +47,27 @@ class ChosenState(NamedTuple):
 class StateChain:
     """The files that a replica's state consists of, as of its last capture, and whether the next one may be an increment on them.
 
-    An increment is valid only on the snapshot published last, and only if this replica's last capture was its part of that snapshot. State
-    that refers to files of runs is small: it is written whole, and is not built on.
+    An increment is valid only on the snapshot published last, and only if this replica's last capture was its part of that snapshot. It
+    names the files of runs that the whole state before it refers to.
     """
 
     def __init__(self) -> None:
         self.files: tuple[PartFile, ...] = ()
         self._written = 0  # the attempt to which ``files`` belong
         self._captured = 0
-        self._has_runs = False
+        self._runs: tuple[RunFile, ...] = ()  # of the last whole state
 
     def choose(self, vertex: Vertex, barrier: Barrier) -> ChosenState:
         """What is to be written now."""
-        runs = vertex.run_files() if isinstance(vertex, KeyedVertex) else ()
         changes = vertex.take_changes()
-        files = self.files
-        may_chain = bool(files) and barrier.base == self._captured == self._written and len(files) < CHAIN_MAX
-        is_on_runs, self._has_runs = self._has_runs or bool(runs), bool(runs)
+        may_chain = bool(self.files) and barrier.base == self._captured == self._written and len(self.files) < CHAIN_MAX
         self._captured = barrier.number
-        if changes is not None and may_chain and not is_on_runs and sum(file.size for file in files[1:]) <= files[0].size:
-            return ChosenState(changes, True, ())
-        return ChosenState(vertex.checkpoint, False, runs)
+        if changes is not None and may_chain:
+            whole, *increments = self.files
+            if sum(file.size for file in increments) <= whole.size + sum(run.name.size for run in self._runs):
+                return ChosenState(changes, True, self._runs)
+        self._runs = vertex.run_files() if isinstance(vertex, KeyedVertex) else ()
+        return ChosenState(vertex.checkpoint, False, self._runs)
 
     def wrote(self, barrier: Barrier, file: PartFile | None, *, incremental: bool) -> tuple[PartFile, ...]:
         """A file has been written for an attempt; gives all files of the state."""

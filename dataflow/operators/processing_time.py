@@ -17,8 +17,7 @@ import pyarrow as pa
 
 from rayad.dataflow.operators.keys.keyed import TAGS, distinct_names
 from rayad.dataflow.operators.projections import OfFields, WithArrivalTime, require_free
-from rayad.dataflow.operators.state.keyed_state import KeyedVertex, WholeState
-from rayad.dataflow.operators.state.tables import Entries
+from rayad.dataflow.operators.state.keyed_state import Everywhere, KeyedVertex
 from rayad.dataflow.operators.state.waiting import Batches, Waiting
 from rayad.dataflow.operators.stateless import Element
 from rayad.dataflow.records.batches import ROWS_KEY, mark_keyed, no_rows
@@ -89,7 +88,7 @@ def untagged(batch: Any) -> Any:
     return pa.RecordBatch.from_arrays(batch.columns[1:], schema=pa.schema(list(batch.schema)[1:], metadata or None))
 
 
-class Readings(WholeState):
+class Readings(Everywhere):
     """The clock, as every replica knows it: readings of epochs that are not complete, and the latest of all others.
 
     Args:
@@ -127,21 +126,12 @@ class Readings(WholeState):
         self.told, self.latest = stored
 
     # -- to other replicas -----------------------------------------------------------
-    def give(self, groups: frozenset[int], key_groups: int) -> Any:
-        """All of it, which also stays here: a new replica has not heard what was broadcast before."""
-        return self.checkpoint()
-
     def take(self, given: Any) -> None:
         told, latest = given
         for time, reading in told.items():
             self.tell(time, [reading])
             self._pending[time]
         self.latest = max((one for one in (self.latest, latest) if one is not None), default=None)
-
-    # -- as a table ------------------------------------------------------------------
-    def entries(self) -> dict[str, Entries]:
-        """None: it is of no key."""
-        return {}
 
 
 class StampRecords(KeyedVertex):

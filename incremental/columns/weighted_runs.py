@@ -39,7 +39,7 @@ class WeightedRuns(Runs):
     """
 
     derived: ClassVar[frozenset[str]] = frozenset({CODE})
-    in_files: ClassVar[bool] = False
+    in_files = False
 
     def __init__(self, schema: pa.Schema, depth: int, numbers: Sequence[str], key_groups: int) -> None:
         super().__init__(1)

@@ -101,6 +101,24 @@ def test_runs_are_written_once_and_named_by_the_parts_that_follow(store: Snapsho
     assert 0 < len(rows_of_join(last)) < 80_000
 
 
+@pytest.mark.parametrize("large", [False, True])
+def test_an_increment_names_the_files_of_the_whole_state_that_it_builds_on(store: SnapshotStore, writer: PartWriter, large: bool) -> None:
+    vertex, chain = joined(0, 40_000), StateChain()
+    written = write_vertex(writer, vertex, 1, large=large, chain=chain)
+    assert len(written.runs) == 2
+    for number in (2, 3):
+        vertex.sides.columns.accept(0, side_of_join(0, 40_000 * number, 40_000), Timestamp(0))
+        vertex.sides.columns.side(0).all()  # what has come becomes large runs, of which there is no file yet
+        again = write_vertex(writer, vertex, number, large=large, chain=chain)
+        assert again.capture.is_increment
+        assert again.runs == written.runs
+    last = Join()
+    for at, state in enumerate(read_part(store, ReplicaPart("counts", 0, chain.files, again.rest, runs=again.runs)).states):
+        (last.restore_changes if at else last.restore)(state)
+    assert rows_of_join(last) == rows_of_join(vertex)
+    assert [len(runs.files()) for runs in last.sides.columns.runs()] == [2, 1], "what came in increments is written next"
+
+
 def test_a_file_of_runs_that_is_another_one_is_refused(store: SnapshotStore, writer: PartWriter) -> None:
     written = write_vertex(writer, joined(0, 40_000), 1, large=False)
     assert written.state is not None
@@ -127,12 +145,17 @@ def rows_of_join(vertex: Join) -> list[Any]:
     return sorted(row["k"] for runs in vertex.sides.columns.runs() for run in runs.each_live() for row in run.rows.to_pylist())
 
 
-def write_vertex(writer: PartWriter, vertex: Join, number: int, *, large: bool) -> Written:
-    chosen = StateChain().choose(vertex, Barrier(number, number))
-    capture = Capture(Barrier(number, number), PartRest(), chosen.make, chosen.is_increment, [], chosen.runs)
+def write_vertex(writer: PartWriter, vertex: Join, number: int, *, large: bool, chain: StateChain | None = None) -> Written:
+    """With a chain every attempt before is published."""
+    barrier = Barrier(number, number, base=number - 1 if chain is not None else 0)
+    chain = chain or StateChain()
+    chosen = chain.choose(vertex, barrier)
+    capture = Capture(barrier, PartRest(), chosen.make, chosen.is_increment, [], chosen.runs)
     writer.take_state(capture, records=10**6 if large else 1, inline=False)
     writer.complete(capture)
-    return outcome(writer)
+    written = outcome(writer)
+    chain.wrote(barrier, written.state, incremental=chosen.is_increment)
+    return written
 
 
 def test_staged_values_on_disk_become_files_of_their_own_in_order(store: SnapshotStore, writer: PartWriter, tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_state_that_was_given_away_is_not_in_a_restored_vertex(groups: set[int])
     for epoch in range(2):
         run.step(("recv", 0, totals.sums_of(False, range(200)), Timestamp(epoch)))
         run.step(("notify",))
-    given_away = run.vertex.give(frozenset(groups))["totals"][1]
+    _, (_, (given_away,)) = run.vertex.give(frozenset(groups))["totals"]
     run.vertex.gave()
     run.step(("crash",))
     assert isinstance(run.vertex, Totals)

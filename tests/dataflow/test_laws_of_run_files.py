@@ -16,20 +16,25 @@ import pytest
 
 from rayad.actors.replica import part_files
 from rayad.actors.replica.part_files import dumped, loaded
+from rayad.dataflow.operators.joins.asof_runs import AsOfColumns
 from rayad.dataflow.operators.joins.columns import ColumnJoin
+from rayad.dataflow.operators.joins.kept_runs import KeptSide
 from rayad.dataflow.operators.keys.key_first import key_first
 from rayad.dataflow.operators.state.runs import files
 from rayad.dataflow.operators.state.runs.disk import MemoryBound
 from rayad.dataflow.operators.state.runs.files import Content, RowsInFile, RunFile, opened, writes
 from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.operators.state.runs.runs import Runs
+from rayad.dataflow.operators.windows.session_columns import Sessions
+from rayad.dataflow.records.batches import to_rows
+from rayad.dataflow.windows import AsOf
 from rayad.progress import Timestamp
 from tests.dataflow.forms import FORMS, Form, Row, batch
 from tests.dataflow.test_laws_of_state import Replica, check_runs, run_one
 from tests.dataflow.test_laws_of_state import _small_states_count as _small_states_count  # the same for these tests
 from tests.thorough import amount
 
-SEEDS = amount(each_run=60, soak=2000)
+SEEDS = amount(each_run=100, soak=2000)
 
 
 def _put_numbered(runs: Runs, rows: list[Row]) -> None:
@@ -44,13 +49,13 @@ def _rows_of_numbered(runs: Runs) -> Iterator[Row]:
         yield from zip(*(column.to_pylist() for column in run.rows.columns), strict=True)
 
 
-IN_FILES = [form for form in FORMS if form.name in ("Runs", "Runs with moments")]
+IN_FILES = [form for form in FORMS if form.name in ("Runs", "Runs with moments", "Runs by time", "Panes", "Sessions", "KeptSide")]
 IN_FILES += [dataclasses.replace(IN_FILES[0], name="Runs with numbers beside rows", put=_put_numbered, rows=_rows_of_numbered)]
 
 
 @pytest.fixture(autouse=True)
 def _small_runs_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "FILED_BYTES_MIN", 100)
+    monkeypatch.setattr(files, "FILED_BYTES_MIN", 60)
 
 
 class Store:
@@ -205,6 +210,10 @@ def the_folder_of_the_attempt_is_cleaned(real: Any, self: Any, names: list[Any],
     self.files = {name: found for name, found in self.files.items() if found[0] > number - 2}
 
 
+def marks_of_rows_that_are_over_are_lost(real: Any, self: Any, run: Run, marks: Any) -> None:
+    real(self, run, np.full_like(marks, 255))
+
+
 def a_file_that_is_not_written_has_a_name(real: Any, self: Any, file: RunFile) -> None:
     if self.written % 3 == 2:
         self.written += 1
@@ -219,6 +228,8 @@ DEFECTS = [
     (Run, "at", rows_that_are_copied_keep_the_file),
     (Runs, "files", a_file_is_not_listed_now_and_then),
     (Store, "clean", the_folder_of_the_attempt_is_cleaned),
+    (Sessions, "marked", marks_of_rows_that_are_over_are_lost),
+    (KeptSide, "marked", marks_of_rows_that_are_over_are_lost),
     (Store, "write", a_file_that_is_not_written_has_a_name),
 ]
 
@@ -296,6 +307,38 @@ def test_both_sides_of_a_join_have_places_by_one_number_after_a_recovery() -> No
     again.restore(join.checkpoint())
     assert [runs.key_groups for runs in again.runs()] == [12, 12]
     assert sum(out.num_rows for _, out in again.accept(1, sides[1], Timestamp(0))) == 2
+
+
+def _results_of_an_as_of_join(direction: Any) -> list[list[Any]]:
+    """Of 100 left records at different moments, of which 30 meet a right one at theirs: before a recovery from files, when these 30 are
+    settled, and after it."""
+    joins = [AsOfColumns(AsOf(None, True, direction), "left") for _ in range(2)]
+    for side, count in enumerate((100, 30)):
+        moments = pa.array(range(count))
+        records = key_first(pa.record_batch({"k": [at % 7 for at in range(count)], f"v{side}": moments}), ("k",), (("at", moments),))
+        joins[0].check(side, [records])
+        joins[0].accept(side, [records], None, 0)
+    before = joins[0].due(30)
+    assert len(joins[0].side(0).files()) == 1
+    assert len(joins[0].side(1).files()) == (0 if direction == "forward" else 1), "looking ahead nothing needs a right record behind"
+    joins[1].restore(joins[0].checkpoint())
+    assert [run.file is not None for run in joins[1].side(0).all()] == [True]
+    return [[row for out in some for row in to_rows(out)] for some in (before, joins[1].due(None))]
+
+
+@pytest.mark.parametrize("direction", ["backward", "forward", "nearest"])
+def test_left_records_of_an_as_of_join_in_a_file_give_their_result_once(direction: str) -> None:
+    before, after = _results_of_an_as_of_join(direction)
+    assert [len(before), len(after)] == [30, 70]
+    assert all(right["v1"] == left["v0"] for _, (left, right) in before)
+    assert sorted(left["v0"] for _, (left, _) in [*before, *after]) == list(range(100))
+    assert {right is None for _, (_, right) in after} == {direction == "forward"}
+
+
+def test_bits_of_left_records_that_are_lost_are_found() -> None:
+    with around(AsOfColumns, "put_bits", lambda real, self, side, run, bits: real(self, side, run, np.full_like(bits, True))):
+        before, after = _results_of_an_as_of_join("forward")
+    assert [len(before), len(after)] == [30, 100]
 
 
 def test_what_is_no_file_of_a_run_is_refused() -> None:

@@ -14,6 +14,7 @@ from rayad.actors.replica import part_files
 from rayad.dataflow.operators.state.runs.files import RunFile
 from rayad.snapshots.manifest import Manifest, PartFile
 from rayad.snapshots.store import SnapshotStore
+from tests.simulation import harness
 from tests.simulation.defects import around, planted
 from tests.simulation.harness import Outcome, run
 from tests.simulation.run_files import JOINED, all_runs_in_files, known
@@ -44,6 +45,25 @@ def test_results_are_right_where_replicas_share_processes_and_move() -> None:
             parallelism, placement = chance.choice([1, 2, 3]), chance.choice(["workers", "vertices"])
             mode, crashes = chance.choice(["aligned", "unaligned", "timeout"]), chance.choice([1, 2, 3])
             workers.run(seed, JOINED, parallelism, placement, mode=mode, crashes=crashes, changes=chance.choice([0, 0, 1, 2, 4]))
+    assert min(counts["written"], counts["named again"], counts["read"]) > 0, counts
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sliding-columns",
+        "session-columns",
+        "window-join-sliding-6-columns",
+        "interval-join-around-full-columns",
+        "as-of-join-nearest-inner-columns",
+    ],
+)
+def test_windows_and_joins_over_event_time_are_right_where_their_runs_are_files(name: str) -> None:
+    program = harness.all_programs()[name]
+    with all_runs_in_files() as counts:
+        for seed in range(SEEDS):
+            outcome = run(seed, program=program, count=FAULTS, rescales=seed % 2 == 1)
+            assert not outcome.violation, outcome
     assert min(counts["written"], counts["named again"], counts["read"]) > 0, counts
 
 

@@ -55,6 +55,15 @@ class AsOfColumns(KeptRuns):
             self._wait(run, np.arange(len(run)), right)
         return run.beside["ends"]  # type: ignore[no-any-return]
 
+    def bits(self, run: Run) -> Any:
+        """Which are not over."""
+        return run.beside["ends"] >= passed_by(run)
+
+    def put_bits(self, side: int, run: Run, bits: Any) -> None:
+        """The ends of what is over are not found out anew: a left record would give its result twice."""
+        ends = self.ends_of(0, run) if side == 0 else self._last_of_each_tick(run).beside["ends"]
+        run.beside["ends"] = np.where(bits, ends, -_NEVER)
+
     def in_order(self, side: int, runs: list[Run]) -> list[Run]:
         if side == 0:
             return runs
@@ -118,7 +127,7 @@ class AsOfColumns(KeptRuns):
 
     def _tell(self, right: Run) -> None:
         """Left records of the keys of a right run learn of it."""
-        left_side = self.sides[0]
+        left_side = self.parts[0]
         if left_side is not None:
             for left, concerned in left_side.having(right.place[beginnings(right.place)]):
                 self._wait(left, concerned, right)

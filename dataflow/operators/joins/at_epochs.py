@@ -58,7 +58,7 @@ class JoinAtEpochs(AtEpochs):
 
     def _found(self, keys: Sequence[Any] | None) -> Iterator[tuple[int, pa.RecordBatch, Any]]:
         """By side rows in which all of these keys are (None: all rows), and the numbers of their times."""
-        for side, runs in enumerate(self._state.sides):
+        for side, runs in enumerate(self._state.parts):
             if runs is None:
                 continue
             if keys is None:

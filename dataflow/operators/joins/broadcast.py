@@ -25,7 +25,7 @@ from rayad.dataflow.operators.keys.column_keys import common_type, equal_keys
 from rayad.dataflow.operators.keys.key_first import KeyFirst, pairs_of
 from rayad.dataflow.operators.keys.keyed import TAGS, distinct_names
 from rayad.dataflow.operators.state.by_key import KeyedDict, KeyedLists
-from rayad.dataflow.operators.state.keyed_state import KeyedVertex, WholeState
+from rayad.dataflow.operators.state.keyed_state import Everywhere, KeyedVertex
 from rayad.dataflow.operators.state.stored_columns import stored_mixed, taken_back_mixed
 from rayad.dataflow.operators.state.tables import TIME, Entries
 from rayad.dataflow.operators.state.waiting import Batches, Waiting
@@ -121,7 +121,7 @@ class LeftBatches(KeyedLists):
             self.add(0, [(tag, pairs)], time)
 
 
-class SmallSide(WholeState):
+class SmallSide(Everywhere):
     """All of the small side, at every replica: ``(time, numbers, batch)``.
 
     Args:
@@ -161,24 +161,24 @@ class SmallSide(WholeState):
         return [(time, numbers, stored_mixed([batch])) for time, numbers, batch in self.parts], set(self.waiting)
 
     def restore(self, stored: Any) -> None:
-        parts, self.waiting = stored
-        self.parts, self._numbers = [], set()
+        self.parts, self._numbers, self.waiting = [], set(), set()
         self._found.clear()
+        self._know(stored)
+
+    def _know(self, stored: Any) -> None:
+        parts, waiting = stored
+        self.waiting |= waiting
         for time, numbers, batch in parts:
             self.add(numbers, taken_back_mixed(batch)[0], time)
 
     # -- to other replicas -----------------------------------------------------------
     def give(self, groups: frozenset[int], key_groups: int) -> Any:
-        """All of it, which also stays here."""
-        return (list(self.parts), set(self.waiting)) if self.parts else None
+        return super().give(groups, key_groups) if self.parts else None
 
     def take(self, given: Any) -> None:
         """Know what :meth:`give` gave as well; times that its replica had not handled wait here, too."""
-        parts, waiting = given
-        for time, numbers, batch in parts:
-            self.add(numbers, batch, time)
-        for time in waiting:
-            self.waiting.add(time)
+        self._know(given)
+        for time in given[1]:
             self._pending[time]
 
     # -- as a table ------------------------------------------------------------------

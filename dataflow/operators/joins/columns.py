@@ -65,7 +65,7 @@ class ColumnJoin(BothSides[Runs]):
         return number
 
     def _pairs(self, side: int, batch: Run, time: Timestamp) -> Iterator[tuple[Timestamp, pa.RecordBatch]]:
-        other = self.sides[1 - side]
+        other = self.parts[1 - side]
         for run in [] if other is None or not len(batch) else list(other.all()):
             if self.exact and _are_apart(batch, run):
                 continue
@@ -164,7 +164,7 @@ class ColumnJoin(BothSides[Runs]):
     def as_rows(self) -> Sides:
         """All rows as ``{key: [(record, time)]}``."""
         out: Sides = ({}, {})
-        for side, runs in enumerate(self.sides):
+        for side, runs in enumerate(self.parts):
             for run in [] if runs is None else runs.each_live():
                 times = np.broadcast_to(run.beside["time"], len(run)).tolist()
                 for (key, record), number in zip(pairs_of(run.rows), times, strict=True):

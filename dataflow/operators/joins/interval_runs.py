@@ -27,12 +27,21 @@ class IntervalColumns(KeptRuns):
     """Records of both sides that are not settled, in columns. ``more`` says of each whether it is owed a result of its own, since it
     has met none."""
 
+    changing = frozenset({"more"})
+
     def __init__(self, between: Between, how: How) -> None:
         super().__init__()
         self.between = between
         self.how = how
         lower, upper = exact_moment(between.lower), exact_moment(between.upper)
         self._reach = ((lower, upper), (-upper, -lower))
+
+    def bits(self, run: Run) -> Any:
+        """Which are owed a result."""
+        return run.beside["more"]
+
+    def put_bits(self, side: int, run: Run, bits: Any) -> None:
+        run.beside.update(more=bits, ends=self.ends_of(side, run))
 
     def taken_in(self, side: int, batch: pa.RecordBatch, *told: Any) -> list[Any]:
         (run,) = self.come(side, batch, np.full(batch.num_rows, OWED[self.how][side]))

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from bisect import insort
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 from operator import itemgetter
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from rayad.dataflow.operators.joins.records_in_time import SIDES, RecordsInTime
 from rayad.dataflow.operators.keys.key_first import pairs_of
-from rayad.dataflow.operators.state.group_index import GroupIndices
-from rayad.dataflow.operators.state.stored_columns import stored_mixed, taken_back_mixed
 from rayad.dataflow.operators.state.tables import Entries
-from rayad.dataflow.operators.state.touched_keys import Additions
-from rayad.dataflow.operators.state.two_forms import RowForm
 from rayad.dataflow.records.batches import keyed_columns
 from rayad.dataflow.records.event_times import exact_moment
 
-SIDES = ("left", "right")
-"""The tables of what a join keeps."""
 TICK = _SIDE = itemgetter(0)
 
 
-class KeptRows(RowForm):
+class KeptRows(RecordsInTime):
     """``{key: ([entry], [entry])}``, the entries of each side in the order of event times.
 
     An entry is ``[tick, event time, record, more]``: the time as an exact number, and what the join has to know besides (:attr:`more`).
@@ -36,14 +31,11 @@ class KeptRows(RowForm):
     """What the last field of an entry is, as the column of a table."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.kept: dict[Any, tuple[list[Any], list[Any]]] = {}
         self._ends: dict[Any, list[tuple[int, Any, Any]]] = {}
         """The sides, keys and ticks of entries that are to be looked at when the watermark is beyond a tick."""
         self._order: list[Any] = []
-        self._added = Additions()
-        self._placed = 0  # records since there were none
-        self._settled: Any = None  # the last watermark
-        self._indices = GroupIndices()
 
     @property
     def is_used(self) -> bool:
@@ -53,13 +45,8 @@ class KeptRows(RowForm):
     def ends_of(self, side: int, tick: Any) -> tuple[Any, ...]:
         """The ticks at which an entry is to be looked at."""
 
-    @abstractmethod
-    def put(self, side: int, batch: Any, *told: Any) -> Any:
-        """Take records in; what a join is told besides is stored with the batch, so it has to be the same when that is taken back."""
-
-    @abstractmethod
-    def due(self, mark: Any) -> Iterator[list[Any]]:
-        """What is settled at a watermark (None: all); it is forgotten."""
+    def dicts(self) -> Iterable[dict[Any, Any]]:
+        return (self.kept,)
 
     # -- entries -------------------------------------------------------------------
     def keep(self, side: int, key: Any, entry: list[Any]) -> list[Any]:
@@ -71,17 +58,10 @@ class KeptRows(RowForm):
         self._note_end(side, key, entry[0])
         return entry
 
-    def note(self, side: int, batch: Any, told: tuple[Any, ...], records: int) -> None:
-        """A batch of so many records has been put in."""
-        self._placed = self._placed + records if self.kept else 0
-        self._added.note((side, batch, *told), records, self._placed)
-
     def ended(self, mark: Any) -> Iterator[tuple[int, Any, Any, Any]]:
         """``(side, key, tick, end)`` of the entries to be looked at at a watermark (None: all), lowest end and then the left side first;
         each once. What :meth:`look_again` asks for meanwhile is among them."""
-        self._settled = mark
-        if mark is None:
-            self._added.forget()
+        self.settled(mark)
         limit = None if mark is None else exact_moment(mark)
         while self._order and (limit is None or self._order[0] < limit):
             end = heappop(self._order)
@@ -125,26 +105,7 @@ class KeptRows(RowForm):
                 for entry in entries:
                     self._note_end(side, key, entry[0])
 
-    def take_changes(self) -> Callable[[], Any] | None:
-        """The batches that have come, and the watermark up to which records are settled: all else follows from them."""
-        added, settled = self._added.take(), self._settled
-        return None if added is None else lambda: ([(side, stored_mixed([batch]), *told) for side, batch, *told in added], settled)
-
-    def restore_changes(self, changes: Any) -> None:
-        added, settled = changes
-        for side, batch, *told in added:
-            self.put(side, taken_back_mixed(batch)[0], *told)
-        if settled is not None:
-            for _ in self.due(settled):
-                pass
-
-    def forget_changes(self) -> None:
-        self._added.forget()
-
     # -- to other replicas -----------------------------------------------------------
-    def index(self, key_groups: int) -> Iterator[None]:
-        return self._indices.slices([self.kept], key_groups)
-
     def give(self, groups: frozenset[int], key_groups: int) -> Any:
         given = self._indices.taken_out(self.kept, groups, key_groups)
         self._placed -= _records_of(given)
@@ -154,9 +115,6 @@ class KeptRows(RowForm):
         self._indices.removed(self.kept, given)
         self._keep_all(given)
         self._placed += _records_of(given)
-
-    def gave(self) -> None:
-        self._indices.forget()
 
     # -- as tables -------------------------------------------------------------------
     def entries(self) -> dict[str, Entries]:
@@ -187,4 +145,4 @@ def _records_of(kept: dict[Any, Any]) -> int:
     return sum(len(entries) for sides in kept.values() for entries in sides)
 
 
-__all__ = ["SIDES", "TICK", "KeptRows", "placed"]
+__all__ = ["TICK", "KeptRows", "placed"]

@@ -34,15 +34,21 @@ class KeptSide(Runs):
     all."""
 
     derived: ClassVar[frozenset[str]] = frozenset({"ends"})
-    in_files: ClassVar[bool] = False
 
     def __init__(self, kept: KeptRuns, side: int, keys: int) -> None:
         super().__init__(keys, moment=keys)
         self._kept = kept
         self._side = side
+        self.changing = kept.changing
 
     def read(self, rows: pa.RecordBatch, **beside: Any) -> Run:
-        return super().read(rows, more=np.array(beside["more"]))
+        return super().read(rows, **{name: np.array(numbers) for name, numbers in beside.items()})
+
+    def marks(self, run: Run) -> Any:
+        return np.packbits(self._kept.bits(run))
+
+    def marked(self, run: Run, marks: Any) -> None:
+        self._kept.put_bits(self._side, run, np.unpackbits(marks, count=len(run)).astype(np.bool_))
 
     def arranged(self, run: Run) -> list[Run]:
         runs = super().arranged(run)
@@ -71,6 +77,9 @@ def passed_by(run: Run) -> int:
 class KeptRuns(BothSides[KeptSide]):
     """Runs of both sides."""
 
+    changing: ClassVar[frozenset[str]] = frozenset()
+    """``more``, where that changes."""
+
     def __init__(self) -> None:
         super().__init__()
         self._added = Additions()
@@ -82,12 +91,20 @@ class KeptRuns(BothSides[KeptSide]):
 
     def of(self, side: int) -> list[Run]:
         """The runs of a side, to be searched."""
-        runs = self.sides[side]
+        runs = self.parts[side]
         return [] if runs is None else runs.all()
 
     def ends_of(self, side: int, run: Run) -> Ticks:
         """The last tick to which the join needs each record of a run that has come."""
         return run.tick  # type: ignore[no-any-return]
+
+    @abstractmethod
+    def bits(self, run: Run) -> Any:
+        """A bit for each record, from which and the records :meth:`put_bits` finds out what has changed beside them."""
+
+    @abstractmethod
+    def put_bits(self, side: int, run: Run, bits: Any) -> None:
+        """Put back what :meth:`bits` gave, and the ends."""
 
     def in_order(self, side: int, runs: list[Run]) -> list[Run]:
         """Runs that are sorted by key and event time, as the join wants them."""
@@ -171,7 +188,7 @@ class KeptRuns(BothSides[KeptSide]):
     def restore_changes(self, changes: Any) -> None:
         """Take back what the function of :meth:`take_changes` gave."""
         schemas, added, settled = changes
-        self.learn_both(schemas)
+        self.learn_all(schemas)
         for side, batch, *told in added:
             self.accept(side, taken_back_mixed(batch), *told)
         if settled is not None:
@@ -190,7 +207,7 @@ class KeptRuns(BothSides[KeptSide]):
     def as_rows(self) -> Any:
         """``{key: ([entry], [entry])}``, as the rows' own form has it."""
         out: dict[Any, tuple[list[Any], list[Any]]] = {}
-        for side, runs in enumerate(self.sides):
+        for side, runs in enumerate(self.parts):
             for run in [] if runs is None else runs.each_live():
                 times = run.rows.column(self.keys(side)).to_pylist()
                 for (key, record), time, more in zip(self.pairs(side, run.rows), times, run.beside["more"].tolist(), strict=True):

@@ -7,7 +7,7 @@ outer and anti joins give nothing that would have to be taken back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -19,23 +19,18 @@ from rayad.dataflow.operators.joins.both_sides import BothSides
 from rayad.dataflow.operators.joins.in_time import JoinInTwoForms
 from rayad.dataflow.operators.joins.matching import ALONE, LEFT_ONLY, How, matches
 from rayad.dataflow.operators.joins.pairs import NotColumnar, alone_batch, joined_batch
+from rayad.dataflow.operators.joins.records_in_time import SIDES, RecordsInTime
 from rayad.dataflow.operators.keys.column_keys import in_common, key_numbers
 from rayad.dataflow.operators.keys.key_first import has_key, is_null, keys_of, pairs_of, record_of
-from rayad.dataflow.operators.state.group_index import GroupIndices
 from rayad.dataflow.operators.state.runs.order import Positions
-from rayad.dataflow.operators.state.stored_columns import stored_mixed, taken_back_mixed
 from rayad.dataflow.operators.state.tables import WINDOW, Entries
-from rayad.dataflow.operators.state.touched_keys import Additions
-from rayad.dataflow.operators.state.two_forms import RowForm, TwoForms
+from rayad.dataflow.operators.state.two_forms import TwoForms
 from rayad.dataflow.operators.windows.assigning import assigner
 from rayad.dataflow.operators.windows.best import with_windows
 from rayad.dataflow.operators.windows.pane_ticks import Form, grid_of, moment_ticks, windows_between, windows_of_place
 from rayad.dataflow.operators.windows.panes import Panes
 from rayad.dataflow.records.batches import keyed_columns, one_batch, to_rows
 from rayad.dataflow.windows import Sliding, Tumbling, Window
-
-SIDES = ("left", "right")
-"""The tables of what a join keeps."""
 
 
 class RecordForm(Form):
@@ -101,7 +96,7 @@ class WindowJoinColumns(BothSides[Panes]):
         return [batch for batch in out if len(batch)]
 
     def _fired(self, side: int, watermark: Any) -> pa.RecordBatch | None:
-        panes = self.sides[side]
+        panes = self.parts[side]
         found = None if panes is None else panes.due(None if watermark is None else moment_ticks(watermark, panes.form.bound, self.windows))
         return None if found is None else one_batch(found[0])
 
@@ -140,32 +135,33 @@ class WindowJoinColumns(BothSides[Panes]):
     def as_rows(self) -> Any:
         """As :meth:`JoinedWindows.give`; nothing is kept."""
         rows = JoinedWindows(self.windows, self.how)
-        for side, panes in enumerate(self.sides):
+        for side, panes in enumerate(self.parts):
             found = None if panes is None else panes.due(None)
             for key, window, record in [] if found is None else self._rows(side, one_batch(found[0])):
                 rows.keep(side, key, window, record)
         return rows.checkpoint()
 
 
-class JoinedWindows(RowForm):
+class JoinedWindows(RecordsInTime):
     """Records of both sides whose windows are open, in rows: ``{window: ({key: [record]}, {key: [record]})}``."""
 
     def __init__(self, windows: Tumbling | Sliding, how: How) -> None:
+        super().__init__()
         self.windows = windows
         self.how = how
         self.open: dict[Window, Sides] = {}
-        self._added = Additions()
-        self._placed = 0  # records since there were none
-        self._fired: Any = None  # the last watermark
-        self._indices = GroupIndices()
 
     @property
     def is_used(self) -> bool:
         return bool(self.open)
 
+    def dicts(self) -> Iterable[dict[Any, Any]]:
+        return [side for sides in self.open.values() for side in sides]
+
     # -- records and time ------------------------------------------------------------
-    def put(self, side: int, batch: Any, mark: Any) -> tuple[list[Any], list[Any]]:
-        """Take records in; gives those that are late at a watermark, as ``(key, window, record)``, and no results."""
+    def put(self, side: int, batch: Any, *told: Any) -> tuple[list[Any], list[Any]]:
+        """Take records in; ``told`` is the watermark. Gives those that are late, as ``(key, window, record)``, and no results."""
+        (mark,) = told
         late = []
         placed = self._places_of(batch)
         for key, record, windows in placed:
@@ -174,8 +170,7 @@ class JoinedWindows(RowForm):
                     late.append((key, window, record))
                 else:
                     self.keep(side, key, window, record)
-        self._placed = self._placed + len(placed) if self.open else 0
-        self._added.note((side, batch, mark), len(placed), self._placed)
+        self.note(side, batch, told, len(placed))
         return late, []
 
     def _places_of(self, batch: Any) -> list[tuple[Any, Any, list[Window]]]:
@@ -193,14 +188,15 @@ class JoinedWindows(RowForm):
 
     def due(self, mark: Any) -> Iterator[list[Any]]:
         """Pairs in each window that ends at or before a watermark (None: all); it is forgotten."""
-        self._fired = mark
-        if mark is None:
-            self._added.forget()
+        self.settled(mark)
         for window in sorted(w for w in self.open if mark is None or w.end <= mark):
             left, right = self.open.pop(window)
             out = [(key, window, value) for key, value in self._of_window(left, right)]
             if out:
                 yield out
+
+    def pass_over(self, mark: Any) -> None:
+        self.open = {window: sides for window, sides in self.open.items() if window.end > mark}
 
     def _of_window(self, left: dict[Any, list[Any]], right: dict[Any, list[Any]]) -> Iterator[tuple[Any, Any]]:
         """``(key, pair)`` of what a window holds, or ``(key, record)`` of a semi or anti join."""
@@ -224,24 +220,7 @@ class JoinedWindows(RowForm):
         self.open = stored
         self._placed = _records_of(stored)
 
-    def take_changes(self) -> Callable[[], Any] | None:
-        """The batches that have come, and how far windows have fired."""
-        added, fired = self._added.take(), self._fired
-        return None if added is None else lambda: ([(side, stored_mixed([batch]), mark) for side, batch, mark in added], fired)
-
-    def restore_changes(self, changes: Any) -> None:
-        added, fired = changes
-        for side, batch, mark in added:
-            self.put(side, taken_back_mixed(batch)[0], mark)
-        self.open = {window: sides for window, sides in self.open.items() if fired is None or window.end > fired}
-
-    def forget_changes(self) -> None:
-        self._added.forget()
-
     # -- to other replicas -----------------------------------------------------------
-    def index(self, key_groups: int) -> Iterator[None]:
-        return self._indices.slices([side for sides in self.open.values() for side in sides], key_groups)
-
     def give(self, groups: frozenset[int], key_groups: int) -> Any:
         given = {}
         for window, (left, right) in self.open.items():
@@ -258,9 +237,6 @@ class JoinedWindows(RowForm):
                 self._indices.removed(mine, theirs)
                 mine.update(theirs)
         self._placed += _records_of(given)
-
-    def gave(self) -> None:
-        self._indices.forget()
 
     # -- as tables -------------------------------------------------------------------
     def entries(self) -> dict[str, Entries]:

@@ -10,8 +10,8 @@ restores, gives and takes each of them by the name of its attribute. What there 
 | ``waiting`` | what waits for its time to be complete, and asks for the notification |
 | ``two_forms`` | columns as long as all batches are columns, rows from then on |
 
-Each says how it is a table (``tables``), for :func:`rayad.read_state` and its inverse. An operator may have a state of its own;
-``totals.columns`` and ``windows.panes`` are such.
+What each replica has whole is :class:`Everywhere`. Each says how it is a table (``tables``), for :func:`rayad.read_state` and its inverse.
+An operator may have a state of its own; ``totals.columns`` and ``windows.panes`` are such.
 """
 
 from __future__ import annotations
@@ -161,6 +161,21 @@ class WholeState(KeyedState):
         """All of it is stored each time."""
 
 
+class Everywhere(WholeState):
+    """Small state that each replica has whole, whatever key-groups it owns: a new replica has not been told what was told before.
+
+    Laws: what :meth:`give` gave is still here; what was taken twice is there once, and in whatever order.
+    """
+
+    def give(self, groups: frozenset[int], key_groups: int) -> Any:
+        """All of it, as :meth:`checkpoint` gives it: so that is a copy."""
+        return self.checkpoint()
+
+    def entries(self) -> dict[str, Entries]:
+        """None: it is of no key."""
+        return {}
+
+
 class ReadByOthers(Protocol):
     """State of a running vertex as others read it (:class:`rayad.dataflow.operators.state.live.LiveState`)."""
 
@@ -259,4 +274,4 @@ class KeyedVertex(Vertex):
             state.gave()
 
 
-__all__ = ["KeyedState", "KeyedVertex", "WholeState"]
+__all__ = ["Everywhere", "KeyedState", "KeyedVertex", "WholeState"]

@@ -18,13 +18,14 @@ from rayad.dataflow.operators.aggregates.partial import Partials
 from rayad.dataflow.operators.keys.schemas import as_schema
 from rayad.dataflow.operators.state.group_index import chosen, compacted
 from rayad.dataflow.operators.state.key_index import KeyIndex
+from rayad.dataflow.operators.state.keyed_state import KeyedState
 from rayad.dataflow.operators.state.reads.slots import Former, SlotVersions
 from rayad.dataflow.operators.state.slot_groups import NotColumns, SlotGroups, SlotKeys, columns_of_slots
 from rayad.dataflow.operators.state.stored_columns import narrow, stored, taken_back
 from rayad.dataflow.records.batches import one_batch
 
 
-class ColumnTotals:
+class ColumnTotals(KeyedState):
     """Totals per key in numpy arrays; a key keeps its slot as long as it is here.
 
     Args:
@@ -70,6 +71,11 @@ class ColumnTotals:
             marked = np.flatnonzero(slots < len(self._given))
             there[marked] &= ~self._given[slots[marked]]
         return there
+
+    @property
+    def count(self) -> int:
+        """Slots, those included of which nothing is left."""
+        return len(self)
 
     def __len__(self) -> int:
         return len(self._index) if self._index is not None else len(self._first_keys[0]) if self._first_keys is not None else 0
@@ -169,24 +175,16 @@ class ColumnTotals:
         types = [self.schema.field(i).type for i in range(self.key_columns)]
         keys = self._index.key_columns(types) if self._index is not None else self._first_keys
         totals = [_narrowed(a[: len(self)], kind) for a, kind in self._typed()]
-        return {"schema": self.schema, "keys": _stored_keys(keys), "totals": totals, "given": self._given_slots()}
+        return {"keys": _stored_keys(keys), "totals": totals, "given": self._given_slots()}
 
-    @staticmethod
-    def restore(state: dict[str, Any], partials: Partials) -> ColumnTotals:
-        """What :meth:`checkpoint` gave."""
-        columns = ColumnTotals(partials, state["schema"], len(state["schema"]) - partials.width)
-        columns.begin_with(state)
-        return columns
-
-    def begin_with(self, state: dict[str, Any]) -> None:
-        """Hold what :meth:`checkpoint` gave; nothing is held yet."""
-        keys = state["keys"]
+    def restore(self, stored: dict[str, Any]) -> None:
+        keys = stored["keys"]
         if isinstance(keys, list):
             self._made_index().restore(keys)
         elif keys is not None:
             self._first_keys = _columns_of(keys)
-        self.arrays = [_widened(total, own) for total, own in zip(state["totals"], self.arrays, strict=True)]
-        self._restore_given(state["given"])
+        self.arrays = [_widened(total, own) for total, own in zip(stored["totals"], self.arrays, strict=True)]
+        self._restore_given(stored["given"])
 
     def take_changes(self) -> Callable[[], dict[str, Any]] | None:
         """The keys that are new since the last call, and the totals that have changed, or all of them where these are more than half."""
@@ -205,7 +203,6 @@ class ColumnTotals:
         }
 
     def restore_changes(self, changes: dict[str, Any]) -> None:
-        """Take back what the function of :meth:`take_changes` gave."""
         known = len(self)
         if changes["keys"] is not None:
             self._made_index().slots_of(taken_back(changes["keys"])[0].columns)
@@ -229,14 +226,13 @@ class ColumnTotals:
             return self._index.slot_keys()
         return [] if self._first_keys is None else tuple(self._first_keys)
 
-    def index_groups(self, key_groups: int) -> Iterator[None]:
-        """Find out the key-group of each slot, some at a time."""
+    def index(self, key_groups: int) -> Iterator[None]:
         self._groups = SlotGroups(key_groups)
         return self._groups.slices(self._slot_keys())
 
     def give(self, groups: frozenset[int], key_groups: int) -> pa.RecordBatch | None:
         """The totals of these groups as partials, for :meth:`merge` at another replica; they are no longer here. Their slots stay behind
-        with nothing in them, see :meth:`forget_groups`.
+        with nothing in them, see :meth:`gave`.
 
         Raises NotColumns, with nothing given, where Arrow does not have the keys.
         """
@@ -262,6 +258,9 @@ class ColumnTotals:
         leaves: npt.NDArray[np.bool_] = chosen(groups, key_groups)[self._groups.of(self._slot_keys())]
         return leaves
 
+    def take(self, given: pa.RecordBatch) -> None:
+        self.merge(given)
+
     def drop(self, keys: list[Any]) -> None:
         """Forget these keys, of which some may not be here. Their slots stay behind, as those of :meth:`give`; the next of
         :meth:`take_changes` gives None."""
@@ -273,7 +272,7 @@ class ColumnTotals:
         self._changes = None
         for i, array in enumerate(self.arrays):
             array[slots] = self.partials.neutral(i, array.dtype)
-        self.forget_groups()
+        self.gave()
 
     def _partials_of(self, slots: Any) -> pa.RecordBatch:
         fields = list(self.schema)
@@ -300,10 +299,9 @@ class ColumnTotals:
         return out
 
     def forget_changes(self) -> None:
-        """The next of :meth:`take_changes` gives None."""
         self._changes = None
 
-    def forget_groups(self) -> None:
+    def gave(self) -> None:
         """The change of layout is over: the slots that were left behind go, where they are most of all."""
         self._groups = None
         if self._given is None:

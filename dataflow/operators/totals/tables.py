@@ -11,7 +11,7 @@ from typing import Any
 
 from rayad.dataflow.operators.keys.in_order import in_order, values_by_key
 from rayad.dataflow.operators.state.by_key import GrowingDict, KeyedDict
-from rayad.dataflow.operators.state.keyed_state import KeyedVertex, WholeState
+from rayad.dataflow.operators.state.keyed_state import Everywhere, KeyedVertex
 from rayad.dataflow.operators.state.tables import Entries
 from rayad.dataflow.operators.state.waiting import Batches, Waiting
 from rayad.dataflow.operators.stateless import Element, Gatherer
@@ -134,7 +134,7 @@ class TableEvery(Table):
             self._send(self.last.shown(time.epoch), time)
 
 
-class EpochsAsked(WholeState):
+class EpochsAsked(Everywhere):
     """The epochs at whose end the table is to be shown.
 
     Args:
@@ -164,17 +164,9 @@ class EpochsAsked(WholeState):
     def restore(self, stored: Any) -> None:
         self._asked = set(stored)
 
-    def give(self, groups: frozenset[int], key_groups: int) -> list[int]:
-        """All of them, which stay: a new replica has not been told."""
-        return self.checkpoint()
-
     def take(self, given: Any) -> None:
         for epoch in given:
             self.ask(epoch)
-
-    def entries(self) -> dict[str, Entries]:
-        """None: they are of no key."""
-        return {}
 
 
 class Shown(KeyedDict):

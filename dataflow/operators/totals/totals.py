@@ -7,7 +7,7 @@ sum that leaves 64 bits, and columns of types that do not go together turn the s
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -18,11 +18,12 @@ from rayad.dataflow.operators.aggregates.partial import Partials
 from rayad.dataflow.operators.keys.keyed import distinct_names, import_group_by, require_hashable
 from rayad.dataflow.operators.keys.schemas import as_schema, brought_together, common_schema
 from rayad.dataflow.operators.state.by_key import GrowingDict
+from rayad.dataflow.operators.state.by_schema import PartsBySchema
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.operators.state.reads.at_epochs import AtEpochs, Epochs
 from rayad.dataflow.operators.state.reads.slots import SlotVersions
 from rayad.dataflow.operators.state.slot_groups import NotColumns
-from rayad.dataflow.operators.state.two_forms import ColumnForm, TwoForms
+from rayad.dataflow.operators.state.two_forms import TwoForms
 from rayad.dataflow.operators.state.waiting import Batches, ByKey, Waiting
 from rayad.dataflow.operators.totals.at_epochs import TotalsAtEpochs
 from rayad.dataflow.operators.totals.columns import ColumnTotals
@@ -133,31 +134,31 @@ class TotalsByTime(KeyedVertex):
         return out
 
 
-class TotalsInColumns(ColumnForm):
+class TotalsInColumns(PartsBySchema[ColumnTotals]):
     """Running totals in columns, of which the schema is known from the first on."""
 
     inline = True
     can_drop = True
 
     def __init__(self, aggregator: Aggregator) -> None:
+        super().__init__()
         self.aggregator = aggregator
         self._partials = Partials(aggregator.partials)
-        self._totals: ColumnTotals | None = None
         self._versions: SlotVersions | None = None
 
-    @property
-    def is_used(self) -> bool:
-        return self._totals is not None and len(self._totals) > 0
+    def made(self, at: int, schema: pa.Schema) -> ColumnTotals:
+        totals = ColumnTotals(self._partials, schema, len(schema) - self._partials.width)
+        totals.versions = self._versions
+        return totals
 
     def merge(self, partial: pa.RecordBatch) -> tuple[pa.RecordBatch, list[Any]]:
         """Add one row per distinct key; gives them in the types of the totals, and the totals of their keys.
 
         Raises OverflowError or NotColumns, before any total has changed, when a sum could leave 64 bits or types do not go together.
         """
-        totals = self._totals
-        if totals is None:
-            totals = self._of(partial.schema)
-        elif not totals.schema.equals(partial.schema):
+        self.learn(0, partial.schema)
+        (totals,) = self.there
+        if not totals.schema.equals(partial.schema):
             common = common_schema([totals.schema, partial.schema])
             if common is None:
                 raise NotColumns
@@ -165,82 +166,46 @@ class TotalsInColumns(ColumnForm):
             partial = as_schema(partial, common)
             if self._versions is not None:
                 self._versions.begin_now()  # slots are others
-        self._put(totals)
+            totals.versions = self._versions
+            self.schemas[0], self.parts[0] = common, totals
         return partial, totals.merge(partial)
-
-    def _of(self, schema: pa.Schema) -> ColumnTotals:
-        return ColumnTotals(self._partials, schema, len(schema) - self._partials.width)
-
-    def _put(self, totals: ColumnTotals) -> None:
-        self._totals, totals.versions = totals, self._versions
 
     # -- to be read ----------------------------------------------------------------
     @property
     def totals(self) -> ColumnTotals | None:
         """All of them; None: none have come yet."""
-        return self._totals
+        return self.parts[0]
 
     def at_epochs(self, epochs: Epochs) -> AtEpochs:
         return TotalsAtEpochs(self, epochs)
 
-    def keep_versions(self, versions: SlotVersions) -> None:
-        """From now on changes are noted there."""
+    def keep_versions(self, versions: SlotVersions | None) -> None:
+        """From now on changes are noted there; None: nowhere."""
         self._versions = versions
-        if self._totals is not None:
-            self._totals.versions = versions
+        for totals in self.there:
+            totals.versions = versions
 
     def for_schema(self, schema: pa.Schema) -> ColumnTotals | None:
         """The totals, if they are of this schema, or could be; None: they are of another one."""
-        if self._totals is None:
-            self._put(self._of(schema))
-        assert self._totals is not None
-        return self._totals if self._totals.schema.equals(schema) else None
+        self.learn(0, schema)
+        (totals,) = self.there
+        return totals if totals.schema.equals(schema) else None
 
     def as_rows(self) -> dict[Any, Any]:
-        return {} if self._totals is None else {key: self.aggregator.accumulator(values) for key, values in self._totals.rows()}
-
-    def checkpoint(self) -> Any:
-        assert self._totals is not None
-        return self._totals.checkpoint()
+        return {key: self.aggregator.accumulator(values) for totals in self.there for key, values in totals.rows()}
 
     def restore(self, stored: Any) -> None:
-        self._totals = ColumnTotals.restore(stored, self._partials)
-
-    def take_changes(self) -> Callable[[], Any] | None:
-        return None if self._totals is None else self._totals.take_changes()
-
-    def restore_changes(self, changes: Any) -> None:
-        assert self._totals is not None
-        self._totals.restore_changes(changes)
-
-    def forget_changes(self) -> None:
-        if self._totals is not None:
-            self._totals.forget_changes()
+        super().restore((stored["schema"], stored) if isinstance(stored, dict) else stored)  # they stored no schema beside them once
 
     def drop(self, keys: list[Any]) -> None:
-        if self._totals is not None:
-            self._totals.drop(keys)
+        for totals in self.there:
+            totals.drop(keys)
 
-    def index(self, key_groups: int) -> Iterator[None]:
-        if self._totals is not None:
-            yield from self._totals.index_groups(key_groups)
-
-    def give(self, groups: frozenset[int], key_groups: int) -> pa.RecordBatch | None:
-        return None if self._totals is None else self._totals.give(groups, key_groups)
-
-    def fits(self, given: pa.RecordBatch) -> bool:
-        return self._totals is None or self._totals.schema.equals(given.schema)
-
-    def take(self, given: pa.RecordBatch) -> None:
-        versions, self._versions = self._versions, None  # what comes is older than the epoch of now
-        self.merge(given)
-        self._versions = versions
-        assert self._totals is not None
-        self._put(self._totals)
-
-    def gave(self) -> None:
-        if self._totals is not None:
-            self._totals.forget_groups()
+    def take(self, given: Any) -> None:
+        versions = self._versions
+        self.keep_versions(None)  # what comes is older than the epoch of now
+        super().take(given)
+        self.keep_versions(versions)
 
 
 class Totals(TotalsByTime):

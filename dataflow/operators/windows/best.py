@@ -156,14 +156,11 @@ class BestColumns(WindowColumns):
         super().__init__(aggregator, windows)
         self.schema: pa.Schema | None = None
 
-    def _form_of(self, batch: pa.RecordBatch) -> Form:
-        self.schema = batch.schema
-        form = best_form(batch.schema, 2 if isinstance(self.windows, Given) else 1, self.aggregator)
+    def _form_of(self, schema: pa.Schema) -> Form:
+        self.schema = schema
+        form = best_form(schema, 2 if isinstance(self.windows, Given) else 1, self.aggregator)
         assert form is not None  # senders make columns only where there is one
         return form
-
-    def _arriving(self) -> pa.Schema:
-        return self.schema
 
     def _results(self, found: tuple[pa.Table, bool] | None) -> pa.RecordBatch | list[Any] | None:
         if found is None:
@@ -183,7 +180,7 @@ class BestColumns(WindowColumns):
     def pairs_of(self, batches: list[pa.RecordBatch]) -> Pairs:
         out: Pairs = []
         for batch in batches:
-            form = self._form_of(batch)
+            form = self._form_of(batch.schema)
             places = zip(*(batch.column(form.keys + i).to_pylist() for i in range(form.places)), strict=True)
             for key, place, best in zip(self._keys(batch), places, self._accumulators(batch, batch.schema), strict=True):
                 out.extend((key, (window, best)) for window in windows_of_place(place, self.windows))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,10 @@ from rayad.dataflow.operators.aggregates.aggregators import Aggregator, Several
 from rayad.dataflow.operators.aggregates.held import as_totals
 from rayad.dataflow.operators.aggregates.partial import Partials
 from rayad.dataflow.operators.keys.keyed import distinct_names
+from rayad.dataflow.operators.state.by_schema import PartsBySchema
 from rayad.dataflow.operators.state.group_index import groups_of_columns
 from rayad.dataflow.operators.state.reads.at_epochs import AtEpochs, Epochs
 from rayad.dataflow.operators.state.reads.seen import HASHES
-from rayad.dataflow.operators.state.runs.runs import Runs
-from rayad.dataflow.operators.state.two_forms import ColumnForm
 from rayad.dataflow.operators.windows.at_epochs import ColumnsAtEpochs
 from rayad.dataflow.operators.windows.open_windows import OpenWindows
 from rayad.dataflow.operators.windows.pane_ticks import Form, grid_of, in_each_window, moment_ticks, windows_between
@@ -36,129 +35,65 @@ Array = npt.NDArray[np.bool_]
 Pairs = list[tuple[Any, tuple[Window, Any]]]
 
 
-class WindowColumns(ColumnForm):
+class WindowColumns(PartsBySchema[Panes | Sessions]):
     """Open windows in columns. All columnar batches have one schema as long as anything is kept."""
 
     def __init__(self, aggregator: Aggregator, windows: Any) -> None:
+        super().__init__()
         self.aggregator = aggregator
         self.partials = Partials(aggregator.partials)
         self.windows = windows
         self.form: Form | None = None
-        self.state: Panes | Sessions | None = None
         self.read: ColumnsAtEpochs | None = None
         """Told that something is about to be changed; None: nobody has read yet."""
 
     @property
-    def rows(self) -> int:
-        """Partials kept."""
-        return 0 if self.state is None else self.state.count
+    def state(self) -> Panes | Sessions | None:
+        """What is kept; None: nothing has come."""
+        return self.parts[0]
 
-    @property
-    def is_used(self) -> bool:
-        return self.state is not None and self.state.count > 0
+    # -- parts --------------------------------------------------------------------
+    def made(self, at: int, schema: pa.Schema) -> Panes | Sessions:
+        form = self.form = self._form_of(schema)
+        if isinstance(self.windows, Given):
+            return Panes(form, None)
+        grid = grid_of(self.windows, form.bound)
+        assert grid is not None  # senders make columns only where there is one
+        return Sessions(form, grid.size) if isinstance(self.windows, Session) else Panes(form, grid)
 
-    # -- beyond memory ------------------------------------------------------------
-    def runs(self) -> Iterable[Runs]:
-        """Those of the windows that are open."""
-        return () if self.state is None else (self.state,)
+    def learn(self, at: int, schema: pa.Schema) -> None:
+        """As long as nothing is kept, what comes may look otherwise."""
+        if not self.rows:
+            self.parts[at] = None
+            super().learn(at, schema)
 
-    @property
-    def noted_bytes(self) -> int:
-        return 0 if self.state is None else self.state.noted_bytes
-
-    # -- snapshots ----------------------------------------------------------------
-    def checkpoint(self) -> Any:
-        """How it arrives, and what is kept."""
-        assert self.state is not None
-        return self._arriving(), self.state.checkpoint()
-
-    def restore(self, stored: Any) -> None:
-        """Take back what :meth:`checkpoint` gave."""
-        schema, kept = stored
-        self.takes([pa.RecordBatch.from_pylist([], schema=schema)])
-        assert self.state is not None
-        self.state.restore(kept)
-
-    def take_changes(self) -> Callable[[], Any] | None:
-        """What has changed since the last call; None when that is most of it, or not known."""
-        return None if self.state is None else self.state.take_changes()
-
-    def restore_changes(self, changes: Any) -> None:
-        """Take back what the function of :meth:`take_changes` gave."""
-        assert self.state is not None
-        self.state.restore_changes(changes)
-
-    def _arriving(self) -> pa.Schema:
-        """The schema of what arrives, marked with its key."""
-        assert self.form is not None
-        return mark_keyed(pa.RecordBatch.from_pylist([], schema=self.form.schema), self.form.keys).schema
-
-    def forget_changes(self) -> None:
-        """The next of :meth:`take_changes` gives None."""
-        if self.state is not None:
-            self.state.forget_changes()
-
-    # -- to other replicas --------------------------------------------------------
-    def index(self, key_groups: int) -> Iterator[None]:
-        """Find out the key-groups of what is kept, some at a time."""
-        if self.state is not None:
-            yield from self.state.index(key_groups)
-
-    def give(self, groups: frozenset[int], key_groups: int) -> Any:
-        """How it arrives, and what these groups have."""
-        if self.state is None or not self.rows:
-            return None
-        given = self.state.give(groups, key_groups)
-        return (self._arriving(), given) if given else None
-
-    def fits(self, given: Any) -> bool:
-        """Whether what a sibling kept arrives like what is kept here."""
+    def goes_with(self, at: int, schema: pa.Schema) -> bool:
         self.gave()
-        return not self.rows or self._arriving().equals(given[0], check_metadata=True)
-
-    def take(self, given: Any) -> None:
-        """Keep what :meth:`give` gave."""
-        schema, kept = given
-        self.takes([pa.RecordBatch.from_pylist([], schema=schema)])
-        assert self.state is not None
-        self.state.take(kept)
-
-    def gave(self) -> None:
-        """The change of layout is over."""
-        if self.state is not None:
-            self.state.gave()
+        return not self.rows or super().goes_with(at, schema)
 
     # -- in ----------------------------------------------------------------------
     def put_by(self, waiting: list[pa.RecordBatch], batch: pa.RecordBatch) -> None:
         """Add a batch to those that wait for their time; merges them when there are many rows."""
         waiting.append(batch)
         if len(waiting) > 1 and sum(b.num_rows for b in waiting if b.num_rows < COMPACT_ROWS) >= COMPACT_ROWS:
-            form = self._form_of(batch)
+            form = self._form_of(batch.schema)
             small = [b for b in waiting if b.num_rows < COMPACT_ROWS and b.schema.equals(form.schema)]
             merged = form.group(pa.Table.from_batches(small, schema=form.schema))
             if merged is not None:
                 kept = [b for b in waiting if not any(b is other for other in small)]
                 waiting[:] = [*kept, mark_keyed(merged, form.keys)]
 
-    def _form_of(self, batch: pa.RecordBatch) -> Form:
-        keys = keyed_columns(batch.schema) or 0
-        places = 2 if isinstance(self.windows, Given) else 1
-        return Form(batch.schema.remove_metadata(), keys, places, self.partials)
+    def _form_of(self, schema: pa.Schema) -> Form:
+        return Form(schema.remove_metadata(), keyed_columns(schema) or 0, 2 if isinstance(self.windows, Given) else 1, self.partials)
 
     def takes(self, batches: list[pa.RecordBatch]) -> bool:
         """Whether these go together with each other and with what is kept."""
-        form = self._form_of(batches[0])
-        if any(not b.schema.equals(form.schema) for b in batches):
+        schema = batches[0].schema
+        if any(not batch.schema.equals(schema) for batch in batches):
             return False
         if self.form is not None and self.rows:
-            return bool(self.form.schema.equals(form.schema))
-        self.form = form
-        if isinstance(self.windows, Given):
-            self.state = Panes(form, None)
-            return True
-        grid = grid_of(self.windows, form.bound)
-        assert grid is not None  # senders make columns only where there is one
-        self.state = Sessions(form, grid.size) if isinstance(self.windows, Session) else Panes(form, grid)
+            return bool(self.form.schema.equals(schema))
+        self.learn(0, schema)
         return True
 
     def accept(self, batches: list[pa.RecordBatch], watermark: Any) -> None:
@@ -246,7 +181,7 @@ class WindowColumns(ColumnForm):
         """What is here now, for as long as it is needed; rows are shared."""
         out = copy.copy(self)
         out.read = None
-        out.state = None if self.state is None else self.state.frozen()
+        out.parts = [None if part is None else part.frozen() for part in self.parts]
         return out
 
     def open_now(self, keys: Sequence[Any] | None) -> OpenWindows:
@@ -289,7 +224,7 @@ class WindowColumns(ColumnForm):
         """Partials that have just come as pairs, one for each window."""
         out: Pairs = []
         for batch in batches:
-            form = self._form_of(batch)
+            form = self._form_of(batch.schema)
             keys = keys_in(batch.columns[: form.keys])
             columns = [column.to_pylist() for column in batch.columns[form.keys :]]
             places = columns[: form.places]

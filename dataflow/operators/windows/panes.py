@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,8 +31,6 @@ class Panes(Runs):
         grid: of the windows; None when each row has its own window.
     """
 
-    in_files: ClassVar[bool] = False
-
     def __init__(self, form: Form, grid: Grid | None) -> None:
         super().__init__(form.keys, form.keys + form.places - 1, by_time=True)
         self.form = form
@@ -45,6 +43,12 @@ class Panes(Runs):
         return super().arranged(Run(rows, tick=ticks(rows.column(self.moment)), passed=run.passed, consolidated=grouped))
 
     # -- snapshots -----------------------------------------------------------------
+    def marks(self, run: Run) -> Any:
+        return run.consolidated
+
+    def marked(self, run: Run, marks: Any) -> None:
+        run.consolidated = marks
+
     def changed(self, added: list[Run]) -> Any:
         """The partials that have come, and how far windows have been forgotten."""
         return [self.stored(run) for run in map(self._left, added) if len(run)], self._until

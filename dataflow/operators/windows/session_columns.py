@@ -35,7 +35,6 @@ class Sessions(Runs):
     """
 
     derived: ClassVar[frozenset[str]] = frozenset({"open"})
-    in_files: ClassVar[bool] = False
 
     def __init__(self, form: Form, gap: int) -> None:
         super().__init__(form.keys, moment=form.keys)
@@ -58,6 +57,13 @@ class Sessions(Runs):
         return run.some(run.beside["open"])
 
     # -- snapshots -----------------------------------------------------------------
+    def marks(self, run: Run) -> Any:
+        """A bit for each session: whether it is still there."""
+        return np.packbits(run.beside["open"])
+
+    def marked(self, run: Run, marks: Any) -> None:
+        run.beside["open"] = np.unpackbits(marks, count=len(run)).astype(np.bool_)
+
     def again(self, parts: Iterable[Any]) -> list[Run]:
         parts = list(parts or ())
         if any(isinstance(part, Unchanging) for part in parts):  # of a version that had one table

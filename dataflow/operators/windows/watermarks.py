@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rayad.dataflow.operators.state.keyed_state import WholeState
-from rayad.dataflow.operators.state.tables import Entries
+from rayad.dataflow.operators.state.keyed_state import Everywhere
 from rayad.dataflow.operators.state.waiting import Waiting
 from rayad.dataflow.operators.windows.watermark_rules import WHOLE, Mark, WatermarkRule, last_of
 from rayad.dataflow.records.event_times import compared, later
@@ -72,7 +71,7 @@ class Watermark:
         self.now = later(self.now, other.now)
 
 
-class Marks(WholeState):
+class Marks(Everywhere):
     """The watermark of a vertex, and what has come of it for times that are not complete: what each input tells of its event times. It
     goes along with whatever moves.
 
@@ -95,8 +94,9 @@ class Marks(WholeState):
 
     # -- snapshots -----------------------------------------------------------------
     def checkpoint(self) -> Any:
-        """What is known."""
-        return self.seen, self.marks, self.watermark
+        """The watermark, and what all times that wait have brought."""
+        seen = [{time: dict(of_time) for time, of_time in side.items()} for side in self.seen]
+        return seen, [dict(marks) for marks in self.marks], replace(self.watermark)
 
     def restore(self, state: Any) -> None:
         """Take back what :meth:`checkpoint` gave; also in earlier versions, which knew no parts."""
@@ -110,11 +110,6 @@ class Marks(WholeState):
         return None if self.watermark.uneven else self.checkpoint
 
     # -- to other replicas -----------------------------------------------------------
-    def give(self, groups: frozenset[int], key_groups: int) -> Any:
-        """The watermark, and what all times that wait have brought: a new replica has not seen what was broadcast before."""
-        seen = [{time: dict(of_time) for time, of_time in side.items()} for side in self.seen]
-        return seen, [dict(marks) for marks in self.marks], replace(self.watermark)
-
     def take(self, state: Any) -> None:
         """Know what :meth:`give` gave as well; each of the times waits here, too. The marks are those of the replica that has handled one
         time more, as a whole: parts that one of them has dropped as idle do not come back. A new replica has handled none."""
@@ -126,11 +121,6 @@ class Marks(WholeState):
         if _last_epoch(self.marks) < _last_epoch(state[1]):
             self.marks = [dict(marks) for marks in state[1]]
         self.watermark.take(state[2])
-
-    # -- as a table ------------------------------------------------------------------
-    def entries(self) -> dict[str, Entries]:
-        """None: it is of no key."""
-        return {}
 
     # -- times -----------------------------------------------------------------------
     def see(self, side: int, told: Iterable[Any], time: Timestamp) -> None:

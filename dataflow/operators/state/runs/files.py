@@ -22,7 +22,8 @@ _FORMAT, _KEY_GROUPS, _NUMBERS = b"rayad.run", b"rayad.key_groups", b"rayad.numb
 
 
 class Content(NamedTuple):
-    """What a file holds: rows, their places by so many key-groups, their moments, None where they have none, and arrays beside them."""
+    """What a file holds: rows, their places by so many key-groups and their moments, each None where they have none, and arrays beside
+    them."""
 
     rows: pa.RecordBatch
     place: Any
@@ -35,8 +36,9 @@ class Content(NamedTuple):
         if not 0 <= first <= first + count <= self.rows.num_rows:
             raise ValueError(f"rows {first} to {first + count} are wanted of a file of {self.rows.num_rows} rows")
         some = slice(first, first + count)
-        tick, beside = None if self.tick is None else self.tick[some], {name: numbers[some] for name, numbers in self.beside.items()}
-        return Content(self.rows.slice(first, count), self.place[some], tick, self.key_groups, beside)
+        place, tick = (None if numbers is None else numbers[some] for numbers in (self.place, self.tick))
+        beside = {name: numbers[some] for name, numbers in self.beside.items()}
+        return Content(self.rows.slice(first, count), place, tick, self.key_groups, beside)
 
 
 class RunFile:
@@ -83,11 +85,10 @@ class RowsByValue(NamedTuple):
 def writes(content: Content) -> Callable[[Any], None]:
     """A function that writes a file to what has ``write(bytes)``."""
     rows = content.rows
-    numbers = [pa.array(each) for each in (content.place, content.tick) if each is not None]
-    names = ["place", "tick"][: len(numbers)]
-    numbers += map(pa.array, content.beside.values())
-    told = json.dumps([*names, *content.beside]).encode()
-    about = {_FORMAT: b"%d" % FORMAT, _KEY_GROUPS: b"%d" % content.key_groups, _NUMBERS: told}
+    by_name = {name: each for name, each in (("place", content.place), ("tick", content.tick)) if each is not None}
+    by_name.update(content.beside)
+    numbers = list(map(pa.array, by_name.values()))
+    about = {_FORMAT: b"%d" % FORMAT, _KEY_GROUPS: b"%d" % content.key_groups, _NUMBERS: json.dumps(list(by_name)).encode()}
     fields = [pa.field(f"number {at}", column.type) for at, column in enumerate(numbers)]
     schema = pa.schema([*fields, *rows.schema], metadata={**(rows.schema.metadata or {}), **about})
     batch = pa.RecordBatch.from_arrays([*numbers, *rows.columns], schema=schema)
@@ -109,7 +110,7 @@ def opened(data: bytes) -> Content:
         batch, names = reader.get_batch(0), json.loads(numbers)
     count = len(names)
     beside = {name: column.to_numpy(zero_copy_only=False) for name, column in zip(names, batch.columns[:count], strict=True)}
-    place, tick = beside.pop("place"), beside.pop("tick", None)
+    place, tick = beside.pop("place", None), beside.pop("tick", None)
     schema = pa.schema(list(batch.schema)[count:], metadata=about or None)
     rows = pa.RecordBatch.from_arrays(batch.columns[count:], schema=schema)
     return Content(rows, place, tick, int(key_groups), beside)

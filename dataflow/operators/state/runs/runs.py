@@ -47,6 +47,9 @@ FRESH_ROWS_MAX = 1 << 18
 PIECES_MAX = 4
 """A run of which more pieces would be left, when key-groups leave it, is copied instead."""
 
+MARKS = "marks"
+"""Under this name :meth:`Runs.marks` are among the numbers beside the rows of a stored run."""
+
 StoredRun: TypeAlias = tuple[Stored | RowsInFile | RowsByValue, dict[str, Any], int | None]
 """A run in a snapshot or on its way: rows, the numbers beside them, and ``passed``."""
 
@@ -64,8 +67,11 @@ class Runs(KeyedState):
     derived: ClassVar[frozenset[str]] = frozenset()
     """Numbers beside rows that :meth:`read` finds out anew: they are not stored."""
 
-    in_files: ClassVar[bool] = True
-    """Whether large runs become files of snapshots: where nothing of a run changes, nor what is beside its rows, and no row is over."""
+    changing: frozenset[str] = frozenset()
+    """Numbers beside rows that an operator changes: a snapshot has those of a run in a file among :meth:`marks`."""
+
+    in_files: bool = True
+    """Whether large runs become files of snapshots: where all that changes beside the rows of a run is in its :meth:`marks`."""
 
     def __init__(self, keys: int, moment: int | None = None, *, by_time: bool = False, among: Callable[[], int] | None = None) -> None:
         self.keys = keys
@@ -225,7 +231,7 @@ class Runs(KeyedState):
         then refers to them, until runs change. None where all are small: then nothing is merged for them."""
         there = [*self._in_sequences(), *self._fresh]
         is_small = sum(run.nbytes for run in there) < files.FILED_BYTES_MIN and all(run.file is None for run in there)
-        if not self.in_files or self.by_time or is_small:
+        if not self.in_files or is_small:
             return []
         out: dict[int, RunFile] = {}
         for run in self.all():
@@ -236,16 +242,24 @@ class Runs(KeyedState):
         return list(out.values())
 
     def _content(self, run: Run, beside: dict[str, Any]) -> Content:
-        arrays = {name: numbers for name, numbers in beside.items() if not isinstance(numbers, int)}
-        return Content(run.rows, run.place, run.tick, self.key_groups, arrays)
+        arrays = {name: numbers for name, numbers in beside.items() if not isinstance(numbers, int) and name not in self.changing}
+        return Content(run.rows, None if self.by_time else run.place, run.tick, self.key_groups, arrays)
 
     def _beside(self, run: Run) -> dict[str, Any]:
         """What is stored beside the rows, in as few bytes as it needs."""
         beside = {name: numbers for name, numbers in run.beside.items() if name not in self.derived}
         return {name: numbers if isinstance(numbers, int) else _smaller(numbers) for name, numbers in beside.items()}
 
+    def marks(self, run: Run) -> Any:
+        """What a snapshot has of a run in a file beside that file, which is never written again; None: nothing."""
+        return None
+
+    def marked(self, run: Run, marks: Any) -> None:
+        """Put back what :meth:`marks` gave."""
+
     def checkpoint(self) -> list[StoredRun]:
-        return [self.stored(run) for run in self.each_live()]
+        runs = (self.live(run) if run.file is None or self._gone else run for run in self.all())
+        return [self.stored(run) for run in runs if len(run)]
 
     def restore(self, stored: list[StoredRun]) -> None:
         """Places are by as many key-groups as those in files."""
@@ -273,6 +287,8 @@ class Runs(KeyedState):
         beside = self._beside(run)
         if run.file is not None and not compact:
             left = {name: numbers for name, numbers in beside.items() if isinstance(numbers, int)}
+            marks = self.marks(run)
+            left = left if marks is None else {**left, MARKS: marks}
             return RowsInFile(self._content(run, beside), run.file, run.first), left, run.passed
         return stored([compacted(run.rows) if compact else run.rows]), beside, run.passed
 
@@ -280,25 +296,28 @@ class Runs(KeyedState):
         """Runs from what :meth:`stored` gave."""
         out = []
         for rows, beside, passed in parts:
-            if isinstance(rows, RowsInFile):
-                out += self._again_in_file(rows, beside, passed)
-                continue
-            if isinstance(rows, RowsByValue):
-                beside = {**beside, **rows.beside}
-                rows = rows.rows
-            run = self.read(taken_back(rows)[0], **(beside if isinstance(beside, dict) else {}))  # windows had a flag there once
+            beside = dict(beside) if isinstance(beside, dict) else {}  # windows had a flag there once
+            marks = beside.pop(MARKS, None)
+            run = self._run_of(rows, beside)
             run.passed = passed
-            out += self.arranged(run)
+            if marks is not None:
+                self.marked(run, marks)
+            if run.file is None:
+                out += self.arranged(run if marks is None else self.live(run))
+            else:
+                out.append(run)
         return out
 
-    def _again_in_file(self, rows: RowsInFile, beside: dict[str, Any], passed: int | None) -> list[Run]:
-        content = rows.content
-        beside = {**beside, **content.beside}
-        if content.key_groups == self.key_groups:
-            return [Run(content.rows, content.place, content.tick, beside, passed=passed, file=rows.file, first=rows.first)]
-        run = self.read(content.rows, **beside)  # places are others, and so is the order
-        run.passed = passed
-        return self.arranged(run)
+    def _run_of(self, rows: Stored | RowsInFile | RowsByValue, beside: dict[str, Any]) -> Run:
+        if isinstance(rows, RowsInFile):
+            content = rows.content
+            beside.update(content.beside)
+            if self.by_time or content.key_groups == self.key_groups:
+                return Run(content.rows, content.place, content.tick, beside, file=rows.file, first=rows.first)
+            return self.read(content.rows, **beside)  # places are others, and so is the order
+        if isinstance(rows, RowsByValue):
+            return self.read(taken_back(rows.rows)[0], **beside, **rows.beside)
+        return self.read(taken_back(rows)[0], **beside)
 
     # -- to other replicas ---------------------------------------------------------
     def place_by(self, key_groups: int) -> None:

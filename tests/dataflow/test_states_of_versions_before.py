@@ -1,0 +1,44 @@
+"""State as versions before stored it, resumed: shapes that a form has had in snapshots, and has no more."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from rayad.dataflow.operators.aggregates.aggregators import Count
+from rayad.dataflow.operators.totals.totals import TotalsInColumns
+from rayad.dataflow.operators.windows.columns import WindowColumns
+from rayad.dataflow.records.batches import mark_keyed
+from rayad.dataflow.windows import Tumbling
+
+
+def _partials(keys: list[int], moments: list[int] | None = None) -> pa.RecordBatch:
+    """Counts by key, and by moment where there are any."""
+    columns = {"k": keys, **({"t": moments} if moments else {}), "n": [1] * len(keys)}
+    return mark_keyed(pa.record_batch(columns), 1)
+
+
+def test_windows_in_columns_were_stored_as_one_schema_and_its_runs() -> None:
+    windows, again = (WindowColumns(Count(), Tumbling(10)) for _ in range(2))
+    windows.takes([_partials([1], [3])])
+    windows.accept([_partials([1, 2], [3, 4])], None)
+    assert windows.take_changes() is None
+    schemas, parts = windows.checkpoint()
+    windows.accept([_partials([1], [5])], None)
+    changed = windows.take_changes()
+    assert changed is not None
+    again.restore((schemas[0], parts[0]))
+    again.restore_changes(changed()[0])
+    assert again.taken(None).open == windows.taken(None).open != {}
+
+
+def test_totals_in_columns_were_stored_with_the_schema_among_them() -> None:
+    totals, again = (TotalsInColumns(Count()) for _ in range(2))
+    totals.merge(_partials([7, 8]))
+    assert totals.take_changes() is None
+    schemas, parts = totals.checkpoint()
+    totals.merge(_partials([8, 9]))
+    changed = totals.take_changes()
+    assert changed is not None
+    again.restore({"schema": schemas[0], **parts[0]})
+    again.restore_changes(changed()[0])
+    assert again.as_rows() == totals.as_rows() == {7: 1, 8: 2, 9: 1}
