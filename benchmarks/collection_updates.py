@@ -1,10 +1,12 @@
-"""Updates of collections in bulk: `python -m benchmarks.collection_updates [--keys N] [--changes N] [--epochs N] [--repetitions N]`.
+"""Updates of collections in bulk: `python -m benchmarks.collection_updates [--columns] [--keys N] [--changes N] [--epochs N]
+[--repetitions N]`.
 
-A vertex without an engine: so many keys are loaded in one epoch, then epochs of so many changes follow; microseconds a change, for join,
-count and distinct, in columns and in rows, beside the bare runs, which search for the keys of an epoch in what they keep and add its rows.
+A vertex without an engine: so many keys are loaded in one epoch, then epochs of so many changes follow; microseconds of a processor a
+change, for joins, count, distinct and others, in columns and in rows, beside the bare runs, which search for the keys of an epoch in what
+they keep and add its rows. With ``--columns`` that is all, in columns alone.
 Then whole programs in one process of the local runtime: counts by key with and without the check that what is removed was there, and what
-that check keeps; an edge that is inserted and removed again at the root of ten rounds of
-reachability. Then what a record takes while in each epoch as many go as come. All figures are of one process and one run, in turns.
+that check keeps; an edge that is inserted and removed again at the root of ten rounds of reachability. Then what a record takes while in
+each epoch as many go as come. All figures are of one process and one run, in turns.
 """
 
 from __future__ import annotations
@@ -24,15 +26,17 @@ import rayad as rd
 from rayad.dataflow.operators.state.runs.runs import Runs
 from rayad.dataflow.records.batches import to_rows
 from rayad.dataflow.vertex import VertexContext, begin
-from rayad.incremental import functions
+from rayad.incremental import functions, ranking
+from rayad.incremental.columns import ordered
 from rayad.incremental.columns.form import changes as changes_of
 from rayad.incremental.columns.form import keyed_changes
-from rayad.incremental.columns.linear import Counted
+from rayad.incremental.columns.linear import Counted, Summed
 from rayad.incremental.columns.linear import Present as AnyPresent
 from rayad.incremental.joins.join import Join
 from rayad.incremental.moment_vertex import MomentVertex
 from rayad.incremental.reducing import Reduce, distinct
 from rayad.incremental.sources import Present
+from rayad.incremental.steps import Field
 from rayad.progress import Timestamp
 
 MICRO = 1e6
@@ -112,44 +116,53 @@ def counted_batches(keys: int, changes: int, epochs: int) -> Iterator[pa.RecordB
 
 
 def measured(load: Update, update: Update, some: list[Any]) -> tuple[float, float]:
-    """Seconds of loading, and of an epoch, the mean: merges of runs count."""
-    began = time.perf_counter()
+    """Seconds of a processor of loading, and of an epoch, the mean: merges of runs count."""
+    began = time.process_time()
     load(0, some[0])
-    loaded = time.perf_counter() - began
+    loaded = time.process_time() - began
     times = []
     for epoch, batch in enumerate(some[1:], 1):
-        began = time.perf_counter()
+        began = time.process_time()
         update(epoch, batch)
-        times.append(time.perf_counter() - began)
+        times.append(time.process_time() - began)
     return loaded, statistics.mean(times)
 
 
-def bulk(keys: int, changes: int, epochs: int, repetitions: int) -> None:
-    """Print microseconds a change."""
+def bulk(keys: int, changes: int, epochs: int, repetitions: int, *, in_rows: bool = True) -> None:
+    """Print microseconds of a processor a change; ``in_rows``: of rows, too."""
     replaced = list(batches(keys, changes, epochs, by_record=False))
     records = list(batches(keys, changes, epochs, by_record=True))
     counted = list(counted_batches(keys, changes, epochs))
+    function, in_columns = ranking.numbered("v", False, "row_number")
+    numbered = function, None, in_columns
     makers: list[tuple[str, Callable[[], tuple[Update, Update]], list[Any]]] = [
         ("bare runs", of_runs, replaced),
         ("join, columns", lambda: of_vertex(Join, 0, 1), replaced),
         ("count, columns", lambda: of_vertex(lambda: Reduce(functions.count, functions.one, Counted()), 0), counted),
         ("distinct, columns", lambda: of_vertex(lambda: Reduce(distinct, None, AnyPresent()), 0), records),
         ("check, columns", lambda: of_vertex(Present, 0), records),
+        ("left join, columns", lambda: of_vertex(lambda: Join("left"), 0, 1, 2), replaced),
+        ("semi join, columns", lambda: of_vertex(lambda: Join("semi"), 0, 1), replaced),
+        ("sum, columns", lambda: of_vertex(lambda: Reduce(functions.total, functions.Added(Field("v")), Summed("v")), 0), replaced),
+        ("min, columns", lambda: of_vertex(lambda: Reduce(functions.Best(min, Field("v")), None, ordered.Best(False, "v")), 0), replaced),
+        ("row_number, columns", lambda: of_vertex(lambda: Reduce(*numbered), 0), replaced),
         ("join, rows", lambda: of_vertex(Join, 0, 1), [to_rows(batch) for batch in replaced]),
         ("count, rows", lambda: of_vertex(lambda: Reduce(functions.count, functions.one), 0), [to_rows(batch) for batch in counted]),
         ("distinct, rows", lambda: of_vertex(lambda: Reduce(distinct), 0), [to_rows(batch) for batch in records]),
         ("check, rows", lambda: of_vertex(Present, 0), [to_rows(batch) for batch in records]),
     ]
+    makers = [maker for maker in makers if in_rows or not maker[0].endswith("rows") or maker[0] == "bare runs"]
     found: dict[str, list[tuple[float, float]]] = {name: [] for name, _, _ in makers}
     for _ in range(repetitions):
         for name, make, some in makers:
             found[name].append(measured(*make(), some))
     bare = statistics.median(update for _, update in found["bare runs"])
-    print(f"{keys:,} keys loaded, then {epochs} epochs of {changes:,} changes; microseconds a change, median of {repetitions} runs")
+    said = f"microseconds of a processor a change, median of {repetitions} runs in turns"
+    print(f"{keys:,} keys loaded, then {epochs} epochs of {changes:,} changes; {said}")
     for name, times in found.items():
         loaded, update = (statistics.median(some) for some in zip(*times, strict=True))
         each = update / changes * MICRO
-        print(f"  {name:18} load {loaded / keys * MICRO:6.2f}   update {each:6.2f}   {update / bare:6.2f} times the bare runs")
+        print(f"  {name:20} load {loaded / keys * MICRO:6.2f}   update {each:6.2f}   {update / bare:6.2f} times the bare runs")
 
 
 def checking(keys: int, changes: int, epochs: int, repetitions: int) -> None:
@@ -257,8 +270,11 @@ def main() -> None:
     asked = argparse.ArgumentParser(description="Updates of collections in bulk")
     for name, default in (("keys", 1_000_000), ("changes", 20_000), ("epochs", 20), ("repetitions", 3), ("edges", 100_000)):
         asked.add_argument(f"--{name}", type=int, default=default)
+    asked.add_argument("--columns", action="store_true", help="updates in bulk, in columns alone")
     given = asked.parse_args()
-    bulk(given.keys, given.changes, given.epochs, given.repetitions)
+    bulk(given.keys, given.changes, given.epochs, given.repetitions, in_rows=not given.columns)
+    if given.columns:
+        return
     checking(given.keys // 10, given.changes // 10, given.epochs, given.repetitions)
     rounds(given.edges, 40)
     flat(given.keys // 10, 1_000)

@@ -103,7 +103,7 @@ def _codes(column: pa.Array) -> npt.NDArray[np.uint64]:
         data = np.frombuffer(values or b"", np.uint8)[bounds[0] : bounds[-1]]
         return _of_bytes(data, bounds[:-1] - bounds[0], np.diff(bounds))
     bits = column.view({1: pa.int8(), 2: pa.int16(), 4: pa.int32(), 8: pa.int64()}[kind.bit_width // 8])
-    numbers: npt.NDArray[Any] = bits.fill_null(0).to_numpy(zero_copy_only=False)
+    numbers: npt.NDArray[Any] = (bits.fill_null(0) if bits.null_count else bits).to_numpy(zero_copy_only=False)
     return numbers.astype(np.int64).view(np.uint64)
 
 

@@ -242,7 +242,8 @@ def _column_at(batch: pa.RecordBatch, path: tuple[str, ...]) -> pa.Array | None:
         if at < 0:
             return None
         kind = kind.field(at).type
-    return pc.struct_field(column, list(path[1:])) if len(path) > 1 else column
+        column = column.flatten()[at] if column.null_count else column.field(at)
+    return column
 
 
 _ODD = object()

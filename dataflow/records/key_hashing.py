@@ -65,6 +65,8 @@ _MIX_30, _MIX_27, _MIX_31 = np.uint64(30), np.uint64(27), np.uint64(31)
 
 def mix64_array(values: npt.NDArray[Any]) -> _UInts:
     """:func:`mix64` of every element of an int64 or uint64 array of shape (n,)."""
+    if len(values) == 1:  # many times faster than eight calls of numpy
+        return np.array([mix64(int(values[0]))], np.uint64)
     z = values.astype(np.uint64, copy=True)
     z += _MIX_ADDED
     z = (z ^ (z >> _MIX_30)) * _MIX_FIRST

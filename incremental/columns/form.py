@@ -9,6 +9,7 @@ A part of a record of which nothing but nulls is known has Arrow's type null, an
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -30,12 +31,20 @@ class NotColumns(Exception):
 
 def changes(record: pa.Array, weights: Any) -> pa.RecordBatch:
     """Records and their weights."""
-    return mark_tuples(pa.RecordBatch.from_arrays([record, _diff(weights)], names=[RECORD, DIFF]))
+    return pa.RecordBatch.from_arrays([record, _diff(weights)], schema=_schema((RECORD, DIFF), (record.type, pa.int64())))
 
 
 def keyed_changes(key: pa.Array, record: pa.Array, weights: Any) -> pa.RecordBatch:
     """Keys, records and their weights."""
-    return mark_tuples(pa.RecordBatch.from_arrays([key, record, _diff(weights)], names=[KEY, RECORD, DIFF]))
+    schema = _schema((KEY, RECORD, DIFF), (key.type, record.type, pa.int64()))
+    return pa.RecordBatch.from_arrays([key, record, _diff(weights)], schema=schema)
+
+
+@lru_cache(maxsize=1024)
+def _schema(names: tuple[str, ...], kinds: tuple[pa.DataType, ...]) -> pa.Schema:
+    """Marked as changes; made once, since small batches take as long as their schema."""
+    arrays = [pa.nulls(0, kind) for kind in kinds]
+    return mark_tuples(pa.RecordBatch.from_arrays(arrays, names=list(names))).schema
 
 
 def _diff(weights: Any) -> pa.Array:
@@ -65,7 +74,7 @@ def normalised(column: pa.Array) -> pa.Array | None:
             return None
         names = [kind.field(i).name for i in range(kind.num_fields)]
         return pa.StructArray.from_arrays(parts, names=names, mask=column.is_null() if column.null_count else None)
-    if pa.types.is_null(kind):
+    if pa.types.is_null(kind) or pa.types.is_integer(kind):
         return column
     if not has_contents(kind):
         return None
@@ -210,8 +219,18 @@ def valid_keys(key: pa.Array) -> Any | None:
 
 
 def is_integer_key(kind: pa.DataType) -> bool:
-    """Whether keys of this type, without nulls, are equal where their places are: the hash of an integer is a bijection."""
+    """Whether keys of this type, without nulls, are equal where their places are: the hash of an integer is a bijection, and so is that of
+    a record or a tuple of one."""
+    if pa.types.is_struct(kind):
+        return kind.num_fields == 1 and is_integer_key(kind.field(0).type)
     return bool(pa.types.is_integer(kind)) and kind != pa.uint64()
+
+
+def has_nulls(column: pa.Array) -> bool:
+    """Whether a column, or a part of it, has nulls."""
+    if column.null_count:
+        return True
+    return pa.types.is_struct(column.type) and any(has_nulls(part) for part in fields_of(column))
 
 
 def together(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
@@ -226,8 +245,19 @@ def together(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return in_schema(batches[0], known) if len(batches) == 1 else one_batch(pa.Table.from_batches([in_schema(b, known) for b in batches]))
 
 
+def together_arrays(arrays: Sequence[pa.Array]) -> pa.Array:
+    """Columns one behind the other. Raises NotColumns unless there is one type for all."""
+    known = arrays[0].type
+    for array in arrays[1:]:
+        both = wider(known, array.type)
+        if both is None:
+            raise NotColumns
+        known = both
+    return pa.concat_arrays([widened(array, known) for array in arrays])
+
+
 __all__ = [
-    "DIFF", "KEY", "RECORD", "NotColumns", "changes", "codes_of", "contents", "field_of", "in_schema", "is_changes", "is_integer_key",
-    "keyed_changes", "leaves", "normalised", "parts_of", "together", "unlike", "valid_keys", "weights_of", "wider", "wider_schema",
-    "widened",
+    "DIFF", "KEY", "RECORD", "NotColumns", "changes", "codes_of", "contents", "field_of", "has_nulls", "in_schema", "is_changes",
+    "is_integer_key", "keyed_changes", "leaves", "normalised", "parts_of", "together", "together_arrays", "unlike", "valid_keys",
+    "weights_of", "wider", "wider_schema", "widened",
 ]  # fmt: skip

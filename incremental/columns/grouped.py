@@ -16,9 +16,9 @@ import pyarrow as pa
 from rayad.dataflow.operators.state.runs.order import Positions
 from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.records.values import values_of
-from rayad.incremental.columns.form import KEY, RECORD, together
+from rayad.incremental.columns.form import together
 from rayad.incremental.columns.kept import COUNT, ColumnForm, Out, Part
-from rayad.incremental.columns.reducing import Gathered, changed, keys_of, left_batch
+from rayad.incremental.columns.reducing import Gathered, difference_of, keys_of, left_batch
 from rayad.incremental.columns.weighted_runs import CODE, WeightedRuns
 from rayad.incremental.records import negative
 from rayad.progress import Timestamp, show
@@ -93,10 +93,7 @@ class GroupedColumns(ColumnForm):
                     parts.append((which, each.rows.column(1), rows, -each.beside[COUNT][rows]))
         if not any(len(part[0]) for part in parts):
             return []
-        keys, results, weights = changed(gathered.keys.column(0), parts)
-        made = pa.RecordBatch.from_arrays([keys, results], names=[KEY, RECORD])
-        given.learn(made.schema, len(time.counters), self.key_groups)
-        difference = given.now.at_moment(made, time.counters, **{COUNT: weights})
+        difference = difference_of(gathered, parts, given, time, self.key_groups)
         if time.counters:
             given.now.add([difference])
         return left_batch(time, (difference.rows.column(0), difference.rows.column(1), difference.beside[COUNT]))

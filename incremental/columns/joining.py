@@ -14,7 +14,7 @@ from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.records.values import tuple_array
 from rayad.incremental.columns.form import NotColumns, changes, unlike, valid_keys
 from rayad.incremental.columns.kept import COUNT, ColumnForm, Out, Part
-from rayad.incremental.columns.weighted_runs import WeightedRuns
+from rayad.incremental.columns.weighted_runs import WeightedRuns, rows_at
 from rayad.incremental.joins.kinds import LEFT, RIGHT, Gives, Kind, Side
 from rayad.progress import Timestamp
 
@@ -127,7 +127,7 @@ def meetings(run: Run, part: Part, time: Timestamp, alone: Alone | None = None) 
                     continue
                 for at, rows in by_moment(joins):
                     some, met, count = (mine, others, weights) if rows is None else (mine[rows], others[rows], weights[rows])
-                    records = run.rows.take(pa.array(some))
+                    records = rows_at(run.rows, some)
                     yield Met(
                         Timestamp.of(time.epoch, at), records.column(0), records.column(1), other.rows.column(1).take(pa.array(met)), count
                     )
@@ -184,7 +184,7 @@ def by_moment(moments: Any) -> Iterator[tuple[tuple[int, ...], Any]]:
     >>> [(at, rows.tolist()) for at, rows in by_moment(np.array([[1, 0], [0, 2], [1, 0]]))]
     [((0, 2), [1]), ((1, 0), [0, 2])]
     """
-    if (moments == moments[0]).all():
+    if len(moments) == 1 or (moments == moments[0]).all():
         yield tuple(moments[0].tolist()), None
         return
     found, which = np.unique(moments, axis=0, return_inverse=True)
@@ -194,7 +194,7 @@ def by_moment(moments: Any) -> Iterator[tuple[tuple[int, ...], Any]]:
 
 def _equal(run: Run, mine: Any, other: Run, others: Any, runs: WeightedRuns) -> tuple[Any, Any]:
     """Of rows that have one place, those that have one key, which is not null."""
-    if runs.has_exact_places(run.rows) and runs.has_exact_places(other.rows):
+    if runs.is_exact(run) and runs.is_exact(other):
         return mine, others
     left = run.rows.column(0).take(pa.array(mine))
     wrong = unlike(left, other.rows.column(0).take(pa.array(others)))

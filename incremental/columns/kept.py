@@ -90,7 +90,7 @@ class Part:
         if self._runs is None or not self.now.count:
             return
         if keep:
-            self.before.add(self.now.all())
+            self.before.add(self.now.as_they_are())
             self.before.all()  # merged though nobody searches: what has come and gone is to go
         self._runs = (self.before, WeightedRuns(self.now.schema, self.now.depth, self.numbers, self.now.key_groups))
 

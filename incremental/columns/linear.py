@@ -95,7 +95,7 @@ class Summed(Linear):
     def numbers_of(self, batch: pa.RecordBatch) -> Numbers:
         record, weights = batch.column(RECORD), batch.column(DIFF).to_numpy()
         values = field_of(record, self.field)
-        if not is_integer_key(values.type):
+        if pa.types.is_struct(values.type) or not is_integer_key(values.type):
             raise NotColumns
         valid = weights if not values.null_count else np.where(values.is_valid().to_numpy(zero_copy_only=False), weights, 0)
         numbers = pc.fill_null(values, 0).to_numpy(zero_copy_only=False).astype(np.int64, copy=False)

@@ -18,11 +18,11 @@ from rayad.dataflow.operators.state.runs.order import Places
 from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.records.batches import mark_tuples
 from rayad.dataflow.records.values import tuple_array, values_of
-from rayad.incremental.columns.form import KEY, RECORD, changes, together
+from rayad.incremental.columns.form import KEY, RECORD, changes, together, together_arrays
 from rayad.incremental.columns.joining import by_moment
 from rayad.incremental.columns.kept import COUNT, ColumnForm, Out, Part
 from rayad.incremental.columns.linear import Linear, Numbers
-from rayad.incremental.columns.weighted_runs import ABOUT, WeightedRuns
+from rayad.incremental.columns.weighted_runs import ABOUT, WeightedRuns, rows_at
 from rayad.incremental.records import negative
 from rayad.progress import Timestamp, show
 
@@ -45,10 +45,10 @@ class Gathered:
         """The rows of a run that count at the moment, and the position of the key of each."""
         rows, which = runs.of_keys(self.keys, self.places, run)
         if len(self._moment) and len(rows):
-            at = runs.counters_of(run, rows)
-            counts = (at <= self._moment).all(axis=1)
+            counts = runs.count_at(run, rows, self._moment)
             if not counts.all():
-                self._later.append((which[~counts], np.maximum(at[~counts], self._moment)))
+                later = ~counts
+                self._later.append((which[later], np.maximum(runs.counters_of(run, rows[later]), self._moment)))
                 rows, which = rows[counts], which[counts]
         return rows, which
 
@@ -95,8 +95,11 @@ class LinearColumns(ColumnForm):
         gathered.add(before, part.before, part.before.all())
         after = {name: numbers.copy() for name, numbers in before.items()}
         gathered.add(after, part.now, part.now.all())
-        if run is not None:
+        if run is not None and due:
             gathered.add(after, part.now, [run])
+        elif run is not None:  # its keys are the gathered ones
+            for name, numbers in after.items():
+                numbers += run.beside[name]
         if (after[COUNT] < 0).any():
             first = int(np.argmin(after[COUNT]))
             (key,) = values_of(gathered.keys.column(0).slice(first, 1))
@@ -118,7 +121,8 @@ class LinearColumns(ColumnForm):
                 unlike |= ~same.to_numpy(zero_copy_only=False)
             gone, come = np.flatnonzero(was & unlike), np.flatnonzero(now & unlike)
             parts = [(gone, old, gone, np.full(len(gone), -1)), (come, new, come, np.full(len(come), 1))]
-            return left_batch(time, changed(gathered.keys.column(0), parts))
+            which, results, weights = changed(parts)
+            return left_batch(time, (rows_at(gathered.keys.column(0), which), results, weights))
         gone, come = np.flatnonzero(was), np.flatnonzero(now)
         parts = [(gone, old, gone, np.full(len(gone), -1)), (come, new, come, np.full(len(come), 1))]
         given = self.given["given"]
@@ -126,12 +130,19 @@ class LinearColumns(ColumnForm):
             for run in runs.all():
                 rows, which = gathered.found(runs, run)
                 parts.append((which, run.rows.column(1), rows, -run.beside[COUNT][rows]))
-        keys, results, weights = changed(gathered.keys.column(0), parts)
-        rows = pa.RecordBatch.from_arrays([keys, results], names=[KEY, RECORD])
-        given.learn(rows.schema, len(time.counters), self.key_groups)
-        difference = given.now.at_moment(rows, time.counters, **{COUNT: weights})
+        difference = difference_of(gathered, parts, given, time, self.key_groups)
         given.now.add([difference])
         return left_batch(time, (difference.rows.column(0), difference.rows.column(1), difference.beside[COUNT]))
+
+
+def difference_of(
+    gathered: Gathered, parts: Sequence[tuple[Any, pa.Array, Any, Any]], given: Part, time: Timestamp, key_groups: int
+) -> Run:
+    """What :func:`changed` takes as a run of what is given, equal results as one."""
+    which, results, weights = changed(parts)
+    rows = pa.RecordBatch.from_arrays([rows_at(gathered.keys.column(0), which), results], names=[KEY, RECORD])
+    given.learn(rows.schema, len(time.counters), key_groups)
+    return given.now.at_moment(rows, time.counters, gathered.places[which], **{COUNT: weights})
 
 
 def left_batch(time: Timestamp, difference: tuple[pa.Array, pa.Array, Any]) -> Out:
@@ -140,13 +151,18 @@ def left_batch(time: Timestamp, difference: tuple[pa.Array, pa.Array, Any]) -> O
     return [(time, changes(tuple_array([keys, results]), weights))] if len(weights) else []
 
 
-def changed(keys: pa.Array, parts: Sequence[tuple[Any, pa.Array, Any, Any]]) -> tuple[pa.Array, pa.Array, Any]:
-    """Keys, results and weights of several parts: positions of keys, results, positions of these, weights."""
+def changed(parts: Sequence[tuple[Any, pa.Array, Any, Any]]) -> tuple[Any, pa.Array, Any]:
+    """Positions of keys, results and weights of several parts: positions of keys, results, positions of these, weights."""
     parts = [part for part in parts if len(part[0])] or parts[:1]
+    if len(parts) == 1:
+        ((which, of, rows, weights),) = parts
+        return which, pa.nulls(len(rows)) if pa.types.is_null(of.type) else rows_at(of, rows), weights
     which = np.concatenate([part[0] for part in parts])
-    results = pa.concat_arrays([of.take(pa.array(rows)) for _, of, rows, _ in parts])
-    weights = np.concatenate([part[3] for part in parts])
-    return keys.take(pa.array(which)), results, weights
+    if all(pa.types.is_null(of.type) for _, of, _, _ in parts):
+        results = pa.nulls(len(which))
+    else:
+        results = together_arrays([of.take(pa.array(rows)) for _, of, rows, _ in parts])
+    return which, results, np.concatenate([part[3] for part in parts])
 
 
 def sums_of(gathered: Gathered, numbers: Sequence[str]) -> Numbers:
@@ -166,4 +182,4 @@ def keys_of(runs: WeightedRuns, run: Run | None, due: Sequence[pa.RecordBatch], 
     return Gathered(keys.take(pa.array(which)), places[which], moment)
 
 
-__all__ = ["Gathered", "LinearColumns", "changed", "keys_of", "left_batch", "sums_of"]
+__all__ = ["Gathered", "LinearColumns", "changed", "difference_of", "keys_of", "left_batch", "sums_of"]

@@ -19,7 +19,7 @@ from rayad.dataflow.operators.state.runs.runs import Runs
 from rayad.dataflow.operators.state.seen_rows import RowIndex
 from rayad.dataflow.records import content_codes
 from rayad.dataflow.records.key_hashing import hash_values
-from rayad.incremental.columns.form import codes_of, contents, in_schema, is_integer_key, unlike
+from rayad.incremental.columns.form import codes_of, contents, has_nulls, in_schema, is_integer_key, unlike
 from rayad.incremental.moments import Counters
 
 CODE = "code"
@@ -53,15 +53,22 @@ class WeightedRuns(Runs):
 
     # -- in -------------------------------------------------------------------------------------
     def read(self, rows: pa.RecordBatch, **beside: Any) -> Run:
+        return self._read(rows, self.places(rows), beside)
+
+    def _read(self, rows: pa.RecordBatch, places: Places, beside: dict[str, Any]) -> Run:
         rows = in_schema(rows, self.schema)
         wide = {name: np.asarray(value, np.float64 if name == ABOUT else np.int64) for name, value in beside.items()}
         if self._has_codes:
             wide[CODE] = codes_of(rows.column(1))
-        return Run(rows, self.places(rows), None, wide)
+        return Run(rows, places, None, wide)
 
     def places(self, rows: pa.RecordBatch) -> Places:
         """The places of the keys of rows, shape (rows,)."""
         return places_of_hashes(hash_values(rows.column(0)), self.key_groups)
+
+    def as_they_are(self) -> list[Run]:
+        """The runs, not merged."""
+        return [*self._in_sequences(), *self._fresh]
 
     def widened(self, schema: pa.Schema) -> WeightedRuns:
         """The same rows in another schema, which :func:`wider_schema` gave."""
@@ -73,10 +80,10 @@ class WeightedRuns(Runs):
     def _numbers_beside(self, run: Run) -> dict[str, Any]:
         return {name: numbers for name, numbers in run.beside.items() if name != CODE}
 
-    def at_moment(self, rows: pa.RecordBatch, moment: Counters, **numbers: Any) -> Run:
-        """Changes of one moment, in any order, as one run; it may be empty."""
-        counters = {name: np.full(rows.num_rows, at, np.int64) for name, at in zip(self.counters, moment, strict=True)}
-        runs = self.arranged(self.read(rows, **numbers, **counters))
+    def at_moment(self, rows: pa.RecordBatch, moment: Counters, places: Places | None = None, **numbers: Any) -> Run:
+        """Changes of one moment, in any order, as one run; it may be empty. ``places``: of their keys; None: to be found."""
+        beside = {name: np.full(rows.num_rows, at, np.int64) for name, at in zip(self.counters, moment, strict=True)} | numbers
+        runs = self.arranged(self._read(rows, self.places(rows) if places is None else places, beside))
         return runs[0] if runs else self.read(rows.slice(0, 0), **dict.fromkeys((*self.numbers, *self.counters), ()))
 
     def arranged(self, run: Run) -> list[Run]:
@@ -106,8 +113,14 @@ class WeightedRuns(Runs):
         return [out]
 
     def has_exact_places(self, rows: pa.RecordBatch) -> bool:
-        """Whether keys of one place are equal: integers, none of them null."""
-        return self._has_integer_keys and not rows.column(0).null_count
+        """Whether keys of one place are equal: integers, or records of one, none of them null."""
+        return self._has_integer_keys and not has_nulls(rows.column(0))
+
+    def is_exact(self, run: Run) -> bool:
+        """See :meth:`has_exact_places`; looked at once."""
+        if run.index is None:
+            run.index = self.has_exact_places(run.rows)
+        return bool(run.index)
 
     def equal_rows(self, rows: pa.RecordBatch, place: Places, then: Sequence[Any]) -> tuple[Positions | None, Positions]:
         """Rows grouped by what they hold and by ``then``, columns of integers: the order by place in which equal ones are beside each other
@@ -134,22 +147,54 @@ class WeightedRuns(Runs):
             keys: one column, in the order of ``places``; they differ.
             run: has rows.
         """
+        if len(places) == 1:
+            rows, which = _of_place(run.place, places[0])
+            return (rows, which) if not len(rows) else self._of_equal_keys(keys, run, rows, which)
         low = run.place.searchsorted(places)
         met = (run.place.take(low, mode="clip") == places).nonzero()[0]
         if not len(met):
             return met, met
         low = low[met]
         counts = np.searchsorted(run.place, places[met], side="right") - low
-        rows, which = ranges(low, counts), np.repeat(met, counts)
-        if len(rows) and not (self.has_exact_places(keys) and self.has_exact_places(run.rows)):
+        return self._of_equal_keys(keys, run, ranges(low, counts), np.repeat(met, counts))
+
+    def _of_equal_keys(self, keys: pa.RecordBatch, run: Run, rows: Positions, which: Positions) -> tuple[Positions, Positions]:
+        """Of rows that have the places of keys, those that have the keys."""
+        if len(rows) and not (self.is_exact(run) and self.has_exact_places(keys)):
             others = unlike(keys.column(0).take(pa.array(which)), run.rows.column(0).take(pa.array(rows)))
             if len(others):
                 rows, which = np.delete(rows, others), np.delete(which, others)
         return rows, which
 
+    def count_at(self, run: Run, rows: Any, moment: Any) -> Any:
+        """Which of these rows have accumulated at a moment, shape (rows,)."""
+        counts = run.beside[self.counters[0]][rows] <= moment[0]
+        for name, at in zip(self.counters[1:], moment[1:], strict=True):
+            counts &= run.beside[name][rows] <= at
+        return counts
+
     def counters_of(self, run: Run, rows: Any) -> Any:
         """The inner counters of these rows, shape (rows, depth)."""
         return np.stack([run.beside[name][rows] for name in self.counters], axis=1) if self.depth else np.zeros((len(rows), 0), np.int64)
+
+
+_NONE = np.zeros(0, np.int64)
+
+
+def _of_place(places: Places, place: Any) -> tuple[Positions, Positions]:
+    """The rows of one place, and 0 for each."""
+    low = int(places.searchsorted(place))
+    if low == len(places) or places[low] != place:
+        return _NONE, _NONE
+    high = int(places.searchsorted(place, "right"))
+    return np.arange(low, high), np.zeros(high - low, np.int64)
+
+
+def rows_at(rows: Any, positions: Positions) -> Any:
+    """Rows, or a column, at these positions; as they are where these are all in order."""
+    if len(positions) == len(rows) and (positions == np.arange(len(positions))).all():
+        return rows
+    return rows.take(pa.array(positions))
 
 
 def order_by_place(place: Places, then: Sequence[Any]) -> Positions | None:
@@ -179,4 +224,4 @@ def _same_as_before(order: Positions | None, place: Places, then: Sequence[Any])
     return same
 
 
-__all__ = ["ABOUT", "WeightedRuns", "order_by_place"]
+__all__ = ["ABOUT", "CODE", "WeightedRuns", "order_by_place", "rows_at"]

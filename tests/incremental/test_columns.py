@@ -140,3 +140,25 @@ def test_failures_and_changes_of_layout_between_moments_change_no_table(program:
     """Rows, columns, and both in one job: killed, restored and rescaled."""
     with TemporaryDirectory() as folder:
         run_disturbed(program, history(program.shape, random.Random(seed).randrange(1 << 20)), seed, Path(folder))
+
+
+@pytest.mark.parametrize("name", IN_COLUMNS)
+def test_what_is_kept_does_not_grow_while_as_much_goes_as_comes(name: str) -> None:
+    """Runs are merged, and what has come and gone leaves with them."""
+    vertex, records = IN_COLUMNS[name][0](), 100
+    begin(vertex, Engine())
+    kept = []
+
+    def take(epoch: int, numbers: list[int], weights: list[int]) -> None:
+        record = pa.StructArray.from_arrays([pa.array(numbers)], names=["v"])
+        for port in range(vertex.inputs):
+            vertex.on_recv(port, keyed_changes(pa.array(numbers), record, np.array(weights)), Timestamp(epoch))
+        vertex.on_notify(Timestamp(epoch))
+        kept.append(sum(vertex.figures().values()))
+
+    with patch.object(vertex, "send_by", lambda *_: None):
+        take(0, list(range(records)), [1] * records)
+        for epoch in range(1, 600):
+            take(epoch, [epoch - 1, epoch - 1 + records], [-1, 1])
+    assert max(kept[300:]) <= max(kept[:300])
+    assert max(kept) <= 4 * records * vertex.inputs

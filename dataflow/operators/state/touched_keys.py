@@ -101,6 +101,11 @@ class Additions:
         self.nbytes = 0
         """Of the parts, as far as they were told."""
 
+    @property
+    def is_known(self) -> bool:
+        """Whether anything is noted."""
+        return self._parts is not None
+
     def note(self, part: Any, items: int, kept: int, nbytes: int = 0) -> None:
         """``part``, which must stay as it is, has so many of what are now ``kept`` items, and so many bytes."""
         if self._parts is None:

@@ -145,7 +145,8 @@ class Runs(KeyedState):
 
     def note(self, run: Run) -> None:
         """A run has come: it is part of the next increment."""
-        self._added.note(run, len(run), self._among(), 0 if self.memory is None else run.nbytes)
+        if self._added.is_known:
+            self._added.note(run, len(run), self._among(), 0 if self.memory is None else run.nbytes)
 
     def all(self) -> list[Run]:
         """The runs, few of each order of magnitude, to be searched."""
