@@ -1,4 +1,4 @@
-"""State many times as large as the memory it may have: a join of two streams over all time, and windows that stay open.
+"""State many times as large as the memory it may have: a join of two streams over all time, windows that stay open, running totals.
 
 ``python -m benchmarks.state_on_disk join --rows 16000000 --bound-mib 64`` prints, over time, how much has come, the resident anonymous
 memory of the process (``/proc/self/smaps_rollup``) and how much of files it has mapped (not all is resident at once). The job runs in the
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -98,6 +99,53 @@ def windowed(rows: int, run: rd.RunConfig) -> tuple[Any, Any]:
     return found[0], rows
 
 
+AGAIN = 16
+"""Behind so many batches of new keys comes one of keys that were there before, of all ages."""
+
+
+def numbers_counted(rows: int) -> Iterator[Any]:
+    """The numbers of the keys of each batch, all different within a batch."""
+    for number, begin in enumerate(range(0, rows, BATCH_ROWS)):
+        end = min(rows, begin + BATCH_ROWS)
+        yield np.arange(begin, end, dtype=np.uint64)
+        if number % AGAIN == AGAIN - 1:
+            yield np.arange(number % 7, end, -(-end // BATCH_ROWS), dtype=np.uint64)
+
+
+def keys_counted(rows: int, part: int) -> Iterator[rd.SourceBatch]:
+    """Keys without order, one for each number."""
+    for epoch, numbers in enumerate(numbers_counted(rows)):
+        yield rd.SourceBatch(epoch, pa.record_batch({"key": (numbers * ODD).astype(np.int64)}))
+
+
+ODD = np.uint64(0x9E3779B97F4A7C15)
+
+
+def totalled(rows: int, run: rd.RunConfig) -> tuple[Any, Any]:
+    """How many totals of each size came, and a function that says how many had to: it takes memory, too."""
+    found: Counter[int] = Counter()
+
+    def keep(batch: Any) -> list[Any]:
+        sizes, counts = np.unique(batch.column(1).to_numpy(), return_counts=True)
+        found.update(dict(zip(sizes.tolist(), counts.tolist(), strict=True)))
+        return []
+
+    flow = rd.Dataflow("totals-on-disk")
+    flow.source(Generated(1, partial(keys_counted, rows)), name="keys").key_by("key").count(name="totals").map_batches(keep).collect("none")
+    flow.run(run, runtime="local", parallelism=1)
+
+    def due() -> Counter[int]:
+        out: Counter[int] = Counter()
+        times = np.zeros(rows, np.uint16)
+        for numbers in numbers_counted(rows):
+            times[numbers] += 1
+            sizes, counts = np.unique(times[numbers], return_counts=True)
+            out.update(dict(zip(sizes.tolist(), counts.tolist(), strict=True)))
+        return out
+
+    return found, due
+
+
 class Watched:
     """Prints memory over time, until it is closed."""
 
@@ -142,19 +190,20 @@ def mapped() -> float:
 
 
 @click.command()
-@click.argument("what", type=click.Choice(["join", "windows"]))
-@click.option("--rows", default=16_000_000, show_default=True, help="Of each side of the join; of all windows.")
+@click.argument("what", type=click.Choice(["join", "windows", "totals"]))
+@click.option("--rows", default=16_000_000, show_default=True, help="Of each side of the join; of all windows; how many keys have totals.")
 @click.option("--bound-mib", default=64, show_default=True, help="RunConfig.state_memory_bytes, in MiB; 0: none.")
 @click.option("--directory", type=click.Path(), help="RunConfig.spill_directory.")
 def main(what: str, rows: int, bound_mib: int, directory: str | None) -> None:
-    """Run one of the two, and print memory over time."""
+    """Run one of them, and print memory over time."""
     config = rd.RunConfig(state_memory_bytes=bound_mib << 20 if bound_mib else None, spill_directory=directory)
-    work = joined if what == "join" else windowed
+    work = {"join": joined, "windows": windowed, "totals": totalled}[what]
     work(10_000, config)  # what is imported is there
     before_mib, watched, began_s = anonymous(), Watched(), time.process_time()
     came, due = work(rows, config)
     watched.close()
     used_s = time.process_time() - began_s
+    due = due() if callable(due) else due
     click.echo(
         f"{what}: {rows:,} rows, bound {bound_mib or 'none'} MiB: anonymous {before_mib:.0f} MiB before, {watched.peak_mib:.0f} at most; "
         f"{used_s:.1f} s of processor time; results {'exact' if came == due else f'WRONG: {came}, not {due}'}"

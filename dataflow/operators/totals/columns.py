@@ -1,11 +1,11 @@
-"""Running totals of columnar partials: numpy arrays, and an index from key to slot.
+"""Running totals of columnar partials: numpy arrays, and an index from key to slot; beyond a bound on memory in sorted runs.
 
 Columns stay columns from the sender to the output. The index from key to slot is not made before a second time needs it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,9 +20,16 @@ from rayad.dataflow.operators.state.group_index import chosen, compacted
 from rayad.dataflow.operators.state.key_index import KeyIndex
 from rayad.dataflow.operators.state.keyed_state import KeyedState
 from rayad.dataflow.operators.state.reads.slots import Former, SlotVersions
+from rayad.dataflow.operators.state.runs import disk
+from rayad.dataflow.operators.state.runs.disk import Bounded, MemoryBound
+from rayad.dataflow.operators.state.runs.files import RunFile
+from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.operators.state.slot_groups import NotColumns, SlotGroups, SlotKeys, columns_of_slots
-from rayad.dataflow.operators.state.stored_columns import narrow, stored, taken_back
+from rayad.dataflow.operators.state.stored_columns import narrow, taken_back
+from rayad.dataflow.operators.totals.below import TotalsBelow, bytes_of_slots
+from rayad.dataflow.operators.totals.stored_slots import ChangedSlots, columns_of, narrowed, stored_columns, stored_keys, widened
 from rayad.dataflow.records.batches import one_batch
+from rayad.dataflow.records.moments import keys_in
 
 
 class ColumnTotals(KeyedState):
@@ -39,12 +46,18 @@ class ColumnTotals(KeyedState):
         self.partials = partials
         self._index: KeyIndex | None = None
         self._first_keys: list[pa.Array] | None = None  # of the first time: their slots are their positions
-        self._changes: _Changes | None = None
+        self._changes: ChangedSlots | None = None
         self._groups: SlotGroups | None = None
         self._given: npt.NDArray[np.bool_] | None = None  # slots whose totals were given to another replica
         self.versions: SlotVersions | None = None
         """What changed slots had before; None: nobody has read yet."""
-        self.arrays = [nothing_held(schema.field(key_columns + i).type) for i in range(partials.width)]
+        self.arrays = self._nothing()
+        self.below: TotalsBelow | None = None
+        """Of the keys that have no slot; None: all have one."""
+        self._memory: MemoryBound | None = None
+
+    def _nothing(self) -> list[Any]:
+        return [nothing_held(kind) for kind in self.schema.types[self.key_columns :]]
 
     def merge(self, partial: pa.RecordBatch) -> list[Any]:
         """Add one row per distinct key; gives the totals of those keys, as arrays in the same order.
@@ -57,9 +70,11 @@ class ColumnTotals(KeyedState):
         if self._changes is not None and not self._changes.note(partial.columns[: self.key_columns], slots, before, needed):
             self._changes = None
         arrays = [self._grown(i, needed) for i in range(self.partials.width)]
+        back = self._brought_back(partial.columns[: self.key_columns], slots, before)
         if self.versions is not None:
             changed = np.arange(needed) if isinstance(slots, slice) else slots
-            self.versions.note(changed, self._there(changed, before), arrays)
+            there = self._there(changed, before)
+            self.versions.note(changed, there if back is None else there | np.isin(changed, back), arrays)
         if self._given is not None:
             self._given[slots if isinstance(slots, slice) else slots[slots < len(self._given)]] = False
         return self.partials.merge_at(arrays, slots, self.partials.filled(partial.columns[self.key_columns :]))
@@ -74,15 +89,15 @@ class ColumnTotals(KeyedState):
 
     @property
     def count(self) -> int:
-        """Slots, those included of which nothing is left."""
-        return len(self)
+        """Slots, and rows without one, those included of which nothing is left."""
+        return len(self) + (0 if self.below is None else self.below.count)
 
     def __len__(self) -> int:
         return len(self._index) if self._index is not None else len(self._first_keys[0]) if self._first_keys is not None else 0
 
     def _slots_of(self, partial: pa.RecordBatch) -> Any:
         columns = partial.columns[: self.key_columns]
-        if self._index is None and self._first_keys is None:
+        if self._index is None and self._first_keys is None and self.below is None:
             self._first_keys = columns
             return slice(0, partial.num_rows)
         return self._made_index().slots_of(columns)
@@ -105,11 +120,104 @@ class ColumnTotals(KeyedState):
     def _typed(self) -> list[tuple[Any, pa.DataType]]:
         return list(zip(self.arrays, self.schema.types[self.key_columns :], strict=True))
 
+    # -- beyond memory ---------------------------------------------------------------
+    def runs(self) -> Iterable[Bounded]:
+        return () if any(isinstance(array, Lists) for array in self.arrays) else (self,)
+
+    @property
+    def memory(self) -> MemoryBound | None:
+        """The bound on memory; None: there is none."""
+        return self._memory
+
+    @memory.setter
+    def memory(self, memory: MemoryBound | None) -> None:
+        self._memory = memory
+        if self.below is not None:
+            self.below.memory = memory
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of slots, about, and of what else is in memory."""
+        return self._slot_bytes + (0 if self.below is None else self.below.memory_bytes)
+
+    @property
+    def _slot_bytes(self) -> int:
+        are_integers = self.key_columns == 1 and self.schema.field(0).type == pa.int64()
+        return bytes_of_slots(self.arrays, len(self), are_integers=are_integers)
+
+    def all(self) -> list[Run]:
+        """What is in slots becomes a run, if that is worth one; gives the runs."""
+        if self._slot_bytes >= disk.FILE_BYTES_MIN:
+            self._put_below()
+        return [] if self.below is None else self.below.all()
+
+    def files(self) -> list[RunFile]:
+        """Of the runs."""
+        return [] if self.below is None else self.below.files()
+
+    def _made_below(self) -> TotalsBelow:
+        if self.below is None:
+            self.below = TotalsBelow(self.key_columns)
+            self.below.memory = self._memory
+        return self.below
+
+    def _put_below(self) -> None:
+        """No key has a slot any more; but where Arrow does not have the keys nothing changes."""
+        slots = self._used()
+        if len(slots):
+            try:
+                totals = self._partials_of(slots)
+            except NotColumns:
+                return
+            self._made_below().put(totals)
+        self._index, self._first_keys, self._given, self._changes, self._groups = None, None, None, None, None
+        self.arrays = self._nothing()
+        if self.versions is not None:
+            self.versions.begin_now()  # slots are others
+
+    def _brought_back(self, keys: list[pa.Array], slots: Any, before: int) -> npt.NDArray[np.int64] | None:
+        """Give the keys of rows in new slots the totals that they have below; gives these slots. None: there is nothing below."""
+        if self.below is None or self.below.is_empty:
+            return None
+        self._changes = None
+        fresh = np.flatnonzero(slots >= before)
+        at, back = pa.array(fresh), [np.zeros(0, np.int64)]
+        for which, totals in self.below.taken_out([column.take(at) for column in keys]):
+            back.append(slots[fresh[which]])
+            self.partials.merge_at(self.arrays, back[-1], self.partials.filled(totals.columns[self.key_columns :]))
+        return np.concatenate(back)
+
+    def _bring_back(self, keys: Sequence[Any]) -> None:
+        """Give those of these keys a slot that have totals below."""
+        if self.below is None or self.below.is_empty:
+            return
+        types = self.schema.types[: self.key_columns]
+        found = self._made_index().found(list(keys))
+        for columns in _as_columns([key for key, slot in zip(keys, found.tolist(), strict=True) if slot < 0], types):
+            for _, totals in list(self.below.taken_out(columns)):
+                slots = self._slots_of(totals)
+                for i in range(self.partials.width):
+                    self._grown(i, len(self))
+                self.partials.merge_at(self.arrays, slots, self.partials.filled(totals.columns[self.key_columns :]))
+                self._changes = None
+
+    def _used(self) -> npt.NDArray[np.int64]:
+        """The slots that have totals."""
+        return np.flatnonzero(self._there(np.arange(len(self)), len(self)))
+
+    def _rows_below(self) -> list[tuple[Any, tuple[Any, ...]]]:
+        out: list[tuple[Any, tuple[Any, ...]]] = []
+        for run in () if self.below is None else self.below.each_live():
+            columns = [column.to_pylist() for column in run.rows.columns[self.key_columns :]]
+            out += zip(keys_in(run.rows.columns[: self.key_columns]), zip(*columns, strict=True), strict=True)
+        return out
+
     # -- to be read ----------------------------------------------------------------
     def at(self, epoch: int, keys: Sequence[Any] | None) -> list[tuple[Any, tuple[Any, ...]]]:
         """``(key, partials)`` of these keys (None: of all) when an epoch was over, from what is kept in :attr:`versions`."""
         assert self.versions is not None
         index = self._made_index()
+        self._bring_back(keys or ())
         if keys is None:
             slots, asked = np.arange(len(self)), index.keys()
         else:
@@ -120,7 +228,8 @@ class ColumnTotals(KeyedState):
         was, *arrays = self.versions.at(epoch, slots, self._there(slots, len(self)), self.arrays)
         there = np.flatnonzero(was)
         columns = [as_values(array[there], kind) for array, (_, kind) in zip(arrays, self._typed(), strict=True)]
-        return list(zip([asked[at] for at in there.tolist()], zip(*columns, strict=True), strict=True))
+        below = self._rows_below() if keys is None else []  # they have not changed since anything is noted
+        return [*zip([asked[at] for at in there.tolist()], zip(*columns, strict=True), strict=True), *below]
 
     def give_former(self, groups: frozenset[int], key_groups: int) -> list[Any]:
         """What slots of these groups had, with their keys, picklable; to be called before :meth:`give`.
@@ -146,10 +255,11 @@ class ColumnTotals(KeyedState):
         for epoch, there, batch in given:
             before, slots = len(self), self._slots_of(batch)
             slots = np.arange(batch.num_rows) if isinstance(slots, slice) else slots
-            self._pass_over(slots[slots >= before])
-            arrays = self.partials.filled(batch.columns[self.key_columns :])
             for i in range(self.partials.width):
                 self._grown(i, len(self))
+            back = self._brought_back(batch.columns[: self.key_columns], slots, before)
+            self._pass_over(np.setdiff1d(slots[slots >= before], [] if back is None else back))
+            arrays = self.partials.filled(batch.columns[self.key_columns :])
             formers.append(Former(epoch, slots, there, arrays))
         self._changes = None
         self.versions.add(formers)
@@ -167,39 +277,45 @@ class ColumnTotals(KeyedState):
         columns = [as_values(array[: len(self)], kind) for array, kind in self._typed()]
         given = set() if self._given is None else set(np.flatnonzero(self._given).tolist())
         keys = enumerate(self._made_index().keys())
-        return [(key, tuple(column[slot] for column in columns)) for slot, key in keys if slot not in given]
+        return [*((key, tuple(column[slot] for column in columns)) for slot, key in keys if slot not in given), *self._rows_below()]
 
     # -- snapshots -----------------------------------------------------------------
     def checkpoint(self) -> dict[str, Any]:
         """Keys by slot and their totals; the index is made anew by :meth:`restore`."""
         types = [self.schema.field(i).type for i in range(self.key_columns)]
         keys = self._index.key_columns(types) if self._index is not None else self._first_keys
-        totals = [_narrowed(a[: len(self)], kind) for a, kind in self._typed()]
-        return {"keys": _stored_keys(keys), "totals": totals, "given": self._given_slots()}
+        totals = [narrowed(a[: len(self)], kind) for a, kind in self._typed()]
+        out = {"keys": stored_keys(keys), "totals": totals, "given": self._given_slots()}
+        return out if self.below is None or self.below.is_empty else {**out, "below": self.below.checkpoint()}
 
     def restore(self, stored: dict[str, Any]) -> None:
         keys = stored["keys"]
         if isinstance(keys, list):
             self._made_index().restore(keys)
         elif keys is not None:
-            self._first_keys = _columns_of(keys)
-        self.arrays = [_widened(total, own) for total, own in zip(stored["totals"], self.arrays, strict=True)]
+            self._first_keys = columns_of(keys)
+        self.arrays = [widened(total, own) for total, own in zip(stored["totals"], self.arrays, strict=True)]
         self._restore_given(stored["given"])
+        if "below" in stored:
+            self._made_below().restore(stored["below"])
 
     def take_changes(self) -> Callable[[], dict[str, Any]] | None:
         """The keys that are new since the last call, and the totals that have changed, or all of them where these are more than half."""
-        changes, self._changes = self._changes, _Changes(len(self))
+        if self.below is not None and not self.below.is_empty:
+            self._changes = None  # what is in slots is little, and the runs are in files that are written once
+            return None
+        changes, self._changes = self._changes, ChangedSlots(len(self))
         return None if changes is None else lambda: self._changed(changes)
 
-    def _changed(self, changes: _Changes) -> dict[str, Any]:
+    def _changed(self, changes: ChangedSlots) -> dict[str, Any]:
         is_most = 2 * changes.count(len(self)) > len(self)
         old: Any = slice(0, changes.known) if is_most else changes.touched()
         new = slice(changes.known, len(self))
         return {
-            "keys": _stored(changes.new_keys),
+            "keys": stored_columns(changes.new_keys),
             "slots": None if is_most else narrow(old),
             "given": self._given_slots(),
-            "totals": [(_narrowed(array[old], kind), _narrowed(array[new], kind)) for array, kind in self._typed()],
+            "totals": [(narrowed(array[old], kind), narrowed(array[new], kind)) for array, kind in self._typed()],
         }
 
     def restore_changes(self, changes: dict[str, Any]) -> None:
@@ -208,8 +324,8 @@ class ColumnTotals(KeyedState):
             self._made_index().slots_of(taken_back(changes["keys"])[0].columns)
         for i, (old, new) in enumerate(changes["totals"]):
             array = self._grown(i, len(self))
-            array[slice(0, known) if changes["slots"] is None else changes["slots"]] = _widened(old, array)
-            array[known : len(self)] = _widened(new, array)
+            array[slice(0, known) if changes["slots"] is None else changes["slots"]] = widened(old, array)
+            array[known : len(self)] = widened(new, array)
         self._restore_given(changes["given"])
 
     def _given_slots(self) -> Any:
@@ -228,7 +344,9 @@ class ColumnTotals(KeyedState):
 
     def index(self, key_groups: int) -> Iterator[None]:
         self._groups = SlotGroups(key_groups)
-        return self._groups.slices(self._slot_keys())
+        yield from self._groups.slices(self._slot_keys())
+        if self.below is not None:
+            yield from self.below.index(key_groups)
 
     def give(self, groups: frozenset[int], key_groups: int) -> pa.RecordBatch | None:
         """The totals of these groups as partials, for :meth:`merge` at another replica; they are no longer here. Their slots stay behind
@@ -236,8 +354,13 @@ class ColumnTotals(KeyedState):
 
         Raises NotColumns, with nothing given, where Arrow does not have the keys.
         """
-        if not len(self):
-            return None
+        out = self._given_of_slots(groups, key_groups) if len(self) else None
+        below = [] if self.below is None else [run.rows for run in self.below.again(self.below.give(groups, key_groups))]
+        if not below:
+            return out
+        return one_batch(pa.Table.from_batches([*below] if out is None else [out, *below]))
+
+    def _given_of_slots(self, groups: frozenset[int], key_groups: int) -> pa.RecordBatch | None:
         leaves = self._leaves(groups, key_groups)
         given = np.zeros(len(leaves), np.bool_)
         if self._given is not None:
@@ -264,6 +387,7 @@ class ColumnTotals(KeyedState):
     def drop(self, keys: list[Any]) -> None:
         """Forget these keys, of which some may not be here. Their slots stay behind, as those of :meth:`give`; the next of
         :meth:`take_changes` gives None."""
+        self._bring_back(keys)
         slots = self._made_index().known(keys)
         if self.versions is not None:
             there = slots[self._there(slots, len(self))]
@@ -291,11 +415,14 @@ class ColumnTotals(KeyedState):
         if self.schema.equals(schema):
             return self
         out = ColumnTotals(self.partials, schema, self.key_columns)
-        slots = (
-            np.arange(len(self)) if self._given is None else np.append(np.flatnonzero(~self._given), np.arange(len(self._given), len(self)))
-        )
+        out.memory = self._memory
+        slots = self._used()
         if len(slots):
             out.merge(as_schema(self._partials_of(slots), schema))
+        for run in () if self.below is None else self.below.each_live():
+            out.merge(as_schema(run.rows, schema))
+            if self._memory is not None:
+                self._memory.hold([out])
         return out
 
     def forget_changes(self) -> None:
@@ -304,6 +431,8 @@ class ColumnTotals(KeyedState):
     def gave(self) -> None:
         """The change of layout is over: the slots that were left behind go, where they are most of all."""
         self._groups = None
+        if self.below is not None:
+            self.below.gave()
         if self._given is None:
             return
         stays = np.ones(len(self), np.bool_)
@@ -326,67 +455,15 @@ class ColumnTotals(KeyedState):
             self._pass_over(np.flatnonzero(given))
 
 
-def _stored_keys(keys: list[Any] | None) -> Any:
-    """Key columns as bytes; keys that Arrow does not have as they are."""
-    if keys is None or not all(isinstance(column, pa.Array) for column in keys):
-        return keys
-    wide = [column.type == pa.int64() and not column.null_count for column in keys]
-    return _stored([[pa.array(narrow(column.to_numpy())) if is_wide else column for column, is_wide in zip(keys, wide, strict=True)]]), wide
+def _as_columns(keys: list[Any], types: list[pa.DataType]) -> Iterator[list[pa.Array]]:
+    """Keys as columns of these types, all at once if that can be; without those that Arrow does not have in them."""
+    if not keys:
+        return
+    try:
+        yield columns_of_slots(keys, np.arange(len(keys)), types)
+    except NotColumns:
+        for key in keys if len(keys) > 1 else ():
+            yield from _as_columns([key], types)
 
 
-def _narrowed(array: Any, kind: pa.DataType) -> Any:
-    """Integers in as few bytes as hold them, lists as columns, others as they are; a copy in any case, so that it stays as it
-    was."""
-    if isinstance(array, Lists):
-        return tuple(stored([pa.RecordBatch.from_arrays([array.as_column(kind)], names=["lists"])]))
-    small = narrow(array) if array.dtype == np.int64 else array
-    own = small.copy() if small is array else small
-    own.flags.writeable = False  # the writer needs no copy of its own
-    return own
-
-
-def _widened(narrowed: Any, own: Any) -> Any:
-    """The inverse of :func:`_narrowed`, for the place of ``own``."""
-    return Lists.of(taken_back(narrowed)[0].column(0)) if isinstance(own, Lists) else narrowed.astype(own.dtype)
-
-
-def _stored(keys: list[list[pa.Array]]) -> Any:
-    batches = [pa.RecordBatch.from_arrays(columns, names=[f"k{i}" for i in range(len(columns))]) for columns in keys]
-    return tuple(stored([one_batch(pa.Table.from_batches(batches))])) if batches else None
-
-
-def _columns_of(keys: Any) -> list[pa.Array]:
-    parts, wide = keys
-    columns: list[pa.Array] = taken_back(parts)[0].columns
-    return [column.cast(pa.int64()) if is_wide else column for column, is_wide in zip(columns, wide, strict=True)]
-
-
-class _Changes:
-    """Which of ``known`` slots have been touched, and the keys of later ones."""
-
-    def __init__(self, known: int) -> None:
-        self.known = known
-        self._dirty: npt.NDArray[np.bool_] = np.zeros(known, np.bool_)
-        self.new_keys: list[list[pa.Array]] = []
-
-    def note(self, keys: list[pa.Array], slots: Any, before: int, now: int) -> bool:
-        """Rows with these keys, each a different one, had these slots, those from ``before`` on for the first time. False, and no longer
-        right, when most slots of now are new."""
-        if 2 * self.known < now:
-            return False
-        if now == before == self.known:
-            self._dirty[slots] = True
-            return True
-        self._dirty[slots[slots < self.known]] = True
-        if now > before:
-            fresh = pa.array(np.flatnonzero(slots >= before))
-            self.new_keys.append([column.take(fresh) for column in keys])
-        return True
-
-    def count(self, now: int) -> int:
-        """How many slots of ``now`` were touched."""
-        return int(np.count_nonzero(self._dirty)) + now - self.known
-
-    def touched(self) -> npt.NDArray[np.int64]:
-        """The known ones of them."""
-        return np.flatnonzero(self._dirty)
+__all__ = ["ColumnTotals"]
