@@ -23,6 +23,8 @@ PAUSE_S = 0.005
 """How long a reader waits before it asks again."""
 ANSWER_S = 5.0
 """How long a process, or the coordinator, may take for its answers; then it is asked again."""
+LEAST_S = 0.1
+"""Who does not answer within less, at the end of the time for a read, may have had none: what was known of all before holds."""
 WAY_S = 1.0
 """So much earlier a process says that it is busy, so that this is known in time; of shorter waits a quarter."""
 
@@ -139,7 +141,8 @@ class RayTables(Readable):
                 continue
             for at, answer in zip(by_process[process], told, strict=True):
                 answers[at] = answer
-        self._silent = tuple(silent)
+        if not silent or wait_s >= LEAST_S:
+            self._silent = tuple(silent)
         if any(answer is None or isinstance(answer, Elsewhere) for answer in answers):
             self._is_stale = True
             if None in answers:

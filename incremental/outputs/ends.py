@@ -30,6 +30,7 @@ Key = Callable[[Any], Any] | str | list[str] | tuple[str, ...]
 SUBSCRIBE = "it takes a function callback(epoch, changes), with changes as a list of (record, weight)"
 
 
+@opt.tells_options
 class Ends:
     """What a collection is given to. All of it is outside of loops."""
 

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from rayad.dataflow.operators.state import group_index, touched_keys
+from rayad.dataflow.operators.state.by_schema import PartsBySchema
 from rayad.dataflow.operators.state.reads.both_forms import BothAtEpochs
 from rayad.dataflow.operators.state.reads.lists import ListsAtEpochs
 from rayad.dataflow.operators.state.reads.seen import PairsAtEpochs, RowsAtEpochs
@@ -59,7 +60,7 @@ def _nothing(*_: Any) -> None:
 PLANTED = {
     "changes of slots are not noted": ("Totals, sum of names, columns", SlotVersions, "note", _nothing),
     "former values of slots stay where they were": ("Totals, sum of names, columns", ColumnTotals, "give_former", lambda *_: []),
-    "totals that come count as changed": ("Totals, sum of names, columns", TotalsInColumns, "take", TotalsInColumns.merge),
+    "totals that come count as changed": ("Totals, sum of names, columns", TotalsInColumns, "take", PartsBySchema.take),
     "rows have what columns had": ("Totals, sum of names, both", BothAtEpochs, "columns_became_rows", _nothing),
     "distinct rows were always there": ("Distinct, values in columns", RowsAtEpochs, "take", _nothing),
     "distinct pairs that come are not noted": ("Distinct, values in rows", PairsAtEpochs, "add", _nothing),

@@ -38,7 +38,17 @@ from tests.thorough import amount
 
 SEEDS = amount(each_run=25, soak=600)
 OF_RUNS = [form for form in FORMS if list(form.make().runs())]
-IN_RUNS = ("Join", "IntervalJoin", "JoinOfRecordsThatEnd", "AsOfJoin", "WindowJoin", "EventWindows", "LateSessionRecords", "Totals")
+IN_RUNS = (
+    "Join",
+    "IntervalJoin",
+    "JoinOfRecordsThatEnd",
+    "AsOfJoin",
+    "WindowJoin",
+    "EventWindows",
+    "LateSessionRecords",
+    "Totals",
+    "KeysEnd",
+)
 WITH_RUNS = [keyed for keyed in ALL if type(keyed.make()).__name__ in IN_RUNS]
 
 

@@ -52,6 +52,7 @@ TAKEN_BY: dict[Any, list[Any]] = {
     rd.Stream.write_postgres: [PostgresSink],
     rd.Stream.to_ray_dataset: [integrations.RayDatasetSink],
     rd.Stream.to_spark: [integrations.SparkSink],
+    rd.Collection.write_delta: [integrations.DeltaTable],
 }
 
 
@@ -78,7 +79,12 @@ def first(function: Any) -> set[str]:
 
 
 def test_all_are_compared() -> None:
-    used = [method for made in (rd.Dataflow, rd.Stream) for method in vars(made).values() if "Unpack[opt." in str(signature(method))]
+    used = [
+        method
+        for made in (rd.Dataflow, rd.Stream, *rd.Collection.__mro__)
+        for method in vars(made).values()
+        if "Unpack[opt." in str(signature(method))
+    ]
     assert {method.__name__ for method in used} == {method.__name__ for method in TAKEN_BY}
     of_runs = {"LocalRuntime", "Start", "StartLocally", "tells_options"}
     assert len(set(options.__all__) - of_runs) == len(TAKEN_BY)

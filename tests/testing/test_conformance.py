@@ -14,7 +14,8 @@ import rayad as rd
 from rayad.integrations.arrow import ArrowSource
 from rayad.integrations.file_output.committed import read_manifest
 from rayad.integrations.file_output.parquet import ParquetSink
-from rayad.integrations.files import CsvSource, ParquetSource
+from rayad.integrations.files import CsvSource
+from rayad.integrations.parquet import ParquetSource
 from rayad.integrations.text import TextSource
 from rayad.testing import LawBroken, check_sink, check_source
 from tests.testing import connectors as given
