@@ -14,9 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rayad.dataflow.operators.joins.matching import matches
 from rayad.dataflow.operators.keys.column_keys import equal_keys
-from rayad.dataflow.operators.state.runs.order import Positions, order_of, places_of
+from rayad.dataflow.operators.state.runs.order import Positions, order_of, places_of, ranges, reaching
 from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.operators.state.runs.runs import Runs
 from rayad.dataflow.records.batches import take_rows
@@ -52,24 +51,27 @@ class TotalsBelow(Runs):
 
     def taken_out(self, keys: list[pa.Array]) -> Iterator[tuple[Positions, pa.RecordBatch]]:
         """Take out the totals of these keys, each a different one: positions among the keys, and the rows of their totals."""
-        places: Any = places_of(keys, self.key_groups)
+        places = places_of(keys, self.key_groups)
         order = order_of(places)
         if order is not None:
             places = places[order]
         for run in list(self.all()):
-            for mine, theirs in matches(places, run.place):
-                here = run.beside[HERE][theirs]
-                mine, theirs = mine[here], theirs[here]
-                if not len(mine):
-                    continue
-                mine = mine if order is None else order[mine]
-                rows, at = take_rows(run.rows, pa.array(theirs)), pa.array(mine)
-                same = np.logical_and.reduce([equal_keys(column.take(at), rows.column(i)) for i, column in enumerate(keys)])
-                if not same.all():
-                    mine, theirs, rows = mine[same], theirs[same], rows.filter(pa.array(same))
-                run.beside[HERE][theirs] = False
-                if len(mine):
-                    yield mine, rows
+            first, last = reaching(places, run.place)
+            low, high = (np.searchsorted(run.place, places[first:last], side=side) for side in ("left", "right"))
+            theirs = ranges(low, high - low)
+            mine = np.repeat(np.arange(first, last), high - low)
+            here = run.beside[HERE][theirs]
+            mine, theirs = mine[here], theirs[here]
+            if not len(mine):
+                continue
+            mine = mine if order is None else order[mine]
+            rows, at = take_rows(run.rows, pa.array(theirs)), pa.array(mine)
+            same = np.logical_and.reduce([equal_keys(column.take(at), rows.column(i)) for i, column in enumerate(keys)])
+            if not same.all():
+                mine, theirs, rows = mine[same], theirs[same], rows.filter(pa.array(same))
+            run.beside[HERE][theirs] = False
+            if len(mine):
+                yield mine, rows
 
     # -- snapshots -----------------------------------------------------------------
     def marks(self, run: Run) -> Any:
