@@ -30,7 +30,7 @@ CHECK_EVERY = 8
 """Ticks between two checks that every batch that senders count as in flight is somewhere."""
 PATIENCE = 400
 """A fault is left out after so many steps without its phase."""
-TICKS_MAX = 60_000
+TICKS_MAX = 200_000
 NO_SNAPSHOT = ("steady", "finishing", "moving", "leaving")
 """Phases that need no snapshot, except for damage."""
 
