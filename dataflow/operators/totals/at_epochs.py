@@ -4,38 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from rayad.dataflow.operators.state.reads.at_epochs import AtEpochs, Epochs
+import pyarrow as pa
+
+from rayad.dataflow.operators.aggregates.aggregators import Aggregator
+from rayad.dataflow.operators.state.reads.at_epochs import Epochs, FromVersions
 from rayad.dataflow.operators.state.reads.slots import SlotVersions
 from rayad.dataflow.operators.state.slot_groups import NotColumns
 from rayad.dataflow.operators.state.tables import Entries, entries_of_dict
-
-if TYPE_CHECKING:
-    from rayad.dataflow.operators.totals.totals import TotalsInColumns
+from rayad.dataflow.operators.totals.columns import ColumnTotals
 
 
-class TotalsAtEpochs(AtEpochs):
+class Read(Protocol):
+    """Totals that are made when their schema is known."""
+
+    aggregator: Aggregator
+
+    @property
+    def totals(self) -> ColumnTotals | None:
+        """All of them; None: none have come yet."""
+
+    def keep_versions(self, versions: SlotVersions | None) -> None:
+        """From now on changes are noted there."""
+
+    def for_schema(self, schema: pa.Schema) -> ColumnTotals | None:
+        """The totals, if they are of this schema, or could be."""
+
+
+class TotalsAtEpochs(FromVersions[SlotVersions]):
     """Totals by slot.
 
     Args:
         state: the totals; from now on they note in ``versions`` what changes.
     """
 
-    def __init__(self, state: TotalsInColumns, epochs: Epochs) -> None:
+    def __init__(self, state: Read, epochs: Epochs) -> None:
         self._state = state
-        self._versions = SlotVersions(epochs)
+        super().__init__(SlotVersions(epochs))
         state.keep_versions(self._versions)
-
-    @property
-    def since(self) -> int:
-        return self._versions.since
-
-    def begin_now(self) -> None:
-        self._versions.begin_now()
-
-    def forget(self, epoch: int) -> None:
-        self._versions.forget(epoch)
 
     def of_keys(self, epoch: int, keys: Sequence[Any], part: str = "") -> Entries:
         return self._entries(epoch, keys)

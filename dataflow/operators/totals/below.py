@@ -2,7 +2,7 @@
 
 A key is at one place: it has a slot, or it is one row of one run. Slots are where totals change. When they take too much memory all of
 them become a run; a key that comes again goes back to a slot with what it had, and its row is marked. So the rows of a run never change,
-a mark is all that a look-up writes, and what is left of a run moves and is stored like that of any other (docs/design/state.md, 11).
+a mark is all that a look-up writes, and what is left of a run moves and is stored like that of any other (docs/design/state.md, 6).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from rayad.dataflow.operators.state.group_index import chosen, groups_of_keys
 from rayad.dataflow.operators.state.tables import Entries
@@ -81,4 +81,40 @@ class AtEpochs(ABC):
         """Keep what :meth:`give` gave at a sibling; after the state has taken what was there."""
 
 
-__all__ = ["AtEpochs", "Epochs"]
+class Noted(Protocol):
+    """What was before the changes of each epoch, by key or by slot."""
+
+    since: int
+
+    def begin_now(self) -> None:
+        """See :meth:`AtEpochs.begin_now`."""
+
+    def forget(self, epoch: int) -> None:
+        """See :meth:`AtEpochs.forget`."""
+
+
+N = TypeVar("N", bound=Noted)
+
+
+class FromVersions(AtEpochs, Generic[N]):
+    """A state whose former values are in one place.
+
+    Args:
+        versions: that place; the state notes there what it changes.
+    """
+
+    def __init__(self, versions: N) -> None:
+        self._versions = versions
+
+    @property
+    def since(self) -> int:
+        return self._versions.since
+
+    def begin_now(self) -> None:
+        self._versions.begin_now()
+
+    def forget(self, epoch: int) -> None:
+        self._versions.forget(epoch)
+
+
+__all__ = ["AtEpochs", "Epochs", "FromVersions"]

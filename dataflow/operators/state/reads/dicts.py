@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rayad.dataflow.operators.state.group_index import chosen, groups_of_keys
-from rayad.dataflow.operators.state.reads.at_epochs import AtEpochs, Epochs
+from rayad.dataflow.operators.state.reads.at_epochs import Epochs, FromVersions
 from rayad.dataflow.operators.state.versions import ABSENT, Given, Versions, copied
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rayad.dataflow.operators.state.tables import Entries
 
 
-class DictAtEpochs(AtEpochs):
+class DictAtEpochs(FromVersions[Versions]):
     """A dict by key.
 
     Args:
@@ -23,18 +23,9 @@ class DictAtEpochs(AtEpochs):
 
     def __init__(self, table: DictByKey, epochs: Epochs) -> None:
         self._table = table
-        self._versions = table.versions = Versions(epochs.now, epochs.applied)
+        super().__init__(Versions(epochs.now, epochs.applied))
+        table.versions = self._versions
         self.has_one_row = table.has_one_row
-
-    @property
-    def since(self) -> int:
-        return self._versions.since
-
-    def begin_now(self) -> None:
-        self._versions.begin_now()
-
-    def forget(self, epoch: int) -> None:
-        self._versions.forget(epoch)
 
     def of_keys(self, epoch: int, keys: Sequence[Any], part: str = "") -> Entries:
         found = ((key, self._versions.value(epoch, key, self._table.kept)) for key in keys)
