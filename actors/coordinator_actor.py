@@ -6,7 +6,6 @@ other calls come in threads of their own meanwhile, each with the token of the j
 
 from __future__ import annotations
 
-import gc
 import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -19,6 +18,7 @@ from rayad.actors.cluster.actor_class import PULSE, TAKE_S, WAITING, actor_title
 from rayad.actors.cluster.addressed import NotThisJob
 from rayad.actors.cluster.on_node import on_this_node
 from rayad.actors.coordinator.starting import new_process
+from rayad.actors.process.garbage import forget_job, freeze_modules
 
 if TYPE_CHECKING:
     from rayad.actors.coordinator.coordinated_job import CoordinatedJob
@@ -69,17 +69,20 @@ class Coordinator:
         self._spares = _jobs().Spares(self._around)
         for one in new:
             self._spares.add(*one)
-        gc.freeze()  # modules, which stay: what a job leaves is then found quickly
+        freeze_modules()
 
     def take(self, token: str, stays: bool, plan: list[Any], config: RunConfig, job: str, secret: bytes, name: str, places: Places) -> None:
         """This is the job now. ``stays``: it uses the processes of those before, and leaves its own. ``plan``: a reference to it."""
         self._refusal, self._job = None, None
         self._token = token
-        gc.collect()
+        if self._spares is not None:
+            self._spares.ask()
+        forget_job()
         try:
             there: Plan = ray.get(plan[0], timeout=TAKE_S)
             assert self._around is not None, "no processes were prepared"
-            running = _jobs().RunningJob(there, config, job, secret, name, places, self._around, self._spares, stays=stays)
+            about = (there, config, job, secret, name, places)
+            running = _jobs().RunningJob(*about, self._around, self._spares, stays=stays, plan_at=plan[0])
             self._job = _jobs().CoordinatedJob(running)
             show_in_logs(self, job)
         except Exception as error:

@@ -8,7 +8,6 @@ imports its own, so that all processes of a job import side by side.
 from __future__ import annotations
 
 import dataclasses
-import gc
 import time as clock
 from collections.abc import Mapping
 from functools import cache, partial
@@ -20,6 +19,7 @@ from rayad.actors.cluster import last_words
 from rayad.actors.cluster.actor_class import PULSE, TAKE_S, actor_title, remote_class, show_in_logs
 from rayad.actors.cluster.changed_modules import changed_modules
 from rayad.actors.cluster.joining import own_address
+from rayad.actors.process.garbage import forget_job, freeze_modules
 
 if TYPE_CHECKING:
     from rayad.actors.host.worker_host import WorkerHost
@@ -58,16 +58,22 @@ class VertexActor:
         if self._id is not None:
             last_words.tell_exits(self._id)
         _host()
-        gc.freeze()  # modules, which stay: what a job leaves is then found quickly
+        freeze_modules()
 
     def __repr__(self) -> str:
         """What Ray shows in its dashboard, ``ray list actors --detail`` and the prefix of log lines."""
         return actor_title(self, *getattr(self, "_shown_as", ()))
 
-    def take(self, plan: list[Any], process: str, places: Places, config: RunConfig, job: str, secret: bytes) -> None:
-        """Be this process of a job. ``plan``: a reference to it; where it cannot be read here, :meth:`listen` says so."""
+    def take(
+        self, plan: list[Any], process: str, places: Places, config: RunConfig, job: str, secret: bytes, has_columns: bool = False
+    ) -> None:
+        """Be this process of a job. ``plan``: a reference to it; where it cannot be read here, :meth:`listen` says so. ``has_columns``: of
+        the whole job; what columns need is loaded before anything of the job is here."""
         self._who, self._identity = process, {"job": job, "secret": secret}
         self._host, self._has_run, self._arguments, self._refusal = None, True, None, None
+        if has_columns:
+            _host().load_for_columns()
+            freeze_modules()
         try:
             mine: Plan = ray.get(plan[0], timeout=TAKE_S)
         except Exception as error:
@@ -76,13 +82,11 @@ class VertexActor:
         self._who = places.who(process, mine)
         self._arguments = (mine, process, places, config)
         show_in_logs(self, job, self._who)
-        if mine.has_columns:
-            _host().load_for_columns()
 
     def rest(self) -> None:
         """The job is complete: forget it, and wait for another one."""
         self._host, self._arguments, self._identity = None, None, {}
-        gc.collect()
+        forget_job()
 
     def is_fit(self) -> bool:
         """Whether another job may use this process: it answers, and modules that it has imported are as they are on disk."""

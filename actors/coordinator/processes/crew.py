@@ -69,8 +69,10 @@ class Crew:
         spares: Spares,
         *,
         stays: bool = False,
+        plan_at: Any = None,
     ) -> None:
         self.plan = plan
+        self._plan_at = plan_at
         self.places = places
         self.actors: dict[str, Any] = {}
         self.sites = sites
@@ -199,12 +201,15 @@ class Crew:
         """Let a process be this one of the job; ``specs``: the plans that have been put into the object store for others, by stage, None
         for workers, -1 for the progress actor."""
         of = -1 if name == PROGRESS else None if is_worker(name) else stage_of(name)
+        at, self._plan_at = self._plan_at, None
+        if at is not None and len(self.places.offsets) == len(self.plan.stages):
+            specs[None] = at
         if of not in specs:
             specs[of] = self._port.put(plan_for(self.plan, [] if of == -1 else self.places.offsets if of is None else [of]))
         if name == PROGRESS:
             self._port.call(actor, "take", [specs[of]], self.places, *self._identity, bool(self.config.encrypt))
         else:
-            self._port.call(actor, "take", [specs[of]], name, self.places, self.config, *self._identity)
+            self._port.call(actor, "take", [specs[of]], name, self.places, self.config, *self._identity, self.plan.has_columns)
 
     def stop(self, names: Collection[str]) -> None:
         """End these: they have retired, or will not be needed."""

@@ -25,6 +25,7 @@ class _Spare:
     node: str | None
     title: tuple[str, ...] = ()
     answers: list[Any] = field(default_factory=list)
+    is_asked: bool = False
 
 
 class Spares:
@@ -48,17 +49,24 @@ class Spares:
         """A process whose job is complete. It forgets that job at once; nobody waits for it."""
         self._spares.append(_Spare(kind, actor, node, answers=[self._port.call(actor, "rest")]))
 
+    def ask(self) -> None:
+        """Ask those that have had a job whether they are fit for another one. :meth:`select` waits for what they answer; who asks before,
+        while the job is made, waits less."""
+        for spare in self._spares:
+            if spare.answers and not spare.is_asked:  # who uses one that still starts waits for it
+                spare.is_asked = True
+                spare.answers.append(self._port.call(spare.actor, "is_fit"))
+
     def select(self, asked: Collection[Kind]) -> None:
         """A job begins that needs processes of these kinds: end spares that none of them is like, and those that do not answer."""
+        self.ask()
         found = [*self._spares, *self._new]
         self._spares, self._new = [], []
         alike = [spare for spare in found if any(spare.kind.is_like(kind) for kind in asked)]
-        for spare in alike:
-            if spare.answers:  # who uses one that still starts waits for it
-                spare.answers.append(self._port.call(spare.actor, "is_fit"))
         deadline_s = self._clock.monotonic() + READY_S
         self._spares = [spare for spare in alike if self._is_fit(spare, deadline_s)]
         for spare in found:
+            spare.is_asked = False
             if spare not in self._spares:
                 self._port.kill(spare.actor)
 

@@ -35,7 +35,9 @@ class VertexProcess(Process):
         self.writers: list[EventWriter] = []
         self._has_run = True
 
-    def take(self, plan: list[Plan], process: str, places: Places, config: RunConfig, job: str, secret: bytes) -> None:
+    def take(
+        self, plan: list[Plan], process: str, places: Places, config: RunConfig, job: str, secret: bytes, has_columns: bool = False
+    ) -> None:
         self.name, self.who = process, places.who(process, plan[0])
         self._arguments = (plan[0], places, config)
         self._has_run = True
