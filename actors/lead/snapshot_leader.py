@@ -207,6 +207,7 @@ NAMED_MAX = 5
 """How many replicas are named whose parts are missing."""
 ALL_OR_NONE = "the last snapshot has begun, which is of all replicas or of none"
 NEWEST_DAMAGED = "the newest snapshot is damaged, and those that live on have what came after it"
+NEWEST_UNTOLD = "the newest snapshot is of an attempt that was given up, and those that live on still have what they staged for it"
 """Why nobody may live on when some replicas have failed."""
 
 Effect: TypeAlias = Begin | GiveUp | Publish | Commit | SavepointTaken | SavepointRefused | Fail

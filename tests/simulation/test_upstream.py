@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tests.simulation.defects import planted
 from tests.simulation.defects_of_recoveries import DEFECTS_OF_RECOVERIES
 from tests.simulation.in_flight import check_in_flight
 from tests.simulation.job import phases_of_snapshot
+from tests.simulation.shelf import Shelf, ShelfSink
 from tests.snapshots import attempts
 from tests.thorough import amount
 
@@ -163,3 +165,45 @@ def test_counts_that_cannot_be_told_apart_restart_everything() -> None:
     why = region_of(plan, [next(stage.id for stage in plan.stages if stage.name == "left")])
     assert isinstance(why, str)
     assert "counted together" in why
+
+
+def step_until(job: LocalJob, happens: Callable[[], bool]) -> None:
+    """Step until this happens, which it does soon."""
+    for _ in range(1000):
+        if happens():
+            return
+        job.step()
+    raise AssertionError(f"it has not happened after {job.steps} steps")
+
+
+def crash_behind_a_snapshot_that_nobody_was_told_of(begins: int, folder: Path, *, is_given_up: bool) -> None:
+    """An attempt begins after so many steps; the source is lost when its manifest is in the store, or on the way there."""
+    shelf = Shelf("out", None, lambda number: True, lambda number: False, lambda number: True)
+    flow = rd.Dataflow("untold")
+    source = flow.from_epochs([[(epoch, n) for n in range(2)] for epoch in range(400)], name="records")
+    source.key_by(lambda record: record[1]).count(name="counts").sink(ShelfSink(shelf, columnar=False), name="out")
+    config = rd.RunConfig(storage_path=str(folder), failures=rd.FailureConfig(max_failures=3, recovery="upstream"))
+    job = flow.submit(config, runtime="local", seed=1, parallelism=1)
+    assert isinstance(job, LocalJob)
+    snapshots = job.snapshots
+    assert snapshots is not None
+    step_until(job, lambda: job.steps >= begins and attempts.may_begin(job))
+    attempts.begin(job)
+    step_until(job, lambda: phases_of_snapshot(job) == {"publishing"})
+    before = snapshots.store.newest
+    if is_given_up:
+        attempts.give_up(job, "a test")
+        step_until(job, lambda: snapshots.store.newest != before)
+    job.crash([job.plan.stages[0].id])
+    step_until(job, lambda: attempts.may_begin(job))
+    attempts.begin(job)  # where the others live on, this one finds its number taken, and the next one is another one
+    job.wait(timeout_s=60)
+    assert (len(shelf.seen), shelf.seen.total()) == (800, 800)
+
+
+@pytest.mark.parametrize("is_given_up", [True, False], ids=["given up", "under way"])
+def test_a_snapshot_that_nobody_was_told_of_is_not_what_some_alone_resume_from(is_given_up: bool, tmp_path: Path) -> None:
+    """Its manifest came into the store after the attempt was given up. The sinks get what it holds, so those that live on, which still have
+    that staged, would show it again with the next snapshot. Found by seed 65208."""
+    for begins in (30, 60, 80):
+        crash_behind_a_snapshot_that_nobody_was_told_of(begins, tmp_path / str(begins), is_given_up=is_given_up)

@@ -212,9 +212,12 @@ class CoordinatorSnapshots:
         return self.leader.snapshots.attempts
 
     def recover_upstream(self, found: Found) -> str:
-        """The failed replicas begin anew from what has been found; the others live on. Gives why all must begin anew, "" if not."""
-        self.manifest = found.manifest
-        return "" if found.manifest.number == found.before else lead.NEWEST_DAMAGED
+        """The failed replicas begin anew from what has been found; the others live on. Gives why all must begin anew, "" if not: those
+        that live on know of the snapshots that were accepted here, and the sinks have just got all of the one that has been found."""
+        accepted, self.manifest = self.manifest.number, found.manifest
+        if found.manifest.number != found.before:
+            return lead.NEWEST_DAMAGED
+        return "" if found.manifest.number == accepted else lead.NEWEST_UNTOLD
 
     def expect(self, names: Sequence[str], incarnation: int) -> None:
         """These replicas begin anew, in this incarnation."""
