@@ -328,7 +328,8 @@ class RayJobHandle(Job):
 
     def progress(self) -> JobProgress:
         if self._outcome is not None:
-            return JobProgress(self._outcome.state, (), 0, scaling=self._outcome.statistics.scaling)
+            ended = self._outcome.statistics
+            return JobProgress(self._outcome.state, (), 0, failures=ended.failures, scaling=ended.scaling)
         line = self._line
         try:
             look = self._ask("look", timeout_s=GLANCE_S, default=Look(JobState.STARTING))
@@ -387,7 +388,7 @@ class RayJobHandle(Job):
 
     def status(self) -> JobStatus:
         if self._outcome is not None:
-            return JobStatus(self.name, self._outcome.state, clock.time())
+            return JobStatus(self.name, self._outcome.state, clock.time(), failures=self._outcome.statistics.failures)
         line = self._line
         try:
             failures = max(self._status.failures, self._seen.failures)
