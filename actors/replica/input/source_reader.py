@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
@@ -17,15 +18,23 @@ Position = tuple[int, list[int], list[tuple[int, int, Any]]]
 
 
 class _OpenPart:
-    """A part being read and the lowest epoch that it may still give."""
+    """A part being read. ``last``: the epoch that it gave last; ``floor``: the lowest that it may still give, at the last look."""
 
-    def __init__(self, part: SourcePart, floor: int, number: int) -> None:
+    def __init__(self, part: SourcePart, last: int, number: int) -> None:
         self.part = part
-        self.last = floor
+        self.last = last
         self.number = number
+        self.floor = -1  # nobody has looked
 
-    def floor(self) -> int:
-        return max(self.last, self.part.epoch_floor())
+    def look(self, told: str) -> None:
+        """Ask for the floor, which never goes back."""
+        floor = self.part.epoch_floor()
+        if type(floor) is not int or floor > self.last:
+            self.last = arguments.epoch(max(self.last, floor), told)
+        self.floor = self.last
+
+
+_FLOOR = attrgetter("floor")
 
 
 class SourceReader:
@@ -45,6 +54,7 @@ class SourceReader:
         self._parts = list(parts)
         self._waiting = list(range(len(self._parts)))
         self._open: list[_OpenPart] = []
+        self._told = f"epoch_floor() of a part of source {name!r} ({where})"
         self._sizes: Sequence[float] | None = None  # of the parts, once somebody has asked
         self._stopped: dict[int, tuple[int, Any]] = {}  # epoch and offset of waiting parts that have been read in part
         if position is not None:
@@ -82,7 +92,7 @@ class SourceReader:
             accepted = self._read_one()
             if self._open:
                 for part in self._open:
-                    part.last = arguments.epoch(part.floor(), f"epoch_floor() of a part of source {self.name!r} ({self.where})")
+                    part.look(self._told)
                 lasts = [part.last for part in self._open]
                 self.epoch = max(self.epoch, min(lasts))
                 self.furthest = max(self.furthest, *lasts)
@@ -92,7 +102,10 @@ class SourceReader:
 
     def _read_one(self) -> tuple[int, Any] | None:
         """Read from the part with the lowest epoch that has something, so that an idle part does not block the others."""
-        for reading in sorted(self._open, key=_OpenPart.floor) if len(self._open) > 1 else self._open[:1]:
+        if self._open[-1].floor < 0:  # of parts that were opened together, nobody has looked at any
+            for reading in self._open:
+                reading.floor = max(reading.last, reading.part.epoch_floor())
+        for reading in sorted(self._open, key=_FLOOR) if len(self._open) > 1 else self._open[:1]:
             read = reading.part.next_batch()
             self._open.remove(reading)
             if read is None:

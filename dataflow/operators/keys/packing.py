@@ -5,19 +5,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from math import prod
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from rayad.dataflow.operators.keys.dense_groups import RANGE_MAX, ROWS_MIN, dense_group
+from rayad.dataflow.operators.keys.dense_groups import RANGE_MAX, ROWS_MIN, ROWS_PER_PLACE, dense_group
 from rayad.dataflow.operators.keys.group_functions import GroupFunction
 
 Ticks = np.ndarray[Any, np.dtype[np.int64]]
 _PANES_MIN, _PANES_MAX = 8, 1 << 12
-_PLACES_PER_ROW = 16
-"""Two columns cost the hash table more than one: places may be emptier."""
 _KEY_MAX = 1 << 48
+_SAMPLE = 64
+"""So many numbers tell what step they may have in common; then all are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,29 @@ def can_be_packed(column: pa.Array | pa.ChunkedArray) -> bool:
     return bool(whole) and column.null_count == 0
 
 
+class _Scale(NamedTuple):
+    """Numbers as ``low + step * place``, with places below ``size``."""
+
+    places: Ticks
+    low: int
+    step: int
+    size: int
+
+    @staticmethod
+    def of(numbers: Ticks, most: int) -> _Scale:
+        """With a step of 1; where that needs more than ``most`` places, with the greatest that they have in common, as the starts of
+        windows do."""
+        low = int(numbers.min())
+        above, size = numbers - low, int(numbers.max()) - low + 1
+        if size > most:
+            step = int(np.gcd.reduce(above[:: max(1, len(above) // _SAMPLE)]))
+            if step > 1 and size <= most * step:
+                places = np.rint(above / step).astype(np.int64)
+                if np.array_equal(places * step, above):
+                    return _Scale(places, low, step, (size - 1) // step + 1)
+        return _Scale(above, low, 1, size)
+
+
 def packed_group(table: pa.Table, keys: list[str], aggregations: Sequence[tuple[str | None, GroupFunction]]) -> list[pa.Array] | None:
     """The distinct keys, a column for each of ``keys``, then a column for each aggregation, as :func:`dense_group`; None where the keys
     together are no small range of integers.
@@ -77,18 +101,13 @@ def packed_group(table: pa.Table, keys: list[str], aggregations: Sequence[tuple[
     """
     if table.num_rows < ROWS_MIN or not all(can_be_packed(table.column(name)) for name in keys):
         return None
-    columns = [table.column(name).cast(pa.int64()).to_numpy() for name in keys]
-    lows = [int(column.min()) for column in columns]
-    sizes = [int(column.max()) - low + 1 for column, low in zip(columns, lows, strict=True)]
-    places = 1
-    for size in sizes:
-        places *= size
-        if places > min(RANGE_MAX, _PLACES_PER_ROW * table.num_rows):
-            return None
-    packed = columns[0] - lows[0]
-    for column, low, size in zip(columns[1:], lows[1:], sizes[1:], strict=True):
-        packed *= size
-        packed += column - low
+    most = min(RANGE_MAX, ROWS_PER_PLACE * table.num_rows)
+    scales = [_Scale.of(table.column(name).cast(pa.int64()).to_numpy(), most) for name in keys]
+    if prod(scale.size for scale in scales) > most:
+        return None
+    packed = scales[0].places
+    for scale in scales[1:]:
+        packed = packed * scale.size + scale.places
     values = [name for name in table.schema.names if name not in keys]
     label = "packed" + "_" * max((len(name) for name in values), default=0)
     out = dense_group(pa.table([pa.array(packed), *(table.column(name) for name in values)], names=[label, *values]), label, aggregations)
@@ -96,7 +115,7 @@ def packed_group(table: pa.Table, keys: list[str], aggregations: Sequence[tuple[
         return None
     rest = out[0].to_numpy()
     opened: list[pa.Array] = []
-    for name, low, size in zip(reversed(keys), reversed(lows), reversed(sizes), strict=True):
-        rest, part = np.divmod(rest, size)
-        opened.insert(0, pa.array(part + low).cast(table.schema.field(name).type))
+    for name, scale in zip(reversed(keys), reversed(scales), strict=True):
+        rest, part = np.divmod(rest, scale.size)
+        opened.insert(0, pa.array(part * scale.step + scale.low).cast(table.schema.field(name).type))
     return [*opened, *out[1:]]
