@@ -239,7 +239,7 @@ def test_every_test_file_is_collected() -> None:
     )
 
 
-@pytest.mark.parametrize("package", ["rayad", "rayad.autoscale", "rayad.dataflow"])
+@pytest.mark.parametrize("package", ["rayad", "rayad.autoscale", "rayad.dataflow", "rayad.integrations"])
 def test_what_a_package_imports_on_demand_is_what_type_checkers_read(package: str) -> None:
     """Name by name, from the same module; and each is the object that its module defines."""
     module = importlib.import_module(package)

@@ -94,7 +94,8 @@ from rayad.actors.replica.places import Places
 vertex_actor.ray = SimpleNamespace(get=lambda ref, timeout: pickle.loads(pathlib.Path(ref).read_bytes()))
 vertex_actor.show_in_logs = lambda *_: None
 actor = object.__new__(vertex_actor.VertexActor)
-actor.take([{str(plan)!r}], "v0.0", Places(), rd.RunConfig(), "job", b"")
+has_columns = vertex_actor.ray.get({str(plan)!r}, 0.0).has_columns  # as the coordinator knows it
+actor.take([{str(plan)!r}], "v0.0", Places(), rd.RunConfig(), "job", b"", has_columns)
 assert actor._refusal is None, actor._refusal
 """
     assert ("pandas" in loaded_after(taken)) is loads
