@@ -46,7 +46,7 @@ def events(side: int, number: int, rows: int) -> pa.RecordBatch:
 class Job:
     """A job that counts what it gives."""
 
-    def __init__(self, state: str, folder: str, resume: str | None) -> None:
+    def __init__(self, state: str, folder: str, resume: str | None, *, parallelism: int = 1) -> None:
         self.found = 0
         self.is_join = state == "join"
         self.batch_of = side_of_join if self.is_join else events
@@ -61,7 +61,7 @@ class Job:
             out = streams[0].assign_timestamps("at", max_delay=MOMENTS).key_by("key").window(windows).sum("v", name="state")
         out.map_batches(self._keep).probe("out").collect("nothing")
         config = rd.RunConfig(storage_path=folder, resume=resume, snapshots=rd.SnapshotConfig(interval_s=None))
-        self.job: Any = flow.submit(config, runtime="local", parallelism=1)
+        self.job: Any = flow.submit(config, runtime="local", parallelism=parallelism)
         self.inputs = [self.job.input(name) for name in names]
 
     def _keep(self, rows: Any) -> list[Any]:

@@ -218,6 +218,15 @@ def _link(own: str, path: str, data: bytes) -> bool:
 
 def _mounted_at(folder: str) -> str:
     """The type of the file system that a folder is on, and where it is mounted: ``vfat at /mnt/stick``."""
+    kind, found = file_system_of(folder)
+    return f"{kind} at {found}" if found else kind
+
+
+def file_system_of(folder: str) -> tuple[str, str]:
+    """The type of the file system that a local folder is on, and where it is mounted; ``("unknown", "")`` where the system does not tell.
+
+    >>> kind, mounted_at = file_system_of("/")
+    """
     folder = os.path.join(os.path.realpath(folder), "")
     found, kind = "", "unknown"
     try:
@@ -228,8 +237,8 @@ def _mounted_at(folder: str) -> str:
                 if folder.startswith(os.path.join(point, "")) and len(point) >= len(found):
                     found, kind = point, its_kind
     except OSError:
-        pass  # only the message needs it
-    return f"{kind} at {found}" if found else kind
+        pass  # it is not known, then
+    return kind, found
 
 
-__all__ = ["UNFINISHED", "check_can_create", "create_if_absent", "local_path", "sync_local"]
+__all__ = ["UNFINISHED", "check_can_create", "create_if_absent", "file_system_of", "local_path", "sync_local"]

@@ -24,9 +24,12 @@ from typing import Any, NamedTuple
 from pyarrow import fs
 
 from rayad.snapshots.buckets import BUCKETS
-from rayad.snapshots.create import create_if_absent, sync_local
+from rayad.snapshots.create import create_if_absent, file_system_of, sync_local
+from rayad.snapshots.mapped import mapped
 
 _CHUNK_BYTES = 1 << 20
+ON_DISK = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "bcachefs", "overlay", "tmpfs"})
+"""File systems of one machine: a file that is deleted there stays as long as it is mapped. On a network's the pages of it would be lost."""
 PRIVATE, PRIVATE_FOLDER, ANY = 0o600, 0o700, 0o666
 """Modes of local files and folders that hold a job's state, and of other files, before the umask."""
 
@@ -59,6 +62,7 @@ class Port:
         self._is_local = isinstance(filesystem, fs.LocalFileSystem)
         self._is_private = is_private and self._is_local
         self._has_folders = filesystem.type_name not in BUCKETS
+        self._on_disk: bool | None = None  # nobody has asked
 
     def path(self, name: str = "") -> str:
         """The path of a name on the file system."""
@@ -76,6 +80,18 @@ class Port:
         """The content of a file."""
         with self.filesystem.open_input_stream(self.path(name), compression=None) as stream:
             return bytes(stream.read())
+
+    def mapped(self, name: str) -> memoryview | None:
+        """The content of a file, mapped (:func:`rayad.snapshots.mapped.mapped`); None where the folder is on no disk of this machine."""
+        if not self._is_on_disk():
+            return None
+        with open(self.path(name), "rb") as file:
+            return mapped(file.fileno(), os.fstat(file.fileno()).st_size).data
+
+    def _is_on_disk(self) -> bool:
+        if self._on_disk is None:
+            self._on_disk = self._is_local and file_system_of(self.folder)[0] in ON_DISK
+        return self._on_disk
 
     def pieces(self, name: str) -> Iterator[bytes]:
         """The content of a file, a piece at a time."""

@@ -214,6 +214,9 @@ def choose(store: SnapshotStore, resume: str | int | None, numbers: Sequence[int
         numbers: the snapshots in the store.
         resume: "latest", the number of a snapshot, "never" for a fresh start, or None for a fresh start where there is no snapshot.
 
+    Files of parts are listed here, and read and verified by the replicas that resume from them; but all are read first where a snapshot is
+    asked for by number and there are newer ones, which the run makes void.
+
     Raises SnapshotError when the snapshot asked for by number is missing or damaged, when none of several is whole, and for None where
     there are snapshots: a fresh start would delete them.
     """
@@ -222,7 +225,7 @@ def choose(store: SnapshotStore, resume: str | int | None, numbers: Sequence[int
     if resume is None or resume == NEVER:
         return None, []
     if resume == "latest":
-        manifest, refused = store.latest(numbers)
+        manifest, refused = store.latest(numbers, store.check_listed)
         if manifest is None and refused:
             raise SnapshotError(f"no snapshot in {store.folder!r} is whole: " + "; ".join(refused))
         return manifest, refused
@@ -231,8 +234,8 @@ def choose(store: SnapshotStore, resume: str | int | None, numbers: Sequence[int
     why = store.why_not(number, numbers)
     if why and number in numbers:
         raise SnapshotError(f"snapshot {number} in {store.folder!r} cannot be resumed from: {why}")
-    for file in sorted(manifest.files()):
-        store.check_part(file)
+    is_newest = number == max(numbers, default=number)
+    (store.check_listed if is_newest else store.check_all)(manifest)  # those that are newer are void from now on
     return manifest, []
 
 
@@ -303,15 +306,8 @@ def begin_run(
             raise
         if manifest is not None and manifest.number not in numbers:
             continue  # the folder was away
-        if manifest is not None and manifest.kind != "start":
-            wrong = misfits(manifest, graph, key_groups)
-            if wrong:
-                raise SnapshotError(
-                    f"job {job!r} cannot resume from snapshot {manifest.number} in {store.folder!r}: "
-                    + "; ".join(wrong)
-                    + _by_call(manifest, graph, resume if resume is not None else "latest")
-                    + ". Run the dataflow that the snapshot was taken of, or begin afresh with resume='never'"
-                )
+        if manifest is not None:
+            require_fit(store, manifest, graph, key_groups, job=job, resume=resume)
         if not numbers and is_first:
             made, is_first = store.prepare(), False  # where it is gone later it has gone away
         else:
@@ -341,6 +337,21 @@ def begin_run(
     raise SnapshotError(
         f"another run of {job!r} keeps publishing snapshots to {store.folder!r}: stop it first, or give the runs different names"
     )
+
+
+def require_fit(
+    store: SnapshotStore, manifest: Manifest, graph: Graph, key_groups: int, *, job: str, resume: str | int | None = "latest"
+) -> None:
+    """Raise SnapshotError where the dataflow of a job is not the one of which a snapshot was taken; a start fits any. ``resume``: what was
+    asked for."""
+    wrong = misfits(manifest, graph, key_groups) if manifest.kind != "start" else []
+    if wrong:
+        raise SnapshotError(
+            f"job {job!r} cannot resume from snapshot {manifest.number} in {store.folder!r}: "
+            + "; ".join(wrong)
+            + _by_call(manifest, graph, resume if resume is not None else "latest")
+            + ". Run the dataflow that the snapshot was taken of, or begin afresh with resume='never'"
+        )
 
 
 def _refuse_if_away(store: SnapshotStore, job: str, *, has_begun: bool, is_first: bool) -> None:
@@ -379,4 +390,4 @@ def claim_of(
     return dataclasses.replace(manifest, number=number, job=job, graph=graph, kind=kind, run=run, notes={**inherited, **told})
 
 
-__all__ = ["NEVER", "begin_run", "choose", "claim_of", "input_changes", "misfits", "what_would_do"]
+__all__ = ["NEVER", "begin_run", "choose", "claim_of", "input_changes", "misfits", "require_fit", "what_would_do"]

@@ -24,28 +24,22 @@ import hashlib
 import hmac
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from pyarrow import fs
 
 from rayad.progress import SnapshotError, arguments, say, without_secrets
 from rayad.snapshots.create import check_can_create, local_path
+from rayad.snapshots.errors import Damaged, StoreAwayError, Superseded
 from rayad.snapshots.manifest import KeeperId, Manifest, PartFile
 from rayad.snapshots.part_sink import PartSink, Pieces
 from rayad.snapshots.port import Port
 from rayad.snapshots.signing import RULE, Kind, Signer
+from rayad.snapshots.standing import standing_of
 
 MANIFEST = "manifest.json"
 _NUMBER = re.compile(r"\d{12}")
-
-
-class StoreAwayError(SnapshotError):
-    """The store cannot be listed or read at the moment, or its newest snapshot is not there; nothing is known to be damaged."""
-
-
-class Superseded(SnapshotError):
-    """Another run of the same job has claimed the store: this one must end, publish nothing and delete nothing."""
 
 
 class History(NamedTuple):
@@ -56,15 +50,6 @@ class History(NamedTuple):
     keeper: KeeperId | None
     store: str
     """The store's identity: the run that began it; "" where no manifest tells."""
-
-
-class _Standing(NamedTuple):
-    """A snapshot that has been published, and its manifest where it may be resumed from; else why not, and whether it cannot be read."""
-
-    number: int
-    manifest: Manifest | None
-    why: str = ""
-    is_damaged: bool = False
 
 
 class SnapshotStore:
@@ -144,19 +129,32 @@ class SnapshotStore:
         self.port.make_folder(f"{number:012d}", parents=False)
 
     def read_part(self, file: PartFile) -> bytes:
-        """The content, after its length and digest have been checked. Raises SnapshotError naming the file where it is damaged or missing,
+        """The content, after its length and digest have been checked. Raises Damaged where it is missing or not what was written,
         StoreAwayError where that cannot be known."""
         try:
             data = self.port.read(file.path)
         except OSError as error:
             raise self._unread(file, error) from error
-        if len(data) != file.size:
-            raise SnapshotError(f"part {file.path} in {self.folder!r} has {len(data)} bytes, its manifest says {file.size}", path=file.path)
+        self._check(file, data)
+        return data
+
+    def map_part(self, file: PartFile) -> memoryview:
+        """As :meth:`read_part`, mapped where the store is on a disk of this machine: then the system can have the memory back."""
+        try:
+            data = self.port.mapped(file.path)
+        except OSError as error:
+            raise self._unread(file, error) from error
+        if data is None:
+            return memoryview(self.read_part(file))
+        self._check(file, data)
+        return data
+
+    def _check(self, file: PartFile, data: bytes | memoryview) -> None:
+        self._check_size(file, len(data))
         if not hmac.compare_digest(hashlib.sha256(data).hexdigest(), file.digest):
-            raise SnapshotError(
+            raise Damaged(
                 f"part {file.path} in {self.folder!r} is not what was written: its digest differs from the manifest's", path=file.path
             )
-        return data
 
     def check_part(self, file: PartFile) -> None:
         """As :meth:`read_part`, a piece at a time and without giving the content."""
@@ -168,15 +166,45 @@ class SnapshotStore:
         except OSError as error:
             raise self._unread(file, error) from error
         if size != file.size or not hmac.compare_digest(digest.hexdigest(), file.digest):
-            raise SnapshotError(
+            raise Damaged(
                 f"part {file.path} in {self.folder!r} is not what was written: {size} bytes of {file.size}, or another digest",
                 path=file.path,
             )
 
+    def check_all(self, manifest: Manifest) -> None:
+        """Read all files that a manifest names. Raises as :meth:`check_part`."""
+        for file in sorted(manifest.files()):
+            self.check_part(file)
+
+    def check_listed(self, manifest: Manifest, suspected: Collection[str] = ()) -> None:
+        """Look whether all files that a manifest names are there, with their lengths. Whoever uses one reads and verifies it. Raises as
+        :meth:`check_part`.
+
+        Read here is what sinks have staged, which goes to them before anything else is known to be whole, and what is ``suspected``:
+        paths of files that somebody could not read.
+        """
+        files = sorted(manifest.files())
+        try:
+            there = self.port.files(file.path for file in files)
+        except OSError as error:
+            raise StoreAwayError(f"the files of snapshot {manifest.number} in {self.folder!r} cannot be listed: {error}") from error
+        for file, entry in zip(files, there, strict=True):
+            if entry is None:
+                raise self._unread(file, FileNotFoundError("there is no such file"))
+            self._check_size(file, entry.size)
+        staged = {one.file for one in manifest.staged}
+        for file in files:
+            if file in staged or file.path in suspected:
+                self.check_part(file)
+
+    def _check_size(self, file: PartFile, size: int) -> None:
+        if size != file.size:
+            raise Damaged(f"part {file.path} in {self.folder!r} has {size} bytes, its manifest says {file.size}", path=file.path)
+
     def _unread(self, file: PartFile, error: OSError) -> SnapshotError:
         """A part that is missing where manifests are is lost. What else prevents reading may pass, and then the part is as it was."""
         is_lost = isinstance(error, FileNotFoundError) and self.numbers()
-        kind = SnapshotError if is_lost else StoreAwayError
+        kind = Damaged if is_lost else StoreAwayError
         return kind(f"part {file.path} in {self.folder!r} cannot be read: {error}", path=file.path)
 
     # -- manifests -----------------------------------------------------------------------------------
@@ -319,16 +347,23 @@ class SnapshotStore:
             )
         return manifest
 
-    def newest_first(self, numbers: Sequence[int] | None = None) -> Iterator[tuple[int, Manifest | None, str]]:
-        """Each snapshot's number, its manifest where that can be read, and why the snapshot cannot be used; "" when all of it is whole.
+    def newest_first(
+        self, numbers: Sequence[int] | None = None, check: Callable[[Manifest], None] | None = None
+    ) -> Iterator[tuple[int, Manifest | None, str]]:
+        """Each snapshot's number, its manifest where that can be read, and why the snapshot cannot be used; "" where it can.
 
-        ``numbers``: as they have been listed; by default they are listed now. Raises StoreAwayError where one cannot be read at the moment:
-        a snapshot that is passed over is void, so what may be whole is not passed over.
+        Args:
+            numbers: as they have been listed; by default they are listed now.
+            check: looks at the files of a snapshot; by default :meth:`check_all`, which reads them.
+
+        Raises StoreAwayError where one cannot be read at the moment: a snapshot that is passed over is void, so what may be whole is not
+        passed over.
         """
-        for number, manifest, why, _ in self._standing(self.numbers() if numbers is None else numbers):
+        look = self.check_all if check is None else check
+        for number, manifest, why, _ in standing_of(self.numbers() if numbers is None else numbers, self.load):
             try:
-                for file in sorted(manifest.files()) if manifest is not None and not why else ():
-                    self.check_part(file)
+                if manifest is not None and not why:
+                    look(manifest)
             except StoreAwayError:
                 raise
             except SnapshotError as error:
@@ -337,53 +372,16 @@ class SnapshotStore:
 
     def why_not(self, number: int, numbers: Sequence[int]) -> str:
         """Why a snapshot cannot be resumed from although it is there; "" where it can, as far as manifests tell."""
-        standing = self._standing([one for one in numbers if one >= number])
+        standing = standing_of([one for one in numbers if one >= number], self.load)
         return next((one.why for one in standing if one.number == number), "it is not there")
 
-    def _standing(self, numbers: Sequence[int]) -> Iterator[_Standing]:
-        """What their manifests say of snapshots, the newest first: the manifest of each that may be resumed from, the reason of each other.
-
-        A run that resumes from an older snapshot makes those in between void: what they committed was rolled back. Each later
-        manifest lists them (``notes["void"]``). Those that a newer one has retired, be that void or not, may be about to be deleted; those
-        that an older run has published behind the claim of a newer one are overtaken. Of all these no manifest is given.
-        """
-        void: dict[int, int] = {}
-        kept: list[tuple[int, frozenset[int]]] = []  # by the number of a manifest, the older ones that it keeps
-        claims: tuple[int, ...] = ()
-        for number in reversed(numbers):
-            is_void = f"snapshot {void[number]} says that snapshot {number} is void" if number in void else ""
-            try:
-                manifest = self.load(number)
-            except StoreAwayError:
-                raise
-            except SnapshotError as error:
-                yield _Standing(number, None, is_void or str(error), is_damaged=not is_void)
-                continue
-            run = max((claim for claim in claims if claim <= number), default=0)
-            if run and manifest.claims and manifest.claims[-1] < run:
-                why = is_void or f"snapshot {number} is of run {manifest.claims[-1]}, which run {run} had superseded before"
-                yield _Standing(number, None, why)
-                continue
-            retired = self._retired_by(number, manifest, kept)
-            if "kept" in manifest.notes:
-                kept.append((number, frozenset(manifest.notes["kept"])))
-            if is_void or retired is not None:
-                yield _Standing(number, None, is_void or f"snapshot {retired} has retired snapshot {number}")
-                continue
-            claims = claims or manifest.claims
-            void.update(dict.fromkeys(manifest.notes.get("void", ()), number))
-            yield _Standing(number, manifest)
-
-    def _retired_by(self, number: int, manifest: Manifest, kept: Sequence[tuple[int, frozenset[int]]]) -> int | None:
-        if manifest.kind == "savepoint":
-            return None
-        return next((by for by, those in kept if number not in those), None)
-
-    def latest(self, numbers: Sequence[int] | None = None) -> tuple[Manifest | None, list[str]]:
-        """The newest snapshot of which manifest and all parts are as they were written (None: there is none), and why newer ones are not
-        used. ``numbers``: see :meth:`newest_first`."""
+    def latest(
+        self, numbers: Sequence[int] | None = None, check: Callable[[Manifest], None] | None = None
+    ) -> tuple[Manifest | None, list[str]]:
+        """The newest snapshot that can be used (None: there is none), and why newer ones are not. The arguments are those of
+        :meth:`newest_first`."""
         refused: list[str] = []
-        for number, manifest, why in self.newest_first(numbers):
+        for number, manifest, why in self.newest_first(numbers, check):
             if not why:
                 return manifest, refused
             refused.append(f"snapshot {number} is not used: {why}")
@@ -396,7 +394,7 @@ class SnapshotStore:
         ``savepoints``: that are known.
         """
         stay, count = list[int](), 1
-        older = self._standing([one for one in self.numbers() if one < number])
+        older = standing_of([one for one in self.numbers() if one < number], self.load)
         while count < keep and (one := next(older, None)) is not None:
             if one.number in savepoints or (one.manifest is not None and one.manifest.kind == "savepoint"):
                 continue
@@ -482,4 +480,4 @@ def _safe(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_]", lambda match: f"%{ord(match[0]):x}", name)
 
 
-__all__ = ["MANIFEST", "History", "SnapshotStore", "StoreAwayError", "Superseded", "below"]
+__all__ = ["MANIFEST", "Damaged", "History", "SnapshotStore", "StoreAwayError", "Superseded", "below"]

@@ -25,7 +25,7 @@ import rayad as rd
 from rayad.actors.lead import layouts
 from rayad.actors.lead.nodes import known, leaving
 from rayad.actors.plane import on_demand
-from rayad.actors.replica import part_files
+from rayad.actors.replica.parts import part_files
 from rayad.autoscale import AutoscalerCore, DecisionJournal
 from rayad.autoscale.statistics import LatencyHistogram
 from rayad.cli import main

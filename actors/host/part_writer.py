@@ -29,7 +29,7 @@ from typing import Any
 from rayad.actors.process.ending import end_at_once
 from rayad.actors.process.threads import OwnedThread
 from rayad.actors.replica.captures import Capture, Written
-from rayad.actors.replica.part_files import dumped, write_rest, write_staged, write_state
+from rayad.actors.replica.parts.part_files import dumped, write_rest, write_staged, write_state
 from rayad.dataflow.plan import Stage
 from rayad.progress import SnapshotError, say
 from rayad.snapshots.store import SnapshotStore

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from rayad.actors.host.part_writer import PartWriter
+from rayad.actors.host.side_by_side import side_by_side
 from rayad.actors.plane.plane import Address, Plane
 from rayad.actors.plane.protocol import SPIN_S
 from rayad.actors.plane.replica_id import ReplicaId
@@ -80,7 +81,7 @@ class WorkerHost:
             assert store is not None
             return PartWriter(store, stage, replica, incarnation, self.plane.wakeup)
 
-        around = Surroundings(self.plane, clock, partial(dt.datetime.now, dt.UTC), writer, os.getpid())
+        around = Surroundings(self.plane, clock, partial(dt.datetime.now, dt.UTC), writer, os.getpid(), side_by_side)
         self.worker = Worker(name, plan, places, config, around, store=store, incarnations=incarnations)
         self._thread: int | None = None
 

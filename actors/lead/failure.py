@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from rayad.actors.replica.user_errors import sign_of
 from rayad.progress import RayadError, presentable, say
+from rayad.snapshots.errors import Damaged
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,8 @@ class Failure:
     """The step that ran in it then, where that is known."""
     is_raised: bool = False
     """Whether code raised it: no death, and no connection that was lost."""
+    damaged: str = ""
+    """The file of a snapshot that is missing or not what was written, where it is that."""
 
     @property
     def rank(self) -> tuple[bool, bool]:
@@ -52,4 +55,9 @@ def failure_of(who: str, error: BaseException) -> Failure:
     details = presentable("".join(traceback.format_exception(error)))
     is_lost_peer = isinstance(error, ConnectionError)
     told = f"{type(error).__name__}: {say(error)}"
-    return Failure(who, told, details, pickled, is_lost_peer, sign_of(error), is_raised=not is_lost_peer)
+    return Failure(who, told, details, pickled, is_lost_peer, sign_of(error), is_raised=not is_lost_peer, damaged=damaged_by(error))
+
+
+def damaged_by(error: BaseException) -> str:
+    """The file of a snapshot that an error is about, where that is missing or not what was written; else ""."""
+    return error.path if isinstance(error, Damaged) else ""

@@ -187,11 +187,13 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class ReadStore:
-    """Find out what to resume from; answer :class:`StoreRead` or :class:`StoreAway`. ``region``: all else lives on; None: nothing does."""
+    """Find out what to resume from; answer :class:`StoreRead` or :class:`StoreAway`. ``region``: all else lives on; None: nothing does.
+    ``suspected``: files of snapshots that replicas could not read, which are to be looked at."""
 
     incarnation: int
     region: Region | None = None
     names: tuple[str, ...] = ()
+    suspected: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,6 +357,7 @@ class RecoveryLeader:
         self._failed_s: float | None = None
         self._delay_s = 0.0
         self._moved: tuple[str, ...] = ()
+        self._suspected: frozenset[str] = frozenset()  # files of snapshots that replicas could not read
 
     # -- what others look at -------------------------------------------------------------------------
     @property
@@ -462,7 +465,7 @@ class RecoveryLeader:
             self._read_store(now_s, effects)
         elif self.phase is Phase.READING and self._due_s and now_s >= self._due_s:
             self._due_s = 0.0
-            effects.append(ReadStore(self.incarnation, self._region, self._names() if self._region is not None else ()))
+            effects.append(self._to_read())
         elif now_s >= self._room_s and self.phase is Phase.LISTENING:
             self._room_s = now_s + self.config.failures.room_wait_s
             effects.append(LacksRoom(tuple(sorted(self.waiting))))
@@ -519,6 +522,10 @@ class RecoveryLeader:
         effects.append(StopChange())
         self._crashes.on_ended(reported.ended, now_s)
         policy = self.config.failures
+        if self._is_of_damage(reported.failures):
+            effects.append(WholeGraph(f"{failure.who} cannot read its part of the snapshot: {failure.message}"))
+            self._recover({PROGRESS, *self._processes()}, reported.stuck, 0.0, now_s, effects)
+            return
         if not self.keeps_snapshots or not policy.most or (failure.is_raised and not policy.survives_errors):
             self._give_up(failure, "", effects)
             return
@@ -537,6 +544,14 @@ class RecoveryLeader:
         is_whole = reported.is_of_nobody or self.phase is not Phase.RUNNING  # a second failure during a recovery
         everybody = {PROGRESS, *self._processes()}
         self._recover(everybody if is_whole else reported.names, reported.stuck, decision.delay_s, now_s, effects)
+
+    def _is_of_damage(self, failures: Collection[Failure]) -> bool:
+        """Whether replicas fail only since they cannot read their parts, of which nobody has heard. That is no failure of the job: the
+        coordinator looks at these files, and goes to an older snapshot. Where it finds them whole, the next such failure counts."""
+        damaged = frozenset(failure.damaged for failure in failures if failure.damaged)
+        is_new = self.keeps_snapshots and all(failure.damaged and failure.damaged not in self._suspected for failure in failures)
+        self._suspected |= damaged
+        return is_new
 
     def _give_up(self, failure: Failure, why: str, effects: list[Effect]) -> None:
         self.end()
@@ -589,7 +604,10 @@ class RecoveryLeader:
         self.phase = Phase.READING
         self._due_s = 0.0
         self._store_patience_s = now_s + self.config.start_timeout_s
-        effects.append(ReadStore(self.incarnation, self._region, self._names() if self._region is not None else ()))
+        effects.append(self._to_read())
+
+    def _to_read(self) -> ReadStore:
+        return ReadStore(self.incarnation, self._region, self._names() if self._region is not None else (), self._suspected)
 
     def _on_store_away(self, event: StoreAway, now_s: float, effects: list[Effect]) -> None:
         """Wait for the store as long as for an actor that starts; a new job waits only if it has to resume."""

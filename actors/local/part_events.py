@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rayad.actors.replica.captures import Capture, Written
-from rayad.actors.replica.part_files import dumped, write_rest, write_staged, write_state
+from rayad.actors.replica.parts.part_files import dumped, write_rest, write_staged, write_state
 from rayad.dataflow.plan import Stage
 from rayad.progress import SnapshotError
 from rayad.snapshots.store import SnapshotStore

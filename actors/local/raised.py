@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
-from rayad.actors.lead.failure import Failure
+from rayad.actors.lead.failure import Failure, damaged_by
 from rayad.actors.replica.user_errors import raise_located, sign_of
 from rayad.progress import RayadError, say
 
@@ -29,7 +30,8 @@ class RaisedErrors:
         """An error as a value; it can be raised as it is while the leader may still tell it."""
         self._seen(error)
         self._count += 1
-        failure = Failure(who, f"{type(error).__name__}: {say(error)}", str(self._count), None, False, sign_of(error), is_raised=True)
+        facts: dict[str, Any] = {"is_raised": True, "damaged": damaged_by(error)}
+        failure = Failure(who, f"{type(error).__name__}: {say(error)}", str(self._count), None, False, sign_of(error), **facts)
         self._errors[failure.details] = error
         if len(self._errors) > ERRORS_MOST:
             told = {failure.details, *(one.details for one in self._told())}

@@ -16,7 +16,7 @@ import numpy as np
 from rayad.actors.replica.core import ReplicaCore
 from rayad.actors.replica.graph_shape import Channel, channels_in
 from rayad.actors.replica.key_split import KeySplit
-from rayad.actors.replica.part_files import dumped, loaded
+from rayad.actors.replica.parts.part_files import dumped, loaded
 from rayad.actors.replica.progress_changes import Right
 from rayad.dataflow.group_owners import moves
 from rayad.dataflow.logical_graph import NodeKind, PartitionKind
@@ -37,7 +37,7 @@ class Transfer:
     Args:
         kind: "state" (of some key-groups, or what moves with them where there is none), "batch" (passed on unprocessed), "end" (all was
             passed on).
-        state: pieces as :func:`rayad.actors.replica.part_files.dumped` makes them; None: there was none.
+        state: pieces as :func:`rayad.actors.replica.parts.part_files.dumped` makes them; None: there was none.
         rights: capabilities that move with the state.
         hold, latest: an EndVertex's right to send at the end of its input, and the last time at which it consumed something.
         edge, time, batch: of a batch.

@@ -14,7 +14,7 @@ from typing import Any
 from rayad.actors.replica.captures import Capture
 from rayad.actors.replica.core import ReplicaCore
 from rayad.actors.replica.graph_shape import Channel, channels_in, channels_out, edge_names
-from rayad.actors.replica.part_files import SetAside, StateChain, has_state, is_nothing
+from rayad.actors.replica.parts.part_files import SetAside, StateChain, has_state, is_nothing
 from rayad.actors.replica.rest import freeze
 from rayad.actors.replica.waiting_batches import Disk
 from rayad.dataflow.plan import Plan, Stage

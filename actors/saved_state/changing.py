@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from rayad.actors.lead.layouts import asked_of, restored
-from rayad.actors.replica.part_files import read_rest
+from rayad.actors.replica.parts.part_reading import read_rest
 from rayad.actors.saved_state.opened import SavedReplica, SavedVertex
 from rayad.actors.saved_state.writing import PartWriter
 from rayad.actors.store.job_store import JobStore

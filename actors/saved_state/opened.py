@@ -10,7 +10,7 @@ from typing import Any
 
 from pyarrow import fs
 
-from rayad.actors.replica.part_files import read_part
+from rayad.actors.replica.parts.part_reading import read_part
 from rayad.actors.replica.rest import ResumedPart
 from rayad.dataflow.compiling.state_identity import of_class, state_of
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from rayad.actors.lead.layouts import asked_of, is_keyed, layout_notes
-from rayad.actors.replica.part_files import dumped
+from rayad.actors.replica.parts.part_files import dumped
 from rayad.actors.replica.rest import PartRest, least_epoch, stored_maker
 from rayad.actors.saved_state.opened import made
 from rayad.actors.store.job_store import JobStore

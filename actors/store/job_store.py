@@ -5,6 +5,7 @@ Both runtimes use it. It reads and writes files and calls the user's sinks; :cla
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import secrets
@@ -15,7 +16,8 @@ from typing import Any
 from rayad.actors.replica.graph_shape import graph_shape
 from rayad.actors.replica.input.source_parts import parts_of
 from rayad.actors.replica.migration import may_resume
-from rayad.actors.replica.part_files import StagedValues, attempt_name, merge_staged, read_part
+from rayad.actors.replica.parts.part_files import StagedValues, attempt_name, merge_staged
+from rayad.actors.replica.parts.part_reading import read_part
 from rayad.actors.replica.rest import ResumedPart
 from rayad.actors.replica.user_errors import raise_located
 from rayad.actors.store.sink_calls import SinkCalls
@@ -24,7 +26,7 @@ from rayad.dataflow.plan import Plan
 from rayad.progress import SnapshotError
 from rayad.snapshots.attempts import SnapshotAttempts, SnapshotStatistics
 from rayad.snapshots.manifest import KeeperId, Manifest
-from rayad.snapshots.resume_point import NEVER, begin_run, claim_of
+from rayad.snapshots.resume_point import NEVER, begin_run, claim_of, require_fit
 from rayad.snapshots.store import MANIFEST, SnapshotStore, StoreAwayError, Superseded, below
 
 _log = logging.getLogger(__name__)
@@ -97,6 +99,8 @@ class JobStore:
         self._newest = 0  # that this run has published
         self._claims: list[int] = []  # of the runs of the job until now, the last of this one
         self._void: list[int] = []  # snapshots in the store from which nothing may resume
+        self._suspected: set[str] = set()  # files of snapshots that replicas could not read
+        self._goes_back = False  # whether it may resume from snapshots before its beginning, if replicas cannot read that
 
     def begin(self) -> Manifest:
         """Choose the snapshot to resume from, claim the store, and let sinks publish again what that snapshot had staged."""
@@ -109,6 +113,7 @@ class JobStore:
             raise Superseded(f"another run of job {self.job!r} has claimed {self.store.folder!r} (snapshot {newest[0].number})")
         if self._has_begun or any(found.run in self._earlier for found in newest):
             resume = "latest"
+        self._goes_back = resume == "latest"
         self.begun, self.remarks = begin_run(
             self.store,
             resume,
@@ -120,10 +125,10 @@ class JobStore:
             keeper=self._keeper,
             has_begun=self._has_begun or bool(there),
             is_first=not self._earlier,
-            reopens=[name for name, stage in self.plan.inputs.items() if self.plan.stage(stage).op.reopens],
+            reopens=self._reopens,
         )
         self._claimed()
-        self.identities = self.begun.notes.get("identities", {})
+        self._begin_with(self.begun)
         self.savepoints = [number for number in self.store.numbers() if self._is_savepoint(number)]
         self.manifest = self.begun
         self._newest = self.begun.number
@@ -139,20 +144,32 @@ class JobStore:
             self._go_on_from(self.begun)
         return self.begun
 
-    def recover(self) -> Manifest:
-        """The newest whole snapshot of this run, or its beginning. Raises SnapshotError when another run has claimed the store."""
+    def on_running(self) -> None:
+        """All replicas have read what the job resumes from: from now on a recovery goes back to this run's snapshots alone."""
+        self._goes_back = False
+
+    def recover(self, suspected: Collection[str] = ()) -> Manifest:
+        """The newest whole snapshot of this run, or its beginning; as long as no replica has run, also what was there before it, where
+        ``resume`` names none.
+
+        Files are listed; the replicas read them. ``suspected``: what they could not read, which is read here, from now on.
+
+        Raises SnapshotError when another run has claimed the store, NothingWhole when there is nothing to resume from.
+        """
         assert self.begun is not None
         assert self.manifest is not None
+        self._suspected.update(suspected)
         refused: list[str] = []
         numbers = self.store.numbers()
         if not numbers or numbers[-1] < self._newest:
             raise self._away(numbers)
-        for number, found, why in self.store.newest_first(numbers):
-            if number < self.begun.number:
+        for number, found, why in self.store.newest_first(numbers, partial(self.store.check_listed, suspected=self._suspected)):
+            is_before = number < self.begun.number
+            if is_before and not self._goes_back:
                 break
             if found is None and number > self._newest:
                 raise Superseded(f"{why}; another run of job {self.job!r} has published it")
-            if found is not None and found.run != self.run:
+            if found is not None and found.run != self.run and not is_before:
                 raise Superseded(f"another run of job {self.job!r} has claimed {self.store.folder!r} (snapshot {number})")
             self._newest = max(self._newest, number)
             if why or found is None:
@@ -161,11 +178,16 @@ class JobStore:
             manifest = found
             if refused:
                 self.remarks.extend(refused)
+                _log.warning("job %r: it resumes from snapshot %d; newer ones are not used: %s", self.job, number, "; ".join(refused))
                 manifest = self._take_again(manifest, numbers)
             self.manifest = manifest
             self._go_on_from(manifest)
             return manifest
         raise NothingWhole(f"job {self.job!r} has no whole snapshot to resume from in {self.store.folder!r}: " + "; ".join(refused))
+
+    @property
+    def _reopens(self) -> list[str]:
+        return [name for name, stage in self.plan.inputs.items() if self.plan.stage(stage).op.reopens]
 
     def _away(self, numbers: Sequence[int]) -> StoreAwayError:
         """The newest snapshot of this run is not in the store, nor a newer one."""
@@ -294,12 +316,28 @@ class JobStore:
 
     def _take_again(self, manifest: Manifest, numbers: list[int]) -> Manifest:
         """The job resumes from an older snapshot than the newest: the newer ones are void, even if they can be read again later."""
-        claim = claim_of(manifest, numbers, self._claims, job=self.job, graph=self.graph, run=self.run)
+        assert self.begun is not None
+        is_before = manifest.number < self.begun.number
+        if is_before:
+            require_fit(self.store, manifest, self.graph, self.plan.key_groups, job=self.job)
+        reopens = self._reopens if is_before else ()
+        claim = claim_of(manifest, numbers, self._claims, job=self.job, graph=self.graph, run=self.run, reopens=reopens)
+        if is_before and claim.kind == "start":
+            claim = dataclasses.replace(claim, notes={**claim.notes, **self._start(manifest)})
+        kept: dict[str, Any] = {name: self.begun.notes[name] for name in ("keeper", "store") if name in self.begun.notes}
+        claim = dataclasses.replace(claim, notes={**claim.notes, **kept})
         self.store.publish(claim, after=self._newest)
         self._newest = claim.number
         self._claims = list(claim.claims)
         self._void = claim.notes["void"]
+        if is_before:
+            self._begin_with(claim)
         return claim
+
+    def _begin_with(self, claim: Manifest) -> None:
+        """The run begins with this one."""
+        self.begun = claim
+        self.identities = claim.notes.get("identities", {})
 
     def _newest_manifest(self) -> list[Manifest | None]:
         return [self._found(number) for number in self.store.numbers()[-1:]]

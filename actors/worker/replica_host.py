@@ -81,7 +81,7 @@ class ReplicaHost:
         self.snapshots: HostSnapshots | None = None
         if store is not None:
             assert around.writer is not None
-            self.snapshots = HostSnapshots(place, self.statistics, store, part, around.writer(place.stage, replica))
+            self.snapshots = HostSnapshots(place, self.statistics, store, part, around.writer(place.stage, replica), around.each)
         self.rescale = HostRescale(place, self.snapshots)
         self.rescale.is_newcomer = is_newcomer
         self.is_registered = False

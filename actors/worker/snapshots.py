@@ -16,8 +16,8 @@ from rayad.actors.plane.spilling_queue import SpillFile
 from rayad.actors.replica.captures import Capture, Written
 from rayad.actors.replica.graph_shape import edge_names
 from rayad.actors.replica.input.source_parts import Resumable
-from rayad.actors.replica.part_files import read_part
 from rayad.actors.replica.participant import Captured, Completed, Effect, GivenUp, Participant, SendBarrier, SendOut
+from rayad.actors.replica.parts.part_reading import Each, read_part
 from rayad.actors.replica.rest import ResumedPart, least_epoch
 from rayad.actors.worker.arrived import Entry
 from rayad.actors.worker.payloads import frozen
@@ -40,15 +40,25 @@ class HostSnapshots:
         store: where parts go.
         part: what the replica resumes from; None: it starts afresh.
         writer: writes its parts.
+        each: reads the files of a part.
     """
 
-    def __init__(self, place: Workplace, statistics: HostStatistics, store: SnapshotStore, part: Resumable | None, writer: Writer) -> None:
+    def __init__(
+        self,
+        place: Workplace,
+        statistics: HostStatistics,
+        store: SnapshotStore,
+        part: Resumable | None,
+        writer: Writer,
+        each: Each = map,
+    ) -> None:
         self.place = place
         self.writer = writer
         self._clock = place.clock
         self.statistics = statistics
         self.store = store
-        self.resumed: ResumedPart | None = read_part(store, part) if part is not None else None
+        self._each = each
+        self.resumed = self.read(part)
         self.is_finished = False
         self._final: Barrier | None = None
         self._aligning_since_s: float | None = None
@@ -60,6 +70,10 @@ class HostSnapshots:
         self._patience_s = place.config.snapshots.alignment_timeout_s
         self._took: dict[int, tuple[float, float]] = {}
         self.participant: Participant | None = None
+
+    def read(self, part: Resumable | None) -> ResumedPart | None:
+        """A part of the replica, read and verified; None for None. Raises SnapshotError that names the file."""
+        return read_part(self.store, part, self._each) if part is not None else None
 
     def attach(self) -> None:
         """The core has been started: from now on there can be snapshots of it."""

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 import os
-import sys
 import tempfile
-import weakref
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +11,9 @@ import pyarrow as pa
 
 from rayad.actors.plane.positioned import open_unnamed
 from rayad.actors.plane.spilling_queue import SpillError
+from rayad.snapshots.mapped import mapped
 
 _PREFIX = "rayad-state-"
-_PROT_READ_WRITE, _MAP_PRIVATE = 1 | 2, 2
 
 
 class StateFiles:
@@ -40,7 +35,7 @@ class StateFiles:
             try:
                 with os.fdopen(fd, "wb", closefd=False) as file, pa.ipc.new_file(pa.PythonFile(file), batch.schema) as writer:
                     writer.write_batch(batch)
-                return _mapped(fd, os.fstat(fd).st_size)
+                return mapped(fd, os.fstat(fd).st_size)
             finally:
                 os.close(fd)
         except OSError as error:
@@ -49,29 +44,6 @@ class StateFiles:
                 f"cannot put {batch.nbytes} bytes of the state of {self._vertex!r} on disk, in {place!r}: {error.strerror or error}; free "
                 "space there, or give another folder by RunConfig(spill_directory=...), or more memory by state_memory_bytes"
             ) from error
-
-
-def _mapped(fd: int, size: int) -> npt.NDArray[np.uint8]:
-    """The content of a file, which may be closed then. What is changed of it is changed in memory alone."""
-    if sys.platform == "win32":
-        return np.frombuffer(mmap.mmap(fd, size, access=mmap.ACCESS_COPY), np.uint8)
-    # Python's own maps keep the file open, one descriptor each: a large state would use up all that a process may have.
-    libc = _libc()
-    address = libc.mmap(None, size, _PROT_READ_WRITE, _MAP_PRIVATE, fd, 0)
-    if address in (None, ctypes.c_void_p(-1).value):
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
-    content = (ctypes.c_uint8 * size).from_address(address)
-    weakref.finalize(content, libc.munmap, address, size).atexit = False
-    return np.frombuffer(memoryview(content).cast("B"), np.uint8)
-
-
-def _libc() -> Any:
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.mmap.restype = ctypes.c_void_p
-    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
-    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-    return libc
 
 
 __all__ = ["StateFiles"]

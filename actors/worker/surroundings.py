@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from rayad.actors.plane.frames import Frame
 from rayad.actors.replica.captures import Capture, Written
+from rayad.actors.replica.parts.part_reading import Each
 from rayad.dataflow.plan import Stage
 
 
@@ -101,6 +102,7 @@ class Surroundings:
         moment: what the vertices' clock says.
         writer: makes the writer of a replica's parts.
         pid: the id of the process.
+        each: reads the files of a part, see :data:`rayad.actors.replica.parts.part_reading.Each`.
     """
 
     link: Link
@@ -108,6 +110,7 @@ class Surroundings:
     moment: Callable[[], dt.datetime]
     writer: Callable[[Stage, int], Writer] | None = None
     pid: int = 0
+    each: Each = map
 
 
 __all__ = ["Clock", "Link", "Surroundings", "Writer"]

@@ -8,7 +8,6 @@ from typing import Any
 
 from rayad.actors.plane.protocol import PROGRESS, Kind, pack_report
 from rayad.actors.replica.input.source_parts import Resumable
-from rayad.actors.replica.part_files import read_part
 from rayad.actors.worker.snapshots import HostSnapshots
 from rayad.actors.worker.workplace import Workplace
 
@@ -40,7 +39,7 @@ def roll_back(
     place.arrived.restored = deque(entry for entry in place.arrived.restored if entry[0] not in edges)
     place.ends.forget_senders(gone)
     place.worker.flush()
-    place.core.roll_back(edges, read_part(snapshots.store, part) if part is not None else None)
+    place.core.roll_back(edges, snapshots.read(part))
     place.worker.rewinding = incarnation
     place.link.send(PROGRESS, Kind.REWOUND, place.stage.id, pack_report(place.core.take_changes()))
     mine = place.places.partners(place.worker.name, place.plan)

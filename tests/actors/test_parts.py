@@ -19,7 +19,8 @@ import rayad as rd
 from rayad.actors.host.part_writer import PartWriter, Written
 from rayad.actors.plane.spilling_queue import SpillFile
 from rayad.actors.replica.captures import Capture
-from rayad.actors.replica.part_files import SetAside, StagedValues, StateChain, dumped, loaded, read_part
+from rayad.actors.replica.parts.part_files import SetAside, StagedValues, StateChain, dumped, loaded
+from rayad.actors.replica.parts.part_reading import read_part
 from rayad.actors.replica.rest import PartRest
 from rayad.dataflow.operators.joins.join import Join
 from rayad.dataflow.operators.keys.key_first import key_first

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from rayad.actors.replica.part_files import dumped, loaded
+from rayad.actors.replica.parts.part_files import dumped, loaded
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.operators.state.stored_columns import Unchanging, taken_back
 from rayad.dataflow.operators.state.stored_rows import ByPosition, StoredRows

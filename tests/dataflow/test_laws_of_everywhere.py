@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import rayad as rd
-from rayad.actors.replica.part_files import loaded
+from rayad.actors.replica.parts.part_files import loaded
 from rayad.dataflow.operators.joins.broadcast import SmallSide
 from rayad.dataflow.operators.processing_time import Readings
 from rayad.dataflow.operators.state.keyed_state import Everywhere, KeyedVertex

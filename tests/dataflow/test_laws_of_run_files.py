@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rayad.actors.replica import part_files
-from rayad.actors.replica.part_files import dumped, loaded
+from rayad.actors.replica.parts import part_files
+from rayad.actors.replica.parts.part_files import dumped, loaded
 from rayad.dataflow.operators.joins.asof_runs import AsOfColumns
 from rayad.dataflow.operators.joins.columns import ColumnJoin
 from rayad.dataflow.operators.joins.kept_runs import KeptSide

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rayad.actors.replica.part_files import dumped, loaded
+from rayad.actors.replica.parts.part_files import dumped, loaded
 from rayad.dataflow.operators.state import versions as versions_module
 from rayad.dataflow.operators.state.by_key import DictByKey, GrowingDict, KeyedDict
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rayad.actors.replica.part_files import dumped, loaded
+from rayad.actors.replica.parts.part_files import dumped, loaded
 from rayad.dataflow.operators.state import by_key, stored_columns, stored_rows, touched_keys
 from rayad.dataflow.operators.state.stored_columns import Unchanging, stored, taken_back
 from rayad.dataflow.operators.state.stored_rows import ByPosition, StoredRows

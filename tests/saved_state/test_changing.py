@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 import rayad as rd
-from rayad.actors.replica.part_files import read_rest
+from rayad.actors.replica.parts.part_reading import read_rest
 from rayad.actors.saved_state.opened import open_snapshot
 from tests.saved_state.jobs import begun, feed, last_of, saved_after
 from tests.saved_state.test_reading import rows

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 import rayad as rd
-from rayad.actors.replica.part_files import dumped
+from rayad.actors.replica.parts.part_files import dumped
 from rayad.actors.store.keeper_files import KeeperFiles, KeeperRecord
 from rayad.cli import main
 from rayad.snapshots.store import SnapshotStore

@@ -14,8 +14,8 @@ from rayad.actors.plane.protocol import Kind
 from rayad.actors.plane.send_windows import SendWindows
 from rayad.actors.replica.core import ReplicaCore
 from rayad.actors.replica.input.live_input import LiveInput
-from rayad.actors.replica.part_files import StateChain, dumped
 from rayad.actors.replica.participant import Participant, SendOut
+from rayad.actors.replica.parts.part_files import StateChain, dumped
 from rayad.actors.replica.progress_changes import ProgressChanges
 from rayad.actors.store.input_log import InputLog
 from rayad.actors.store.job_store import JobStore
@@ -270,6 +270,8 @@ def checksums_are_not_verified(stack: ExitStack) -> None:
             return bytes(stream.read())
 
     stack.enter_context(patch.object(SnapshotStore, "read_part", read))
+    stack.enter_context(patch.object(SnapshotStore, "map_part", lambda self, file: memoryview(read(self, file))))
+    around(stack, SnapshotStore, "check_listed", lambda real, self, manifest, suspected=(): None)
     around(stack, SnapshotStore, "check_part", lambda real, self, file: None)
 
 

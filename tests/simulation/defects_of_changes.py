@@ -15,8 +15,8 @@ from rayad.actors.lead.change_protocol import Finish, Phase, Refuse
 from rayad.actors.lead.snapshot_leader import SnapshotLeader
 from rayad.actors.plane.protocol import COORDINATOR, Kind
 from rayad.actors.replica.migration import Migration, Transfer
-from rayad.actors.replica.part_files import dumped
 from rayad.actors.replica.participant import Participant
+from rayad.actors.replica.parts.part_files import dumped
 from rayad.actors.replica.state_moves import StateMoves
 from rayad.actors.worker.rescaling import MARK, HostRescale
 from rayad.actors.worker.workplace import WorkplaceCarrier

@@ -49,8 +49,9 @@ class FaultyDisk:
         file = Path(self.folder, path)
         content = file.read_bytes()
         self.damaged.setdefault(path, content)
+        file.unlink()  # another file takes its name: replicas that live may have mapped this one
         if how == "missing":
-            file.unlink()
+            pass
         elif how == "truncated":
             file.write_bytes(content[: len(content) // 2])
         else:
@@ -101,6 +102,10 @@ class FaultyPort(Port):
     def read(self, name: str) -> bytes:
         self._disk.on_read()
         return super().read(name)
+
+    def mapped(self, name: str) -> memoryview | None:
+        self._disk.on_read()
+        return super().mapped(name)
 
     def pieces(self, name: str) -> Iterator[bytes]:
         self._disk.on_read()

@@ -11,7 +11,7 @@ from unittest.mock import patch
 import pyarrow as pa
 
 import rayad as rd
-from rayad.actors.replica import part_files
+from rayad.actors.replica.parts import part_files, part_reading
 from rayad.dataflow.operators.state.runs import files
 from tests.programs import model as m
 from tests.programs.program import Expected, Program
@@ -56,7 +56,7 @@ def known(program: Program) -> Iterator[None]:
 def all_runs_in_files() -> Iterator[Counter[str]]:
     """Within it all runs are written; counts the files that are written, named by a snapshot without being written, and read."""
     counts: Counter[str] = Counter()
-    write, read = part_files.write_state, part_files._Runs.content_of
+    write, read = part_files.write_state, part_reading.RunsOfPart.content_of
 
     def write_state(*args: Any) -> None:
         written = args[4]
@@ -70,7 +70,7 @@ def all_runs_in_files() -> Iterator[Counter[str]]:
         return read(self, number)
 
     modules = ("rayad.actors.local.part_events", "tests.simulation.workers.run")
-    with patch.object(files, "FILED_BYTES_MIN", 1), patch.object(part_files._Runs, "content_of", content_of):
+    with patch.object(files, "FILED_BYTES_MIN", 1), patch.object(part_reading.RunsOfPart, "content_of", content_of):
         with patch(f"{modules[0]}.write_state", write_state), patch(f"{modules[1]}.write_state", write_state):
             yield counts
 

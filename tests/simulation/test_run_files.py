@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rayad.actors.replica import part_files
+from rayad.actors.replica.parts import part_files
 from rayad.dataflow.operators.state.runs.files import RunFile
 from rayad.snapshots.manifest import Manifest, PartFile
 from rayad.snapshots.store import SnapshotStore

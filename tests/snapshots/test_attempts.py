@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
-from rayad.actors.replica.part_files import StagedValues, merge_staged, write_staged
+from rayad.actors.replica.parts.part_files import StagedValues, merge_staged, write_staged
 from rayad.progress import ProtocolError, SnapshotError
 from rayad.snapshots.attempts import MERGE_AT, Ack, PartReport, SnapshotAttempts, merge_from
 from rayad.snapshots.barrier import Barrier

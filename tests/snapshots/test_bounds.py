@@ -11,7 +11,7 @@ import pytest
 import rayad as rd
 from rayad.actors.coordinator.stored.snapshots import CoordinatorSnapshots
 from rayad.actors.local.local_job import LocalJob
-from rayad.actors.replica import part_files
+from rayad.actors.replica.parts import part_files
 from tests.snapshots import attempts
 
 BESIDE = frozenset(

@@ -12,7 +12,7 @@ import pytest
 import rayad as rd
 from rayad.actors.plane.spilling_queue import SpillFile
 from rayad.actors.replica.output import sinks
-from rayad.actors.replica.part_files import SetAside, StagedValues, loaded, write_staged
+from rayad.actors.replica.parts.part_files import SetAside, StagedValues, loaded, write_staged
 from rayad.dataflow.sink import Sink, SinkWriter
 from rayad.snapshots.barrier import Barrier
 from rayad.snapshots.store import SnapshotStore

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from rayad.actors.coordinator.stored.found import Found
 from rayad.actors.coordinator.stored.store_thread import Returned, StoreThread
 from rayad.actors.coordinator.surroundings import CoordinatorLink, StoreSurroundings
 from rayad.actors.lead import layouts
@@ -24,7 +25,7 @@ from rayad.actors.plane.address import Address
 from rayad.actors.plane.frames import Frame
 from rayad.actors.plane.protocol import COORDINATOR, Kind, replica_name, stage_of
 from rayad.actors.process.mailbox import Mailbox
-from rayad.actors.replica.part_files import write_staged
+from rayad.actors.replica.parts.part_files import write_staged
 from rayad.actors.replica.places import Places
 from rayad.actors.status.journal import Journal
 from rayad.actors.status.snapshots_late import SnapshotsLate
@@ -42,14 +43,6 @@ if TYPE_CHECKING:
 JOURNAL_S = 1.0
 """How long the end of a job waits for its journal to be written."""
 _log = logging.getLogger(__name__)
-
-
-class Found(NamedTuple):
-    """What a recovery resumes from, and the numbers of the newest snapshot in the store before and after it was found."""
-
-    manifest: Manifest
-    before: int
-    after: int
 
 
 class CoordinatorSnapshots:
@@ -192,11 +185,13 @@ class CoordinatorSnapshots:
     def go(self) -> None:
         """All replicas run: the interval to the next snapshot begins."""
         self._is_live, self._live_s = True, self._clock.monotonic()
+        self.store.on_running()
 
-    def find_newest(self) -> Found:
-        """In the thread of the store: what a recovery resumes from. Sinks are brought to that: nothing of theirs may be under way."""
-        before = self.store.newest
-        return Found(self.store.recover(), before, self.store.newest)
+    def find_newest(self, suspected: Collection[str] = ()) -> Found:
+        """In the thread of the store: what a recovery resumes from. Sinks are brought to that: nothing of theirs may be under way.
+        ``suspected``: files of snapshots that replicas could not read."""
+        before, begun = self.store.newest, self.store.begun
+        return Found(self.store.recover(suspected), before, self.store.newest, self.store.begun is not begun)
 
     def recover(self, found: Found) -> None:
         """Everything of the last incarnation is void; the next one resumes from what has been found."""

@@ -12,8 +12,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
+from rayad.actors.coordinator.stored.found import Found
 from rayad.actors.coordinator.stored.kept_job import KeptJob
-from rayad.actors.coordinator.stored.snapshots import CoordinatorSnapshots, Found
+from rayad.actors.coordinator.stored.snapshots import CoordinatorSnapshots
 from rayad.actors.coordinator.stored.store_thread import Returned
 from rayad.actors.lead import job_leader as lead
 from rayad.actors.lead import layouts
@@ -121,7 +122,7 @@ class StoredJob:
             self._answered.append(StoreRead(effect.incarnation, 0, ALL_OR_NONE))
         else:
             answered = partial(self._answer, partial(self._after_reading, effect, snapshots, void))
-            self._calls.post("going back to the newest snapshot", snapshots.find_newest, answered)
+            self._calls.post("going back to the newest snapshot", partial(snapshots.find_newest, effect.suspected), answered)
 
     def _answer(self, then: Callable[[Returned[Any]], None], answer: Returned[Any]) -> None:
         """What the recovery waits for: an error in it must not be taken for one that the recovery repeats."""
@@ -180,8 +181,12 @@ class StoredJob:
             self._answered.append(lead.FoundComplete())
             return
         self._lay_out(snapshots)
-        self._wanted(layouts.asked_anew(job.plan, snapshots.manifest.notes, job.asked))
+        self._want(snapshots)
         self._answered.append(StoreRead(effect.incarnation))
+
+    def _want(self, snapshots: CoordinatorSnapshots) -> None:
+        """The run begins, in the layout of a snapshot: tell what is asked for."""
+        self._wanted(layouts.asked_anew(self._job.plan, snapshots.manifest.notes, self._job.asked))
 
     def _after_reading(self, effect: ReadStore, snapshots: CoordinatorSnapshots, void: int, answer: Returned[Found]) -> None:
         try:
@@ -197,6 +202,8 @@ class StoredJob:
             return
         snapshots.recover(found)
         self._lay_out(snapshots)
+        if found.begins_again:
+            self._want(snapshots)
         self._answered.append(StoreRead(effect.incarnation))
 
     def _not_read(self, effect: ReadStore, error: Exception) -> lead.Event:

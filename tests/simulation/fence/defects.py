@@ -17,7 +17,6 @@ from rayad.integrations.file_output.manifests import FORMAT, Delta, Head, Output
 from rayad.integrations.file_output.sink import FileSink
 from rayad.progress import SnapshotError
 from rayad.snapshots import resume_point
-from rayad.snapshots.manifest import Manifest
 from rayad.snapshots.port import Port
 from rayad.snapshots.store import SnapshotStore, StoreAwayError
 
@@ -152,15 +151,18 @@ def what_cannot_be_read_now_is_passed_over() -> Any:
     def unread(store: SnapshotStore, file: Any, error: OSError) -> SnapshotError:
         return SnapshotError(str(error))
 
-    real = SnapshotStore.load
+    def passed_over(name: str) -> Any:
+        real = getattr(SnapshotStore, name)
 
-    def load(store: SnapshotStore, number: int) -> Manifest:
-        try:
-            return real(store, number)
-        except StoreAwayError as error:
-            raise SnapshotError(str(error)) from error
+        def call(store: SnapshotStore, *arguments: Any, **options: Any) -> Any:
+            try:
+                return real(store, *arguments, **options)
+            except StoreAwayError as error:
+                raise SnapshotError(str(error)) from error
 
-    return _all(patch.object(SnapshotStore, "_unread", unread), patch.object(SnapshotStore, "load", load))
+        return patch.object(SnapshotStore, name, call)
+
+    return _all(patch.object(SnapshotStore, "_unread", unread), passed_over("load"), passed_over("check_listed"))
 
 
 def a_choice_is_made_from_another_list() -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import cloudpickle
 from pyarrow import fs
 
-from rayad.actors.replica.part_files import write_staged
+from rayad.actors.replica.parts.part_files import write_staged
 from rayad.actors.store.job_store import JobStore
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan
@@ -114,6 +114,7 @@ class Coordinator:
         self.position = self._reached = json.loads(self.store.store.read_part(self._files[-1]))["position"] if self._files else 0
         for file in self._files:
             self.store.store.read_part(file)
+        self.store.on_running()
         self._staged = []
         self.attempts = SnapshotAttempts([(VERTEX, 0)], published=self.store.newest)
         self.is_complete = manifest.kind == "final"

@@ -19,9 +19,9 @@ SEEDS = {
     "a job begins anew where its folder is away": 26,
     "folders are deleted as they were listed": 36,
     "numbers are taken from the list": 13,
-    "what cannot be read now is passed over": 289,
-    "a choice is made from another list": 78,
-    "moved files are missed": 41,
+    "what cannot be read now is passed over": 759,
+    "a choice is made from another list": 32,
+    "moved files are missed": 10,
     "files are deleted before the manifest": 3,
     "a chain is deleted too early": 0,
     "void snapshots are committed": 8,
@@ -34,7 +34,7 @@ SEEDS_OF_KEEPERS = {
     "frames appear in parts": 6,
     "lives begin anywhere": 78,
 }
-NEAR, RUNS_OF_ALL = 40, 600
+NEAR, RUNS_OF_ALL = 40, 1_000
 """A defect is looked for with so many seeds from its own on; in ``make soak`` with all of these."""
 
 

@@ -16,7 +16,7 @@ from rayad.actors.lead.change_protocol import Members
 from rayad.actors.lead.layouts import names_of, starts_of
 from rayad.actors.plane.protocol import COORDINATOR, PROGRESS
 from rayad.actors.plane.replica_id import ReplicaId
-from rayad.actors.replica.part_files import write_staged
+from rayad.actors.replica.parts.part_files import write_staged
 from rayad.dataflow.plan import Plan
 from rayad.snapshots.barrier import Barrier
 

@@ -28,7 +28,7 @@ from rayad.actors.plane.frames import Frame
 from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, Kind, driver_name, pack_number, unpack_save
 from rayad.actors.replica.captures import Capture, Written
 from rayad.actors.replica.input.source_parts import parts_of
-from rayad.actors.replica.part_files import dumped, write_rest, write_staged, write_state
+from rayad.actors.replica.parts.part_files import dumped, write_rest, write_staged, write_state
 from rayad.actors.replica.places import Places
 from rayad.actors.store.job_store import JobStore
 from rayad.actors.worker.progress_worker import ProgressWorker

@@ -100,7 +100,11 @@ class MemoryBound:
 
     def put(self, run: Run) -> Run:
         """Put a run on disk, unless it is small or there; gives it."""
-        if not run.on_disk and run.nbytes >= FILE_BYTES_MIN:
+        if run.on_disk or run.nbytes < FILE_BYTES_MIN:
+            return run
+        if run.is_mapped:
+            run.index, run.on_disk = None, True
+        else:
             _put(run, self.files)
         return run
 

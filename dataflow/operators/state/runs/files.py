@@ -22,14 +22,15 @@ _FORMAT, _KEY_GROUPS, _NUMBERS = b"rayad.run", b"rayad.key_groups", b"rayad.numb
 
 
 class Content(NamedTuple):
-    """What a file holds: rows, their places by so many key-groups and their moments, each None where they have none, and arrays beside
-    them."""
+    """What a file holds: rows, their places by so many key-groups and their moments, each None where they have none, arrays beside them,
+    and whether all of this is mapped."""
 
     rows: pa.RecordBatch
     place: Any
     tick: Any
     key_groups: int
     beside: Mapping[str, Any] = {}
+    is_mapped: bool = False
 
     def cut(self, first: int, count: int) -> Content:
         """The rows from ``first`` on. Raises ValueError where there are fewer."""
@@ -38,7 +39,7 @@ class Content(NamedTuple):
         some = slice(first, first + count)
         place, tick = (None if numbers is None else numbers[some] for numbers in (self.place, self.tick))
         beside = {name: numbers[some] for name, numbers in self.beside.items()}
-        return Content(self.rows.slice(first, count), place, tick, self.key_groups, beside)
+        return Content(self.rows.slice(first, count), place, tick, self.key_groups, beside, self.is_mapped)
 
 
 class RunFile:
@@ -100,8 +101,8 @@ def writes(content: Content) -> Callable[[Any], None]:
     return write
 
 
-def opened(data: bytes) -> Content:
-    """The content of a file. Raises ValueError where it is none, or of another format."""
+def opened(data: bytes | memoryview, *, is_mapped: bool = False) -> Content:
+    """The content of a file. ``is_mapped``: whether ``data`` is a map of it. Raises ValueError where it is none, or of another format."""
     with pa.ipc.open_file(pa.py_buffer(data)) as reader:
         about = dict(reader.schema.metadata or {})
         found, key_groups, numbers = (about.pop(name, b"") for name in (_FORMAT, _KEY_GROUPS, _NUMBERS))
@@ -113,7 +114,7 @@ def opened(data: bytes) -> Content:
     place, tick = beside.pop("place", None), beside.pop("tick", None)
     schema = pa.schema(list(batch.schema)[count:], metadata=about or None)
     rows = pa.RecordBatch.from_arrays(batch.columns[count:], schema=schema)
-    return Content(rows, place, tick, int(key_groups), beside)
+    return Content(rows, place, tick, int(key_groups), beside, is_mapped)
 
 
 __all__ = ["FILED_BYTES_MIN", "Content", "RowsByValue", "RowsInFile", "RunFile", "opened", "writes"]

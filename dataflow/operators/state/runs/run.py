@@ -29,7 +29,8 @@ class Run:
         passed: the moment up to which the operator is done with the rows.
         consolidated: whether no two rows have one key and moment, where that is looked for.
         index: what a search has made of it, to be found again.
-        on_disk: whether it is mapped (``disk``).
+        is_mapped: whether its rows are a file of a snapshot, mapped: to put it on disk nothing needs to be written.
+        on_disk: whether it is mapped, and counts as no memory (``disk``).
         size: see :attr:`nbytes`; None: nobody has asked.
         file: of snapshots, in which its rows are from row ``first`` on; None: in none.
     """
@@ -41,6 +42,7 @@ class Run:
     passed: int | None = None
     consolidated: bool = False
     index: Any = None
+    is_mapped: bool = False
     on_disk: bool = False
     size: int | None = None
     file: RunFile | None = None
@@ -64,7 +66,7 @@ class Run:
 
     def at(self, rows: Positions) -> Run:
         """The rows at these positions."""
-        return self._with(take_rows(self.rows, pa.array(rows)), rows, on_disk=False, file=None)
+        return self._with(take_rows(self.rows, pa.array(rows)), rows, is_mapped=False, on_disk=False, file=None)
 
     def some(self, rows: Any) -> Run:
         """The rows of a mask."""

@@ -314,7 +314,9 @@ class Runs(KeyedState):
             content = rows.content
             beside.update(content.beside)
             if self.by_time or content.key_groups == self.key_groups:
-                return Run(content.rows, content.place, content.tick, beside, file=rows.file, first=rows.first)
+                run = Run(content.rows, content.place, content.tick, beside, file=rows.file, first=rows.first)
+                run.is_mapped = content.is_mapped
+                return run
             return self.read(content.rows, **beside)  # places are others, and so is the order
         if isinstance(rows, RowsByValue):
             return self.read(taken_back(rows.rows)[0], **beside, **rows.beside)
@@ -328,7 +330,7 @@ class Runs(KeyedState):
         self.key_groups = key_groups
 
         def placed(run: Run) -> Run:
-            run.place, run.index, run.file = places_of(run.rows.columns[: self.keys], key_groups), None, None
+            run.place, run.index, run.file, run.is_mapped = places_of(run.rows.columns[: self.keys], key_groups), None, None, False
             return Runs.arranged(self, run)[0]
 
         if not self.by_time:

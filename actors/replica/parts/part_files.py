@@ -12,8 +12,7 @@ from typing import Any, NamedTuple, TypeAlias, overload
 import cloudpickle  # type: ignore[import-untyped]
 
 from rayad.actors.replica.captures import Written
-from rayad.actors.replica.input.source_parts import Reopened, Resumable, SourceShare, shared_out
-from rayad.actors.replica.rest import FORMAT, PartRest, ResumedPart
+from rayad.actors.replica.rest import PartRest
 from rayad.actors.replica.waiting_batches import Disk
 from rayad.dataflow.collected import TimedBatches
 from rayad.dataflow.last_values import LastValues
@@ -25,7 +24,7 @@ from rayad.dataflow.plan import Stage
 from rayad.dataflow.vertex import Vertex
 from rayad.progress import DataflowError, SnapshotError, say
 from rayad.snapshots.barrier import Barrier
-from rayad.snapshots.manifest import PartFile, ReplicaPart, StagedPart
+from rayad.snapshots.manifest import PartFile, StagedPart
 from rayad.snapshots.store import SnapshotStore
 
 CHAIN_MAX = 16
@@ -160,13 +159,13 @@ def _unpicklable(value: Any) -> Any:
     return value
 
 
-def loaded(data: bytes, content_of: ContentOf | None = None) -> Any:
+def loaded(data: bytes | memoryview, content_of: ContentOf | None = None) -> Any:
     """The inverse of :func:`dumped`, of the joined pieces. Raises ValueError when they are not of this form.
 
     ``content_of``: gives the file of a run by its number, and what is in it; None: there are none.
     """
     if data[: len(_MAGIC)] != _MAGIC:
-        raise ValueError(f"it begins with {data[: len(_MAGIC)]!r}, not with {_MAGIC!r}")
+        raise ValueError(f"it begins with {bytes(data[: len(_MAGIC)])!r}, not with {_MAGIC!r}")
     (count,) = struct.unpack_from("<Q", data, len(_MAGIC))
     sizes = struct.unpack_from(f"<{count}Q", data, len(_MAGIC) + 8)
     at = len(_MAGIC) + 8 * (count + 1)
@@ -263,49 +262,6 @@ def is_nothing(staged: Any) -> bool:
     return staged is None or (hasattr(staged, "__len__") and len(staged) == 0)
 
 
-def read_part(store: SnapshotStore, part: Resumable) -> ResumedPart:
-    """Read a replica's part back, or its share of several, each file verified first. Raises SnapshotError that names the file."""
-    if isinstance(part, Reopened):
-        return part.reopen(read_part(store, part.part))
-    if isinstance(part, SourceShare):
-        return shared_out([read_part(store, one) for one in part.parts], part.replica, part.replicas)
-    content_of = _Runs(store, part.runs).content_of if part.runs else None
-    return ResumedPart(tuple(_load(store, file, content_of) for file in part.files), read_rest(store, part))
-
-
-class _Runs:
-    """The files of the runs of a part, each read once, when the state refers to it."""
-
-    def __init__(self, store: SnapshotStore, names: Sequence[PartFile]) -> None:
-        self._store = store
-        self._names = names
-        self._read: dict[int, tuple[RunFile, Content]] = {}
-
-    def content_of(self, number: int) -> tuple[RunFile, Content]:
-        """Raises ValueError where the part has no such file, SnapshotError where it cannot be read."""
-        if number not in self._read:
-            if not 0 <= number < len(self._names):
-                raise ValueError(f"it refers to file {number} of the {len(self._names)} files of its runs")
-            name = self._names[number]
-            data = self._store.read_part(name)
-            try:
-                self._read[number] = RunFile(None, name), run_files.opened(data)
-            except (ValueError, OSError) as error:
-                raise SnapshotError(f"part {name.path} in {self._store.folder!r} cannot be read: {say(error)}", path=name.path) from error
-        return self._read[number]
-
-
-def read_rest(store: SnapshotStore, part: ReplicaPart) -> dict[str, Any]:
-    """Everything but the state. Raises SnapshotError that names the file."""
-    rest = _load(store, part.rest) if part.rest is not None else None
-    if not isinstance(rest, dict) or rest.get("format") != FORMAT:
-        found = rest.get("format") if isinstance(rest, dict) else rest
-        raise SnapshotError(
-            f"the part of {part.vertex!r}[{part.replica}] in {store.folder!r} has format {found!r}, this version of Rayad reads {FORMAT}"
-        )
-    return rest
-
-
 class StagedValues(Sequence[Any]):
     """What the writers of a sink have staged, read from the store a file at a time, each time that it is looked through.
 
@@ -359,8 +315,12 @@ def merge_staged(
     return StagedPart(first.sink, first.vertex, first.replica, file, len(values))
 
 
-def _load(store: SnapshotStore, file: PartFile, content_of: ContentOf | None = None) -> Any:
-    data = store.read_part(file)
+def _load(store: SnapshotStore, file: PartFile) -> Any:
+    return unpickled(store, file, store.read_part(file))
+
+
+def unpickled(store: SnapshotStore, file: PartFile, data: bytes | memoryview, content_of: ContentOf | None = None) -> Any:
+    """What is in a part file of this content. ``content_of``: see :func:`loaded`. Raises SnapshotError where that fails here."""
     try:
         return loaded(data, content_of)
     except SnapshotError:

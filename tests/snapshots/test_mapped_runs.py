@@ -1,0 +1,77 @@
+"""Runs of a state that is resumed are the files of the snapshot, where the store is on a disk of this machine: they take no memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from rayad.actors.worker.state_files import StateFiles
+from rayad.dataflow.operators.state.keyed_state import KeyedState, KeyedVertex
+from rayad.dataflow.operators.state.runs.disk import FILE_BYTES_MIN, MemoryBound
+from rayad.dataflow.operators.state.runs.run import Run
+from rayad.snapshots import port
+from rayad.snapshots.manifest import Manifest, PartFile
+from tests.snapshots.test_damaged_parts import EPOCHS, ROWS, finished, lived, submitted
+
+LOCAL = frozenset({"ext4", "tmpfs", "overlay", "xfs", "btrfs"})
+
+
+class Counting(StateFiles):
+    """Counts what is written."""
+
+    def __init__(self) -> None:
+        super().__init__("state", None)
+        self.written = 0
+
+    def mapped(self, batch: pa.RecordBatch) -> Any:
+        self.written += 1
+        return super().mapped(batch)
+
+
+def states(job: Any) -> Iterator[KeyedState]:
+    """Of the join."""
+    for host in job.runtime.processes.hosts():
+        if isinstance(host.core.vertex, KeyedVertex) and host.place.stage.name == "pairs":
+            yield from host.core.vertex.states().values()
+
+
+def named_by(manifest: Manifest) -> set[PartFile]:
+    return {file for part in manifest.parts if part.vertex == "pairs" for file in part.runs}
+
+
+def runs_of(job: Any) -> list[Run]:
+    return [run for state in states(job) for runs in state.runs() for run in runs.all()]
+
+
+@pytest.mark.parametrize("kinds", [LOCAL, frozenset()], ids=["of this machine", "of a network"])
+def test_runs_are_mapped_where_the_store_is_on_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kinds: frozenset[str]) -> None:
+    monkeypatch.setattr(port, "ON_DISK", kinds)
+    _, _, newer = lived(tmp_path)
+    named = named_by(newer)
+    job = submitted(tmp_path, resume="latest")
+    there = [run for run in runs_of(job) if run.file is not None]
+    assert {run.file.name for run in there if run.file is not None} == named
+    assert {run.is_mapped for run in there} == {bool(kinds)}
+    assert not any(run.on_disk for run in there), "without a bound nothing is different"
+    job.savepoint()
+    assert named_by(job.runtime.snapshots.manifest) == named, "nothing is written again"
+    assert finished(job) == (EPOCHS * ROWS, {1})
+
+
+@pytest.mark.parametrize("kinds", [LOCAL, frozenset()], ids=["of this machine", "of a network"])
+def test_a_run_that_is_mapped_goes_to_disk_without_a_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kinds: frozenset[str]) -> None:
+    monkeypatch.setattr(port, "ON_DISK", kinds)
+    lived(tmp_path)
+    job = submitted(tmp_path, resume="latest")
+    large = [run for run in runs_of(job) if run.nbytes >= FILE_BYTES_MIN]
+    rows, counting = [run.rows for run in large], Counting()
+    MemoryBound(FILE_BYTES_MIN, counting).hold(states(job))
+    assert large
+    assert all(run.on_disk for run in large)
+    assert counting.written == (0 if kinds else len(large))
+    assert [run.rows for run in large] == rows
+    assert finished(job) == (EPOCHS * ROWS, {1})
