@@ -1,4 +1,4 @@
-"""``rayad snapshots``: the snapshots in a job's store, and whether they are whole. Reads manifests and checksums; unpickles nothing."""
+"""``rayad snapshots``: the snapshots in a job's store, whether they are whole, and the removal of old ones. It unpickles nothing."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rayad.actors.status.terminal import console, echo, echo_json
 from rayad.commands.secret_file import SECRET_FILE
 from rayad.progress import SnapshotError
 from rayad.snapshots.manifest import Manifest
+from rayad.snapshots.pruning import prune
 from rayad.snapshots.store import SnapshotStore
 
 
@@ -31,10 +32,24 @@ class Entry:
 @click.command()
 @click.argument("folder")
 @click.option("--verify", is_flag=True, help="Read every file and compare its length and checksum.")
+@click.option(
+    "--prune",
+    "keep",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Tell what goes if the N newest stay, and savepoints.",
+)
+@click.option("--savepoints", is_flag=True, help="With --prune: savepoints go like others.")
+@click.option("--yes", "does", is_flag=True, help="With --prune: remove it.")
 @SECRET_FILE
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def snapshots(folder: str, verify: bool, secret: bytes | None, as_json: bool) -> None:
+def snapshots(folder: str, verify: bool, keep: int | None, savepoints: bool, does: bool, secret: bytes | None, as_json: bool) -> None:
     """List the snapshots in FOLDER, a job's store: <storage_path>/<job name>/snapshots, a path or a URI."""
+    if keep is None and (savepoints or does):
+        raise click.UsageError("--savepoints and --yes go with --prune N, which says how many of the newest snapshots stay")
+    if keep is not None:
+        _prune(folder, keep, savepoints=savepoints, does=does, secret=secret, as_json=as_json)
+        return
     try:
         store = SnapshotStore(folder, secret=secret)
         numbers = store.numbers()
@@ -49,6 +64,22 @@ def snapshots(folder: str, verify: bool, secret: bytes | None, as_json: bool) ->
         show(entries, verify=verify)
     if any(entry.trouble for entry in entries):
         raise SystemExit(1)
+
+
+def _prune(folder: str, keep: int, *, savepoints: bool, does: bool, secret: bytes | None, as_json: bool) -> None:
+    try:
+        pruning = prune(SnapshotStore(folder, secret=secret), keep, savepoints=savepoints, does=does)
+    except (SnapshotError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    if as_json:
+        echo_json({**asdict(pruning), "done": does}, indent=1)
+        return
+    verb = "removed" if does else "would be removed"
+    numbers = f"snapshots {', '.join(map(str, pruning.removed))}" if pruning.removed else "no snapshot"
+    echo(f"{verb}: {numbers}; {pruning.files} files, {pruning.freed_bytes / 1e6:.3f} MB")
+    echo(f"kept: snapshots {', '.join(map(str, pruning.kept))}")
+    if not does and pruning.files:
+        echo("nothing has been removed: add --yes to do it")
 
 
 def look(store: SnapshotStore, number: int, *, verify: bool) -> Entry:
