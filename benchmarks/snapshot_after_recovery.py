@@ -3,7 +3,7 @@
 ``python -m benchmarks.snapshot_after_recovery join --rows 2000000`` runs a job in the local runtime with one replica: it brings so many
 rows to each input, takes a snapshot, and ends. A second job resumes from that snapshot, brings one hundredth as many, and takes a snapshot,
 several times. Printed is of each snapshot what was written into its folder, and how long it took; the results are checked. Inputs are the
-two sides of a join, or one of events (``windows``, ``sessions``), of which none is over before the end.
+two sides of a join, of streams or of collections, or one of events (``windows``, ``sessions``), of which none is over before the end.
 """
 
 from __future__ import annotations
@@ -48,12 +48,16 @@ class Job:
 
     def __init__(self, state: str, folder: str, resume: str | None, *, parallelism: int = 1) -> None:
         self.found = 0
-        self.is_join = state == "join"
+        self.is_join = state in ("join", "collection")
         self.batch_of = side_of_join if self.is_join else events
         flow = rd.Dataflow(state)
         names = ["left", "right"] if self.is_join else ["events"]
-        streams: list[Any] = [flow.input(name) for name in names]
-        if self.is_join:
+        bring = flow.collection if state == "collection" else flow.input
+        streams: list[Any] = [bring(name) for name in names]
+        if state == "collection":
+            left, right = (stream.key_by("key") for stream in streams)
+            out = left.join(right, name="state").changes()
+        elif self.is_join:
             left, right = (stream.key_by("key") for stream in streams)
             out = left.join(right, name="state")
         else:
@@ -62,7 +66,8 @@ class Job:
         out.map_batches(self._keep).probe("out").collect("nothing")
         config = rd.RunConfig(storage_path=folder, resume=resume, snapshots=rd.SnapshotConfig(interval_s=None))
         self.job: Any = flow.submit(config, runtime="local", parallelism=parallelism)
-        self.inputs = [self.job.input(name) for name in names]
+        self.collections = [self.job.collection(name) for name in names] if state == "collection" else []
+        self.inputs = [one.input for one in self.collections] or [self.job.input(name) for name in names]
 
     def _keep(self, rows: Any) -> list[Any]:
         self.found += rows.num_rows if self.is_join else int(rows.column(rows.num_columns - 1).to_numpy().sum())
@@ -76,7 +81,11 @@ class Job:
         """Bring rows to all inputs; gives the number of the next batch."""
         for number in range(first, first - (-rows // BATCH_ROWS)):
             for side, source in enumerate(self.inputs):
-                source.send(self.batch_of(side, number, min(BATCH_ROWS, rows - (number - first) * BATCH_ROWS)))
+                batch = self.batch_of(side, number, min(BATCH_ROWS, rows - (number - first) * BATCH_ROWS))
+                if self.collections:
+                    self.collections[side].insert(batch)
+                else:
+                    source.send(batch)
                 source.advance_to(source.epoch + 1)
         self.job.probe("out").wait(self.inputs[0].epoch - 1)
         return first - (-rows // BATCH_ROWS)
@@ -98,7 +107,7 @@ class Job:
 
 
 @click.command()
-@click.argument("state", type=click.Choice(["join", "windows", "sessions"]), default="join")
+@click.argument("state", type=click.Choice(["join", "collection", "windows", "sessions"]), default="join")
 @click.option("--rows", default=2_000_000, show_default=True, help="Of each input.")
 @click.option("--changes", default=3, show_default=True, help="So many snapshots after the recovery, each after one hundredth of the rows.")
 def main(state: str, rows: int, changes: int) -> None:

@@ -7,7 +7,7 @@ as they are, with their inner counters. Merges then add up what is equal.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -206,6 +206,9 @@ class ColumnForm(KeyedState):
         self.time = None
 
     # -- snapshots -----------------------------------------------------------------------------------
+    def runs_in_files(self) -> Iterable[WeightedRuns]:
+        return [runs for part in self.parts.values() for runs in part.there()]
+
     def checkpoint(self) -> Any:
         return self.time, {name: part.stored(WeightedRuns.checkpoint) for name, part in self.parts.items()}
 

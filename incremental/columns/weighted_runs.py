@@ -7,16 +7,18 @@ inserted and removed again is gone with the next merge of both, and no run has t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
+from rayad.dataflow.operators.state.runs.files import RowsByValue, RowsInFile
 from rayad.dataflow.operators.state.runs.order import Places, Positions, order_of, places_of_hashes, ranges
 from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.operators.state.runs.runs import Runs
 from rayad.dataflow.operators.state.seen_rows import RowIndex
+from rayad.dataflow.operators.state.stored_columns import Stored
 from rayad.dataflow.records import content_codes
 from rayad.dataflow.records.key_hashing import hash_values
 from rayad.incremental.columns.form import codes_of, contents, has_nulls, in_schema, is_integer_key, unlike
@@ -39,7 +41,6 @@ class WeightedRuns(Runs):
     """
 
     derived: ClassVar[frozenset[str]] = frozenset({CODE})
-    in_files = False
 
     def __init__(self, schema: pa.Schema, depth: int, numbers: Sequence[str], key_groups: int) -> None:
         super().__init__(1)
@@ -57,10 +58,20 @@ class WeightedRuns(Runs):
 
     def _read(self, rows: pa.RecordBatch, places: Places, beside: dict[str, Any]) -> Run:
         rows = in_schema(rows, self.schema)
+        return Run(rows, places, None, self._wide(rows, beside))
+
+    def _run_of(self, rows: Stored | RowsInFile | RowsByValue, beside: dict[str, Any]) -> Run:
+        """Also of rows in a file: codes of records are found out anew, and numbers are as wide as they are counted with."""
+        run = super()._run_of(rows, beside)
+        if run.file is not None:
+            run.beside = self._wide(run.rows, run.beside)
+        return run
+
+    def _wide(self, rows: pa.RecordBatch, beside: Mapping[str, Any]) -> dict[str, Any]:
         wide = {name: np.asarray(value, np.float64 if name == ABOUT else np.int64) for name, value in beside.items()}
         if self._has_codes:
             wide[CODE] = codes_of(rows.column(1))
-        return Run(rows, places, None, wide)
+        return wide
 
     def places(self, rows: pa.RecordBatch) -> Places:
         """The places of the keys of rows, shape (rows,)."""

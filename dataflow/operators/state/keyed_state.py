@@ -80,6 +80,10 @@ class KeyedState(ABC):
         """The sorted runs in it, which may go to disk."""
         return ()
 
+    def runs_in_files(self) -> Iterable[Bounded]:
+        """The sorted runs in it that are files of snapshots, where they are large; what changes beside their rows is in their marks."""
+        return self.runs()
+
     @property
     def noted_bytes(self) -> int:
         """Bytes of rows that are kept for the next increment alone."""
@@ -222,7 +226,7 @@ class KeyedVertex(Vertex):
     # -- snapshots -----------------------------------------------------------------
     def run_files(self) -> tuple[RunFile, ...]:
         """The files that a snapshot taken now has of sorted runs; :meth:`checkpoint` then refers to them."""
-        return tuple(file for state in self.states().values() for runs in state.runs() for file in runs.files())
+        return tuple(file for state in self.states().values() for runs in state.runs_in_files() for file in runs.files())
 
     @property
     def checkpoint_inline(self) -> bool:  # type: ignore[override]

@@ -104,6 +104,9 @@ class TwoForms(KeyedState, Generic[Rows, Columns]):
     def runs(self) -> Iterable[Bounded]:
         return self.columns.runs()
 
+    def runs_in_files(self) -> Iterable[Bounded]:
+        return self.columns.runs_in_files()
+
     @property
     def noted_bytes(self) -> int:
         return self.columns.noted_bytes

@@ -70,9 +70,6 @@ class Runs(KeyedState):
     changing: frozenset[str] = frozenset()
     """Numbers beside rows that an operator changes: a snapshot has those of a run in a file among :meth:`marks`."""
 
-    in_files: bool = True
-    """Whether large runs become files of snapshots: where all that changes beside the rows of a run is in its :meth:`marks`."""
-
     def __init__(self, keys: int, moment: int | None = None, *, by_time: bool = False, among: Callable[[], int] | None = None) -> None:
         self.keys = keys
         self.moment = moment
@@ -232,7 +229,7 @@ class Runs(KeyedState):
         then refers to them, until runs change. None where all are small: then nothing is merged for them."""
         there = [*self._in_sequences(), *self._fresh]
         is_small = sum(run.nbytes for run in there) < files.FILED_BYTES_MIN and all(run.file is None for run in there)
-        if not self.in_files or is_small:
+        if is_small:
             return []
         out: dict[int, RunFile] = {}
         for run in self.all():
