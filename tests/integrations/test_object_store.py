@@ -13,6 +13,7 @@ import rayad as rd
 from rayad.actors.local.local_job import LocalJob
 from rayad.progress import SnapshotError
 from rayad.snapshots.manifest import Manifest, ReplicaPart
+from rayad.snapshots.port import Entry, Port
 from rayad.snapshots.store import MANIFEST, SnapshotStore
 from tests.integrations.object_store import ObjectStore, serving
 
@@ -123,3 +124,20 @@ def told_to_spark(objects: ObjectStore, folder: str) -> list[str]:
         assert version == "v1"
         told += [json.loads(line)["path"] for line in lines]
     return sorted(told)
+
+
+def test_files_of_a_snapshot_are_looked_at_by_one_listing_of_each_folder(objects: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = SnapshotStore(objects.uri("listed"))
+    files = [store.write_part(1 + at % 2, "count", 0, [bytes(at)], attempt=str(at)) for at in range(12)]
+    listed: list[str] = []
+    real = Port.entries
+
+    def entries(self: Port, name: str = "", *, recursive: bool = False) -> list[Entry]:
+        listed.append(name)
+        return real(self, name, recursive=recursive)
+
+    monkeypatch.setattr(Port, "entries", entries)
+    names = [file.path for file in files]
+    found = store.port.files([*names, "000000000001/gone.part", "000000000003/alone.part"])
+    assert [entry and (entry.name, entry.size) for entry in found] == [*((file.path, file.size) for file in files), None, None]
+    assert listed == ["000000000001", "000000000002"]
