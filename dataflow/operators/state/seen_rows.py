@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from rayad.dataflow.operators.state.group_index import chosen
 from rayad.dataflow.operators.state.key_index import FIRST_SLOTS, integer_table
+from rayad.dataflow.operators.state.keyed_state import NotedState
 from rayad.dataflow.operators.state.reads.at_epochs import AtEpochs, Epochs
 from rayad.dataflow.operators.state.reads.seen import RowsAtEpochs
 from rayad.dataflow.operators.state.slot_groups import NotColumns, SlotGroups
@@ -85,7 +86,7 @@ def first_positions(contents: pa.RecordBatch) -> Positions:
     return RowIndex(contents.num_rows).slots_of(contents, contents.take)[1]
 
 
-class SeenRows(ColumnForm):
+class SeenRows(NotedState, ColumnForm):
     """Distinct rows of batches whose leading columns are marked as the key.
 
     Args:
@@ -107,7 +108,7 @@ class SeenRows(ColumnForm):
         self._count = 0
         self._given: npt.NDArray[np.bool_] | None = None  # slots whose rows were given to another replica
         self._groups: SlotGroups | None = None
-        self._added = Additions()
+        self._noted: Additions = Additions()
         self.came: RowsAtEpochs | None = None
         """Told of the slots that come; None: nobody has read yet."""
 
@@ -136,7 +137,7 @@ class SeenRows(ColumnForm):
         if len(rows) and self.came is not None:
             self.came.add(slots[rows])
         if len(rows):
-            self._added.note(contents.take(pa.array(rows)), len(rows), self._count)
+            self._noted.note(contents.take(pa.array(rows)), len(rows), self._count)
         return rows
 
     def _again(self, slots: Positions) -> Positions:
@@ -222,16 +223,12 @@ class SeenRows(ColumnForm):
             self._new(batch)
         self.forget_changes()
 
-    def take_changes(self) -> Callable[[], Any] | None:
-        added = self._added.take()
-        return None if added is None else lambda: stored(added)
+    def changed(self, noted: list[pa.RecordBatch]) -> Any:
+        return stored(noted)
 
     def restore_changes(self, changes: Any) -> None:
         for batch in taken_back(changes):
             self._new(batch)
-
-    def forget_changes(self) -> None:
-        self._added.forget()
 
     # -- to other replicas ---------------------------------------------------------
     def _keys(self) -> tuple[Any, ...]:

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from rayad.dataflow.operators.state.group_index import SLICE_ROWS, chosen, compacted
-from rayad.dataflow.operators.state.keyed_state import KeyedState
+from rayad.dataflow.operators.state.keyed_state import NotedState
 from rayad.dataflow.operators.state.runs import files
 from rayad.dataflow.operators.state.runs.disk import MemoryBound
 from rayad.dataflow.operators.state.runs.files import Content, RowsByValue, RowsInFile, RunFile
@@ -54,7 +54,7 @@ StoredRun: TypeAlias = tuple[Stored | RowsInFile | RowsByValue, dict[str, Any], 
 """A run in a snapshot or on its way: rows, the numbers beside them, and ``passed``."""
 
 
-class Runs(KeyedState):
+class Runs(NotedState):
     """Rows in sorted runs.
 
     Args:
@@ -85,7 +85,7 @@ class Runs(KeyedState):
         """Where runs go that do not fit in memory; None: all stay there."""
         self._fresh: list[Run] = []
         """They have come since the last search."""
-        self._added = Additions()
+        self._noted: Additions = Additions()
         self._among = among or (lambda: self.count)
         self._gone: list[int] = []
         """Groups that left runs by time, whose rows are still in the runs that know places."""
@@ -121,7 +121,7 @@ class Runs(KeyedState):
 
     @property
     def noted_bytes(self) -> int:
-        return self._added.nbytes
+        return self._noted.nbytes
 
     def runs(self) -> Iterable[Runs]:
         return (self,)
@@ -145,8 +145,8 @@ class Runs(KeyedState):
 
     def note(self, run: Run) -> None:
         """A run has come: it is part of the next increment."""
-        if self._added.is_known:
-            self._added.note(run, len(run), self._among(), 0 if self.memory is None else run.nbytes)
+        if self._noted.is_known:
+            self._noted.note(run, len(run), self._among(), 0 if self.memory is None else run.nbytes)
 
     def all(self) -> list[Run]:
         """The runs, few of each order of magnitude, to be searched."""
@@ -224,7 +224,7 @@ class Runs(KeyedState):
         """Share no more with the runs of which this is a copy than rows."""
         self._sequences = [[run.alone() for run in sequence] for sequence in self._sequences]
         self._fresh = [run.alone() for run in self._fresh]
-        self._added, self._gone, self.memory = Additions(), list(self._gone), None
+        self._noted, self._gone, self.memory = Additions(), list(self._gone), None
 
     # -- snapshots -----------------------------------------------------------------
     def files(self) -> list[RunFile]:
@@ -268,20 +268,12 @@ class Runs(KeyedState):
         self.key_groups = in_files[0] if in_files else self.key_groups
         self._sequences, self._fresh = [[run] for run in self.again(stored)], []
 
-    def take_changes(self) -> Callable[[], Any] | None:
+    def changed(self, noted: list[Run]) -> Any:
         """The runs that have come."""
-        added = self._added.take()
-        return None if added is None else lambda: self.changed(added)
-
-    def changed(self, added: list[Run]) -> Any:
-        """Runs that have come as a snapshot has them."""
-        return [self.stored(one_behind_the_other(added))] if added else []
+        return [self.stored(one_behind_the_other(noted))] if noted else []
 
     def restore_changes(self, changes: Any) -> None:
         self.add(self.again(changes))
-
-    def forget_changes(self) -> None:
-        self._added.forget()
 
     def stored(self, run: Run, *, compact: bool = False) -> StoredRun:
         """A run for a snapshot, or, compact, for another replica."""
