@@ -131,8 +131,12 @@ class Runs(NotedState):
 
     def read(self, rows: pa.RecordBatch, **beside: Any) -> Run:
         """Rows in any order, with their places and moments."""
-        place = None if self.by_time else places_of(rows.columns[: self.keys], self.key_groups)
+        place = None if self.by_time else self.places(rows)
         return Run(rows, place, None if self.moment is None else ticks(rows.column(self.moment)), beside)
+
+    def places(self, rows: pa.RecordBatch) -> Places:
+        """By which rows are sorted, each key-group in one stretch: by default the places of their keys."""
+        return places_of(rows.columns[: self.keys], self.key_groups)
 
     def add(self, runs: Iterable[Run]) -> None:
         """Keep runs that :meth:`arranged` gave."""
@@ -320,7 +324,7 @@ class Runs(NotedState):
         self.key_groups = key_groups
 
         def placed(run: Run) -> Run:
-            run.place, run.index, run.file = places_of(run.rows.columns[: self.keys], key_groups), None, None
+            run.place, run.index, run.file = self.places(run.rows), None, None
             return Runs.arranged(self, run)[0]
 
         if not self.by_time:
@@ -332,7 +336,7 @@ class Runs(NotedState):
         for run in runs if self.by_time else ():
             parts = []
             for at in range(0, len(run), SLICE_ROWS):
-                parts.append(places_of(run.rows.slice(at, SLICE_ROWS).columns[: self.keys], key_groups))
+                parts.append(self.places(run.rows.slice(at, SLICE_ROWS)))
                 yield
             run.place = np.concatenate(parts)
 
@@ -352,7 +356,7 @@ class Runs(NotedState):
     def _parted(self, run: Run, groups: frozenset[int]) -> tuple[Run, list[Run]]:
         """The rows of these groups, and the others as runs."""
         if run.place is None:
-            run.place = places_of(run.rows.columns[: self.keys], self.key_groups)
+            run.place = self.places(run.rows)
         if self.by_time:
             some = chosen(groups, self.key_groups)[groups_of_places(run.place, self.key_groups)]
             return run.at(np.flatnonzero(some)), [] if some.all() else [run]
