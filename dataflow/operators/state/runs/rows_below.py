@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rayad.dataflow.operators.state.runs.order import Positions, order_of, ranges, reaching
+from rayad.dataflow.operators.state.runs.order import Positions, found_in, order_of, ranges
 from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.operators.state.runs.runs import Runs
 from rayad.dataflow.records.batches import take_rows
@@ -45,10 +45,8 @@ class RowsBelow(Runs):
         if order is not None:
             places = places[order]
         for run in list(self.all()):
-            first, last = reaching(places, run.place)
-            low, high = (np.searchsorted(run.place, places[first:last], side=side) for side in ("left", "right"))
-            theirs = ranges(low, high - low)
-            mine = np.repeat(np.arange(first, last), high - low)
+            mine, low, high = found_in(run.place, places)
+            theirs, mine = ranges(low, high - low), np.repeat(mine, high - low)
             here = self.left_of(run, theirs)
             if here is not None:
                 mine, theirs = mine[here], theirs[here]

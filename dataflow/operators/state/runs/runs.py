@@ -26,11 +26,11 @@ from rayad.dataflow.operators.state.runs.order import (
     Places,
     Positions,
     edges_of,
+    found_in,
     groups_of_places,
     order_of,
     places_of,
     ranges,
-    reaching,
     slices_of_groups,
     ticks,
 )
@@ -196,9 +196,8 @@ class Runs(NotedState):
     def having(self, places: Places) -> Iterator[tuple[Run, Positions]]:
         """The positions of the rows of these places, which ascend and differ, in each run that has any."""
         for run in self.all():
-            some = places[slice(*reaching(places, run.place))]
-            low, high = (np.searchsorted(run.place, some, side=side) for side in ("left", "right"))
-            if (high > low).any():
+            _, low, high = found_in(run.place, places)
+            if len(low):
                 yield run, ranges(low, high - low)
 
     def change(self, left: Callable[[Run], Run | None]) -> None:
