@@ -1,4 +1,4 @@
-"""State many times as large as the memory it may have: a join of two streams over all time, windows that stay open, running totals.
+"""State many times as large as the memory it may have: a join of two streams over all time, open windows, running totals, distinct values.
 
 ``python -m benchmarks.state_on_disk join --rows 16000000 --bound-mib 64`` prints, over time, how much has come, the resident anonymous
 memory of the process (``/proc/self/smaps_rollup``) and how much of files it has mapped (not all is resident at once). The job runs in the
@@ -146,6 +146,32 @@ def totalled(rows: int, run: rd.RunConfig) -> tuple[Any, Any]:
     return found, due
 
 
+KEYS_OF_VALUES = 1_000
+
+
+def values_seen(rows: int, part: int) -> Iterator[rd.SourceBatch]:
+    """Values without order of few keys, one for each number."""
+    for epoch, numbers in enumerate(numbers_counted(rows)):
+        keys = (numbers % np.uint64(KEYS_OF_VALUES)).astype(np.int64)
+        yield rd.SourceBatch(epoch, pa.record_batch({"key": keys, "value": (numbers * ODD).astype(np.int64)}))
+
+
+def seen_once(rows: int, run: rd.RunConfig) -> tuple[Any, Any]:
+    """How many values came, with their sum, and how many had to."""
+    found = [0, 0]
+
+    def keep(batch: Any) -> list[Any]:
+        found[0] += batch.num_rows
+        found[1] = (found[1] + int(batch.column(1).to_numpy().view(np.uint64).sum())) % (1 << 64)
+        return []
+
+    flow = rd.Dataflow("distinct-on-disk")
+    values = flow.source(Generated(1, partial(values_seen, rows)), name="values")
+    values.key_by("key").distinct("value", name="seen").map_batches(keep).collect("none")
+    flow.run(run, runtime="local", parallelism=1)
+    return found, [rows, rows * (rows - 1) // 2 * int(ODD) % (1 << 64)]
+
+
 class Watched:
     """Prints memory over time, until it is closed."""
 
@@ -190,14 +216,16 @@ def mapped() -> float:
 
 
 @click.command()
-@click.argument("what", type=click.Choice(["join", "windows", "totals"]))
-@click.option("--rows", default=16_000_000, show_default=True, help="Of each side of the join; of all windows; how many keys have totals.")
+@click.argument("what", type=click.Choice(["join", "windows", "totals", "distinct"]))
+@click.option(
+    "--rows", default=16_000_000, show_default=True, help="Of each side of the join; of all windows; how many keys or values there are."
+)
 @click.option("--bound-mib", default=64, show_default=True, help="RunConfig.state_memory_bytes, in MiB; 0: none.")
 @click.option("--directory", type=click.Path(), help="RunConfig.spill_directory.")
 def main(what: str, rows: int, bound_mib: int, directory: str | None) -> None:
     """Run one of them, and print memory over time."""
     config = rd.RunConfig(state_memory_bytes=bound_mib << 20 if bound_mib else None, spill_directory=directory)
-    work = {"join": joined, "windows": windowed, "totals": totalled}[what]
+    work = {"join": joined, "windows": windowed, "totals": totalled, "distinct": seen_once}[what]
     work(10_000, config)  # what is imported is there
     before_mib, watched, began_s = anonymous(), Watched(), time.process_time()
     came, due = work(rows, config)

@@ -20,6 +20,7 @@ PROTOCOL = frozenset(
         *("checkpoint", "restore", "take_changes", "restore_changes", "forget_changes"),
         *("index", "give", "take", "gave"),
         *("inline", "fits", "entries", "put_entries"),
+        *("changed", "named", "shaped", "unshaped", "put_in", "left", "empty", "renumber"),
         *("learn", "goes_with", "marks", "marked", "bits", "put_bits"),
     }
 )

@@ -96,16 +96,8 @@ class LivesOfValues(KeyedDict):
     def _all(self) -> Iterable[tuple[Any, Any]]:
         return _lives_of(self.kept)
 
-    def restore(self, stored: Any) -> None:
-        super().restore(stored)
-        self._order = None
-
-    def restore_changes(self, changes: Any) -> None:
-        super().restore_changes(changes)
-        self._order = None
-
-    def take(self, given: Any) -> None:
-        super().take(given)
+    def put_in(self, name: str, some: Any) -> None:
+        super().put_in(name, some)
         self._order = None
 
     def entries_of(self, kept: Mapping[Any, Any]) -> dict[str, Entries]:

@@ -16,11 +16,12 @@ import pytest
 
 from rayad.actors.replica.parts import part_files
 from rayad.actors.replica.parts.part_files import dumped, loaded
+from rayad.actors.worker.state_files import StateFiles
 from rayad.dataflow.operators.joins.asof_runs import AsOfColumns
 from rayad.dataflow.operators.joins.columns import ColumnJoin
 from rayad.dataflow.operators.joins.kept_runs import KeptSide
 from rayad.dataflow.operators.keys.key_first import key_first
-from rayad.dataflow.operators.state.runs import files
+from rayad.dataflow.operators.state.runs import disk, files
 from rayad.dataflow.operators.state.runs.disk import MemoryBound
 from rayad.dataflow.operators.state.runs.files import Content, RowsInFile, RunFile, opened, writes
 from rayad.dataflow.operators.state.runs.run import Run
@@ -171,6 +172,24 @@ class InFiles(Replica):
 @pytest.mark.parametrize("form", IN_FILES, ids=lambda form: form.name)
 def test_what_was_put_in_is_there_and_nothing_is_written_twice(form: Form) -> None:
     assert sum([run_one(form, seed, kind=InFiles) for seed in range(SEEDS)]) > 0
+
+
+class HeldWhenPut(InFiles):
+    """What has been restored is in memory until more is put in."""
+
+    def hold(self) -> None:
+        """Later."""
+
+    def put(self, rows: list[Row]) -> None:
+        super().put(rows)
+        super().hold()
+
+
+def test_rows_that_were_seen_are_in_files_beyond_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk, "FILE_BYTES_MIN", 1)
+    (form,) = (form for form in FORMS if form.name == "SeenRows")
+    memory = MemoryBound(1 << 9, StateFiles("seen", None))
+    assert sum([run_one(form, seed, memory, kind=HeldWhenPut) for seed in range(SEEDS)]) > 0
 
 
 # -- defects that the laws must find ---------------------------------------------------------------

@@ -177,7 +177,7 @@ class Forgetful(Runs):
     def add(self, runs: Any) -> None:
         super().add(runs)
         if self.count % 3 == 0:
-            self._added.take()
+            self._noted.take()
 
 
 class Losing(Runs):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from bisect import insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from heapq import heappop, heappush
 from operator import itemgetter
 from typing import Any, ClassVar
@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from rayad.dataflow.operators.joins.records_in_time import SIDES, RecordsInTime
 from rayad.dataflow.operators.keys.key_first import pairs_of
+from rayad.dataflow.operators.state.rows import Named
 from rayad.dataflow.operators.state.tables import Entries
 from rayad.dataflow.records.batches import keyed_columns
 from rayad.dataflow.records.event_times import exact_moment
@@ -44,9 +45,6 @@ class KeptRows(RecordsInTime):
     @abstractmethod
     def ends_of(self, side: int, tick: Any) -> tuple[Any, ...]:
         """The ticks at which an entry is to be looked at."""
-
-    def dicts(self) -> Iterable[dict[Any, Any]]:
-        return (self.kept,)
 
     # -- entries -------------------------------------------------------------------
     def keep(self, side: int, key: Any, entry: list[Any]) -> list[Any]:
@@ -88,33 +86,20 @@ class KeptRows(RecordsInTime):
             heappush(self._order, end)
         self._ends[end].append((side, key, tick))
 
-    # -- snapshots -----------------------------------------------------------------
-    def checkpoint(self) -> Any:
-        return self.kept
+    # -- snapshots, and other replicas ---------------------------------------------
+    def named(self) -> Named:
+        return {"": self.kept}
 
-    def restore(self, stored: Any) -> None:
-        self.kept = {}
-        self._ends, self._order = {}, []
-        self._keep_all(stored)
-        self._placed = _records_of(stored)
-
-    def _keep_all(self, kept: dict[Any, Any]) -> None:
-        self.kept.update(kept)
-        for key, sides in kept.items():
+    def put_in(self, name: str, some: Any) -> None:
+        self.kept.update(some)
+        for key, sides in some.items():
             for side, entries in enumerate(sides):
                 for entry in entries:
                     self._note_end(side, key, entry[0])
+        self._placed += _records_of(some)
 
-    # -- to other replicas -----------------------------------------------------------
-    def give(self, groups: frozenset[int], key_groups: int) -> Any:
-        given = self._indices.taken_out(self.kept, groups, key_groups)
-        self._placed -= _records_of(given)
-        return given or None
-
-    def take(self, given: Any) -> None:
-        self._indices.removed(self.kept, given)
-        self._keep_all(given)
-        self._placed += _records_of(given)
+    def left(self, given: Named) -> None:
+        self._placed -= sum(map(_records_of, given.values()))
 
     # -- as tables -------------------------------------------------------------------
     def entries(self) -> dict[str, Entries]:

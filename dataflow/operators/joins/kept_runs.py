@@ -8,7 +8,7 @@ that is known. Ticks are those of ``windows.pane_ticks``. Keys of what matches a
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -18,6 +18,7 @@ import pyarrow as pa
 from rayad.dataflow.operators.joins.both_sides import BothSides
 from rayad.dataflow.operators.joins.pairs import NotColumnar, alone_batch
 from rayad.dataflow.operators.keys.key_first import keys_of, record_of
+from rayad.dataflow.operators.state.keyed_state import NotedState
 from rayad.dataflow.operators.state.runs.order import Ticks, ticks
 from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.operators.state.runs.runs import Runs
@@ -74,7 +75,7 @@ def passed_by(run: Run) -> int:
     return -TICKS_MAX if run.passed is None else run.passed
 
 
-class KeptRuns(BothSides[KeptSide]):
+class KeptRuns(NotedState, BothSides[KeptSide]):
     """Runs of both sides."""
 
     changing: ClassVar[frozenset[str]] = frozenset()
@@ -82,7 +83,7 @@ class KeptRuns(BothSides[KeptSide]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._added = Additions()
+        self._noted: Additions = Additions()
         self.settled: Any = None
         """The last watermark, if it is one for all that is here."""
 
@@ -144,7 +145,7 @@ class KeptRuns(BothSides[KeptSide]):
         """Take records in; ``told`` is the watermark, and what a join is told besides. Gives those that are late, as ``(key, record)``,
         and results. To be called after :meth:`check`."""
         batch = one_batch(pa.Table.from_batches([b.replace_schema_metadata(None) for b in batches]))
-        self._added.note((side, batch, *told), batch.num_rows, self.rows + batch.num_rows, batch.nbytes)
+        self._noted.note((side, batch, *told), batch.num_rows, self.rows + batch.num_rows, batch.nbytes)
         late: list[Any] = []
         if told[0] is not None:
             behind = ticks(batch.column(self.keys(side))) < self.first(side, exact_moment(told[0]))
@@ -157,7 +158,7 @@ class KeptRuns(BothSides[KeptSide]):
         """What is settled at a watermark (None: all): batches, or lists of rows where columns cannot say it. It is forgotten."""
         self.settled = mark
         if mark is None:
-            self._added.forget()
+            self._noted.forget()
         return self.settle(mark)
 
     def alone(self, side: int, batch: pa.RecordBatch) -> Any:
@@ -176,27 +177,19 @@ class KeptRuns(BothSides[KeptSide]):
     # -- snapshots -----------------------------------------------------------------
     @property
     def noted_bytes(self) -> int:
-        return self._added.nbytes
+        return self._noted.nbytes
 
-    def take_changes(self) -> Callable[[], Any] | None:
+    def changed(self, noted: list[Any]) -> Any:
         """The batches that have come, and the watermark up to which records are settled: all else follows from them."""
-        added, settled, schemas = self._added.take(), self.settled, list(self.schemas)
-        if added is None:
-            return None
-        return lambda: (schemas, [(side, stored_mixed([batch]), *told) for side, batch, *told in added], settled)
+        return list(self.schemas), [(side, stored_mixed([batch]), *told) for side, batch, *told in noted], self.settled
 
     def restore_changes(self, changes: Any) -> None:
-        """Take back what the function of :meth:`take_changes` gave."""
         schemas, added, settled = changes
         self.learn_all(schemas)
         for side, batch, *told in added:
             self.accept(side, taken_back_mixed(batch), *told)
         if settled is not None:
             self.due(settled)
-
-    def forget_changes(self) -> None:
-        """The next of :meth:`take_changes` gives None."""
-        self._added.forget()
 
     # -- to other replicas -----------------------------------------------------------
     def take(self, given: Any) -> None:

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from rayad.dataflow.operators.state.group_index import GroupIndices
+from rayad.dataflow.operators.state.keyed_state import NotedState
+from rayad.dataflow.operators.state.rows import RowsByKey
 from rayad.dataflow.operators.state.stored_columns import stored_mixed, taken_back_mixed
 from rayad.dataflow.operators.state.touched_keys import Additions
-from rayad.dataflow.operators.state.two_forms import RowForm
 
 SIDES = ("left", "right")
 """The tables of what a join keeps."""
 
 
-class RecordsInTime(RowForm):
+class RecordsInTime(NotedState, RowsByKey):
     """Records in dicts by key. An increment has the batches that have come, and the last watermark: all else follows from them."""
 
     def __init__(self) -> None:
-        self._added = Additions()
+        super().__init__()
+        self._noted: Additions = Additions()
         self._placed = 0  # records since there were none
         self._settled: Any = None  # the last watermark
-        self._indices = GroupIndices()
-
-    @abstractmethod
-    def dicts(self) -> Iterable[dict[Any, Any]]:
-        """All that is kept."""
 
     @abstractmethod
     def put(self, side: int, batch: Any, *told: Any) -> Any:
@@ -39,7 +35,7 @@ class RecordsInTime(RowForm):
     def note(self, side: int, batch: Any, told: tuple[Any, ...], records: int) -> None:
         """A batch of so many records has been put in."""
         self._placed = self._placed + records if self.is_used else 0
-        self._added.note((side, batch, *told), records, self._placed)
+        self._noted.note((side, batch, *told), records, self._placed)
 
     def pass_over(self, mark: Any) -> None:
         """Forget what is settled at a watermark, and give nothing."""
@@ -50,11 +46,10 @@ class RecordsInTime(RowForm):
         """The watermark is there (None: at the end)."""
         self._settled = mark
         if mark is None:
-            self._added.forget()
+            self._noted.forget()
 
-    def take_changes(self) -> Callable[[], Any] | None:
-        added, settled = self._added.take(), self._settled
-        return None if added is None else lambda: ([(side, stored_mixed([batch]), *told) for side, batch, *told in added], settled)
+    def changed(self, noted: list[Any]) -> Any:
+        return [(side, stored_mixed([batch]), *told) for side, batch, *told in noted], self._settled
 
     def restore_changes(self, changes: Any) -> None:
         added, settled = changes
@@ -62,15 +57,6 @@ class RecordsInTime(RowForm):
             self.put(side, taken_back_mixed(batch)[0], *told)
         if settled is not None:
             self.pass_over(settled)
-
-    def forget_changes(self) -> None:
-        self._added.forget()
-
-    def index(self, key_groups: int) -> Iterator[None]:
-        return self._indices.slices(self.dicts(), key_groups)
-
-    def gave(self) -> None:
-        self._indices.forget()
 
 
 __all__ = ["SIDES", "RecordsInTime"]

@@ -7,7 +7,7 @@ outer and anti joins give nothing that would have to be taken back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,8 @@ from rayad.dataflow.operators.joins.pairs import NotColumnar, alone_batch, joine
 from rayad.dataflow.operators.joins.records_in_time import SIDES, RecordsInTime
 from rayad.dataflow.operators.keys.column_keys import in_common, key_numbers
 from rayad.dataflow.operators.keys.key_first import has_key, is_null, keys_of, pairs_of, record_of
+from rayad.dataflow.operators.state.by_key import values_of
+from rayad.dataflow.operators.state.rows import Named
 from rayad.dataflow.operators.state.runs.order import Positions
 from rayad.dataflow.operators.state.tables import WINDOW, Entries
 from rayad.dataflow.operators.state.two_forms import TwoForms
@@ -155,9 +157,6 @@ class JoinedWindows(RecordsInTime):
     def is_used(self) -> bool:
         return bool(self.open)
 
-    def dicts(self) -> Iterable[dict[Any, Any]]:
-        return [side for sides in self.open.values() for side in sides]
-
     # -- records and time ------------------------------------------------------------
     def put(self, side: int, batch: Any, *told: Any) -> tuple[list[Any], list[Any]]:
         """Take records in; ``told`` is the watermark. Gives those that are late, as ``(key, window, record)``, and no results."""
@@ -212,31 +211,27 @@ class JoinedWindows(RecordsInTime):
         if right_alone:
             yield from ((key, (None, theirs)) for key, some in right.items() if key not in met for theirs in some)
 
-    # -- snapshots -----------------------------------------------------------------
-    def checkpoint(self) -> Any:
-        return self.open
+    # -- snapshots, and other replicas ---------------------------------------------
+    def named(self) -> Named:
+        """By window and side."""
+        return {(window, side): kept for window, sides in self.open.items() for side, kept in enumerate(sides)}
 
-    def restore(self, stored: Any) -> None:
-        self.open = stored
-        self._placed = _records_of(stored)
+    def shaped(self, named: Named) -> Any:
+        out: dict[Window, Sides] = {}
+        for (window, side), kept in named.items():
+            out.setdefault(window, ({}, {}))[side].update(kept)
+        return out
 
-    # -- to other replicas -----------------------------------------------------------
-    def give(self, groups: frozenset[int], key_groups: int) -> Any:
-        given = {}
-        for window, (left, right) in self.open.items():
-            sides = tuple(self._indices.taken_out(kept, groups, key_groups) for kept in (left, right))
-            if any(sides):
-                given[window] = sides
+    def unshaped(self, stored: Any) -> Named:
+        return {(window, side): kept for window, sides in stored.items() for side, kept in enumerate(sides)}
+
+    def put_in(self, name: tuple[Window, int], some: Any) -> None:
+        self.open.setdefault(name[0], ({}, {}))[name[1]].update(some)
+        self._placed += values_of([some])
+
+    def left(self, given: Named) -> None:
+        self._placed -= values_of(given.values())
         self.open = {window: sides for window, sides in self.open.items() if any(sides)}
-        self._placed -= _records_of(given)
-        return given or None
-
-    def take(self, given: Any) -> None:
-        for window, sides in given.items():
-            for mine, theirs in zip(self.open.setdefault(window, ({}, {})), sides, strict=True):
-                self._indices.removed(mine, theirs)
-                mine.update(theirs)
-        self._placed += _records_of(given)
 
     # -- as tables -------------------------------------------------------------------
     def entries(self) -> dict[str, Entries]:
@@ -267,7 +262,3 @@ class WindowJoin(JoinInTwoForms[JoinedWindows, WindowJoinColumns]):
 
 
 Sides = tuple[dict[Any, list[Any]], dict[Any, list[Any]]]
-
-
-def _records_of(windows: dict[Window, Any]) -> int:
-    return sum(len(records) for sides in windows.values() for side in sides for records in side.values())

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
 from operator import itemgetter
 from typing import Any, ClassVar, Generic, TypeVar
 
 from rayad.dataflow.operators.state.contents import comparable, originals
-from rayad.dataflow.operators.state.group_index import GroupIndices, PairIndex
+from rayad.dataflow.operators.state.keyed_state import NotedState
 from rayad.dataflow.operators.state.reads.at_epochs import AtEpochs, Epochs
 from rayad.dataflow.operators.state.reads.dicts import DictAtEpochs
 from rayad.dataflow.operators.state.reads.lists import SIDES, ListsAtEpochs
 from rayad.dataflow.operators.state.reads.seen import PairsAtEpochs
+from rayad.dataflow.operators.state.rows import Named, RowsByKey
 from rayad.dataflow.operators.state.stored_rows import FEW_ROWS, StoredRows, plain_and_few
 from rayad.dataflow.operators.state.tables import TIME, Entries, Opening, Whole, dict_of_entries, entries_of_dict
 from rayad.dataflow.operators.state.touched_keys import Additions, TouchedKeys, now_and_gone
-from rayad.dataflow.operators.state.two_forms import RowForm
 from rayad.dataflow.operators.state.versions import Tracked, Versions
 
-Note = Callable[[Collection[Any], int], None]
 Kept = TypeVar("Kept")
 
 
@@ -38,11 +38,9 @@ class Changing(Generic[Kept]):
         self._note()
 
 
-class DictByKey(RowForm):
+class DictByKey(RowsByKey):
     """A dict by key, what is known of the groups of its keys while a change of layout is under way, and former values while others read."""
 
-    note: Note
-    """Note keys: the items of a collection, which must stay as it is, and how many keys there are now. For the form's own methods."""
     keeps_versions: ClassVar[bool] = True
     """Whether what it keeps is all in the dict, so that others can read it at an epoch."""
     has_one_row: ClassVar[bool] = True
@@ -51,9 +49,13 @@ class DictByKey(RowForm):
     """What changed keys had before; None: nobody has read yet (``live.py``)."""
 
     def __init__(self, opening: Opening | None = None) -> None:
+        super().__init__()
         self._kept: dict[Any, Any] = {}
-        self._indices = GroupIndices()
         self._opening: Opening = Whole() if opening is None else opening
+
+    @abstractmethod
+    def note(self, items: Collection[Any], kept: int) -> None:
+        """Note keys: the items of a collection, which must stay as it is, and how many keys there are now. For the form's own methods."""
 
     @property
     def kept(self) -> Mapping[Any, Any]:
@@ -97,7 +99,7 @@ class DictByKey(RowForm):
         """All of it, which is gone then: what is sent at the end must not be sent again by a replica to which a key moves after that."""
         rows = list(self._kept.items())
         self.before_change(self._kept)
-        self.restore({})
+        self._kept = {}
         self.forget_changes()
         return rows
 
@@ -105,21 +107,14 @@ class DictByKey(RowForm):
     def is_used(self) -> bool:
         return bool(self._kept)
 
-    def index(self, key_groups: int) -> Iterator[None]:
-        return self._indices.slices((self._kept,), key_groups)
+    def named(self) -> Named:
+        return {"": self._kept}
 
-    def give(self, groups: frozenset[int], key_groups: int) -> dict[Any, Any] | None:
-        return self._indices.taken_out(self._kept, groups, key_groups) or None
-
-    def take(self, given: dict[Any, Any]) -> None:
-        self._indices.removed(self._kept, given)
-        self._kept.update(given)
-
-    def gave(self) -> None:
-        self._indices.forget()
+    def put_in(self, name: str, some: Any) -> None:
+        self._kept.update(some)
 
 
-class KeyedDict(DictByKey):
+class KeyedDict(NotedState, DictByKey):
     """A value by key; keys come and go.
 
     Args:
@@ -140,32 +135,26 @@ class KeyedDict(DictByKey):
     def __init__(self, *, of_pairs: bool = False, opening: Opening | None = None) -> None:
         super().__init__(opening)
         self._key = itemgetter(0) if of_pairs else None
-        self._touched = TouchedKeys(self._key)
-        self.note = self._touched.note
+        self._noted: TouchedKeys = TouchedKeys(self._key)
+
+    def note(self, items: Collection[Any], kept: int) -> None:
+        self._noted.note(items, kept)
+        # any of them may have gone and come again, and so stand elsewhere in the dict
+        self._indices.removed(self._kept, items if self._key is None else map(self._key, items))
 
     @property
     def inline(self) -> bool:
         """However many keys have come, numbers of few keys are pickled faster than a process is forked."""
         return plain_and_few(self._kept, FEW_ROWS)
 
-    def checkpoint(self) -> Any:
-        return self._kept
-
-    def restore(self, stored: Any) -> None:
-        self._kept = stored
-
-    def take_changes(self) -> Callable[[], Any] | None:
-        touched, kept = self._touched.take(), self._kept
-        return None if touched is None else lambda: now_and_gone(touched(), kept)
+    def changed(self, noted: Callable[[], Iterable[Any]]) -> Any:
+        return now_and_gone(noted(), self._kept)
 
     def restore_changes(self, changes: Any) -> None:
         now, gone = changes
         self._kept.update(now)
         for key in gone:
             self._kept.pop(key, None)
-
-    def forget_changes(self) -> None:
-        self._touched.forget()
 
     def that_drops(self) -> KeyedDict:
         return self
@@ -175,23 +164,6 @@ class KeyedDict(DictByKey):
         for key in keys:
             self._kept.pop(key, None)
         self.note(keys if self._key is None else [(key, None) for key in keys], len(self._kept))
-
-    def index(self, key_groups: int) -> Iterator[None]:
-        self.note = self._note_while_moving
-        return super().index(key_groups)
-
-    def _note_while_moving(self, items: Collection[Any], kept: int) -> None:
-        self._touched.note(items, kept)
-        # any of them may have gone and come again, and so stand elsewhere in the dict
-        self._indices.removed(self._kept, items if self._key is None else map(self._key, items))
-
-    def give(self, groups: frozenset[int], key_groups: int) -> dict[Any, Any] | None:
-        self.note = self._note_while_moving
-        return super().give(groups, key_groups)
-
-    def gave(self) -> None:
-        super().gave()
-        self.note = self._touched.note
 
 
 class GrowingDict(DictByKey):
@@ -206,7 +178,9 @@ class GrowingDict(DictByKey):
         super().__init__(opening)
         self._beside = beside
         self._stored = StoredRows()
-        self.note = self._stored.note
+
+    def note(self, items: Collection[Any], kept: int) -> None:
+        self._stored.note(items, kept)
 
     @property
     def inline(self) -> bool:
@@ -232,7 +206,7 @@ class GrowingDict(DictByKey):
         return KeyedDict(opening=self._opening)
 
 
-class GrowingSet(RowForm):
+class GrowingSet(NotedState, RowsByKey):
     """``(key, something)`` pairs that stay.
 
     >>> seen = GrowingSet()
@@ -241,9 +215,9 @@ class GrowingSet(RowForm):
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.kept: set[Any] = set()
-        self._added = Additions()
-        self._index: PairIndex | None = None
+        self._noted: Additions = Additions()
         self.came: Callable[[list[Any]], None] | None = None
         """Told of the pairs that come; None: nobody has read yet."""
 
@@ -265,44 +239,19 @@ class GrowingSet(RowForm):
     def add(self, pairs: list[Any]) -> None:
         """Keep these, which are new."""
         self.kept.update(pairs)
-        self._added.note(pairs, len(pairs), len(self.kept))
-        if self._index is not None:
-            self._index.added(pairs)
+        self._noted.note(pairs, len(pairs), len(self.kept))
+        self._indices.added(self.kept, pairs)
         if self.came is not None:
             self.came(pairs)
 
-    def checkpoint(self) -> Any:
-        return self.kept
+    def named(self) -> Named:
+        return {"": self.kept}
 
-    def restore(self, stored: Any) -> None:
-        self.kept = stored
+    def put_in(self, name: str, some: Any) -> None:
+        self.add(list(some))
 
-    def take_changes(self) -> Callable[[], Any] | None:
-        added = self._added.take()
-        return None if added is None else lambda: [pair for pairs in added for pair in pairs]
-
-    def restore_changes(self, changes: Any) -> None:
-        self.kept.update(changes)
-
-    def forget_changes(self) -> None:
-        self._added.forget()
-
-    def _indexed(self, key_groups: int) -> PairIndex:
-        if self._index is None or self._index.kept is not self.kept:
-            self._index = PairIndex(self.kept, key_groups)
-        return self._index
-
-    def index(self, key_groups: int) -> Iterator[None]:
-        return self._indexed(key_groups).slices()
-
-    def give(self, groups: frozenset[int], key_groups: int) -> list[Any] | None:
-        return self._indexed(key_groups).taken_out(sorted(groups)) or None
-
-    def take(self, given: list[Any]) -> None:
-        self.add(given)
-
-    def gave(self) -> None:
-        self._index = None
+    def changed(self, noted: list[list[Any]]) -> Any:
+        return [pair for pairs in noted for pair in pairs]
 
     def entries(self) -> dict[str, Entries]:
         pairs = originals(self.kept)
@@ -331,20 +280,16 @@ class KeyedSets(KeyedDict):
     def add(self, pairs: list[Any]) -> None:
         """Keep these, which are new."""
         self.before_change(key for key, _ in pairs)
-        self._put(pairs)
-
-    def _put(self, pairs: list[Any]) -> None:
-        for key, value in pairs:
-            self._kept.setdefault(key, {})[value] = None
+        self.put_in("", _by_key(pairs))
         self.note([key for key, _ in pairs], len(self._kept))
 
-    def give(self, groups: frozenset[int], key_groups: int) -> Any:
-        given = super().give(groups, key_groups)
-        return given and [(key, value) for key, some in given.items() for value in some]
+    def unshaped(self, stored: Any) -> Named:
+        """Also of pairs, as columns give them."""
+        return {"": stored if isinstance(stored, dict) else _by_key(stored)}
 
-    def take(self, given: Any) -> None:
-        self._indices.removed(self._kept, [key for key, _ in given])
-        self._put(given)
+    def put_in(self, name: str, some: Any) -> None:
+        for key, values in some.items():
+            self._kept.setdefault(key, {}).update(values)
 
     def entries_of(self, kept: Mapping[Any, Any]) -> dict[str, Entries]:
         pairs = originals((key, value) for key, some in kept.items() for value in some)
@@ -354,7 +299,14 @@ class KeyedSets(KeyedDict):
         self.add(comparable(list(zip(entries.keys, entries.columns["value"], strict=True))))
 
 
-class KeyedLists(RowForm):
+def _by_key(pairs: Iterable[Any]) -> dict[Any, dict[Any, None]]:
+    out: dict[Any, dict[Any, None]] = {}
+    for key, value in pairs:
+        out.setdefault(key, {})[value] = None
+    return out
+
+
+class KeyedLists(NotedState, RowsByKey):
     """What has come for each key, for several sides: ``{key: [(value, mark), ...]}`` of each.
 
     >>> sides = KeyedLists(2)
@@ -363,10 +315,10 @@ class KeyedLists(RowForm):
     """
 
     def __init__(self, sides: int) -> None:
+        super().__init__()
         self._kept: tuple[dict[Any, list[Any]], ...] = tuple({} for _ in range(sides))
         self.rows = 0
-        self._added = Additions()
-        self._indices = GroupIndices()
+        self._noted: Additions = Additions()
         self.before_drop: Callable[[list[Any]], None] | None = None
         """Told of the keys that are about to be dropped; None: nobody has read yet."""
 
@@ -398,7 +350,7 @@ class KeyedLists(RowForm):
 
     def _note(self, side: int, pairs: list[Any], mark: Any) -> None:
         self.rows += len(pairs)
-        self._added.note((side, pairs, mark), len(pairs), self.rows)
+        self._noted.note((side, pairs, mark), len(pairs), self.rows)
 
     def that_drops(self) -> KeyedLists:
         return self
@@ -410,18 +362,10 @@ class KeyedLists(RowForm):
             for key in keys:
                 self.rows -= len(kept.pop(key, ()))
             self._indices.removed(kept, keys)
-        self._added.note((None, keys, None), len(keys), self.rows)
+        self._noted.note((None, keys, None), len(keys), self.rows)
 
-    def checkpoint(self) -> Any:
-        return self._kept
-
-    def restore(self, stored: Any) -> None:
-        self._kept = stored
-        self.rows = _values_of(stored)
-
-    def take_changes(self) -> Callable[[], Any] | None:
-        added = self._added.take()
-        return None if added is None else lambda: added
+    def changed(self, noted: list[Any]) -> Any:
+        return noted
 
     def restore_changes(self, changes: Any) -> None:
         for side, pairs, mark in changes:
@@ -430,29 +374,26 @@ class KeyedLists(RowForm):
             else:
                 self.add(side, pairs, mark)
 
-    def forget_changes(self) -> None:
-        self._added.forget()
+    def named(self) -> Named:
+        return dict(enumerate(self._kept))
 
-    def index(self, key_groups: int) -> Iterator[None]:
-        return self._indices.slices(self._kept, key_groups)
+    def shaped(self, named: Named) -> Any:
+        return tuple(named.get(side, {}) for side in range(len(self._kept)))
 
-    def give(self, groups: frozenset[int], key_groups: int) -> Any:
-        given = tuple(self._indices.taken_out(kept, groups, key_groups) for kept in self._kept)
-        self.rows -= _values_of(given)
-        return given if any(given) else None
+    def unshaped(self, stored: Any) -> Named:
+        return dict(enumerate(stored))
 
-    def take(self, given: Any) -> None:
-        for kept, side in zip(self._kept, given, strict=True):
-            self._indices.removed(kept, side)
-            for key, values in side.items():
-                if key in kept:
-                    kept[key].extend(values)
-                else:
-                    kept[key] = values  # a new list for each would set off the garbage collector
-        self.rows += _values_of(given)
+    def put_in(self, name: int, some: Any) -> None:
+        kept = self._kept[name]
+        for key, values in some.items():
+            if key in kept:
+                kept[key].extend(values)
+            else:
+                kept[key] = values  # a new list for each would set off the garbage collector
+        self.rows += values_of([some])
 
-    def gave(self) -> None:
-        self._indices.forget()
+    def left(self, given: Named) -> None:
+        self.rows -= values_of(given.values())
 
     def _names(self) -> list[str]:
         return list(SIDES) if len(self._kept) == len(SIDES) else [f"side{side}" for side in range(len(self._kept))]
@@ -471,8 +412,9 @@ class KeyedLists(RowForm):
         self.rows += len(entries.keys)
 
 
-def _values_of(sides: Iterable[dict[Any, list[Any]]]) -> int:
+def values_of(sides: Iterable[dict[Any, list[Any]]]) -> int:
+    """How many values dicts of lists have."""
     return sum(len(kept) for side in sides for kept in side.values())
 
 
-__all__ = ["Changing", "DictByKey", "GrowingDict", "GrowingSet", "KeyedDict", "KeyedLists", "KeyedSets"]
+__all__ = ["Changing", "DictByKey", "GrowingDict", "GrowingSet", "KeyedDict", "KeyedLists", "KeyedSets", "values_of"]

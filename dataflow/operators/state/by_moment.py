@@ -70,16 +70,8 @@ class KeyedByMoment(KeyedDict):
         entry = self._scheduled[key] = (moment, next(self._numbers), key)
         heapq.heappush(heap, entry)
 
-    def restore(self, stored: Any) -> None:
-        super().restore(stored)
-        self._heap = None
-
-    def restore_changes(self, changes: Any) -> None:
-        super().restore_changes(changes)
-        self._heap = None
-
-    def take(self, given: Any) -> None:
-        super().take(given)
+    def put_in(self, name: str, some: Any) -> None:
+        super().put_in(name, some)
         self._heap = None
 
 

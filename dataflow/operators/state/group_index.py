@@ -138,7 +138,8 @@ class GroupIndex:
 
 
 class GroupIndices:
-    """A :class:`GroupIndex` of each of several dicts, from when it is first asked for until the change of layout is over.
+    """A :class:`GroupIndex` of each of several dicts, or a :class:`PairIndex` of sets, from when it is first asked for until the change of
+    layout is over.
 
     >>> indices, kept = GroupIndices(), {"a": 1}
     >>> indices.taken_out(kept, [0], 1), kept
@@ -146,27 +147,34 @@ class GroupIndices:
     """
 
     def __init__(self) -> None:
-        self._by_id: dict[int, GroupIndex] = {}  # an index refers to its dict, so that no other one can get its id
+        self._by_id: dict[int, GroupIndex | PairIndex] = {}  # an index refers to its dict, so that no other one can get its id
 
-    def _of(self, kept: dict[Any, Any], key_groups: int) -> GroupIndex:
+    def _of(self, kept: Any, key_groups: int) -> GroupIndex | PairIndex:
         index = self._by_id.get(id(kept))
         if index is None:
-            index = self._by_id[id(kept)] = GroupIndex(kept, key_groups)
+            index = PairIndex(kept, key_groups) if isinstance(kept, set) else GroupIndex(kept, key_groups)
+            self._by_id[id(kept)] = index
         return index
 
-    def slices(self, dicts: Iterable[dict[Any, Any]], key_groups: int) -> Iterator[None]:
+    def slices(self, dicts: Iterable[Any], key_groups: int) -> Iterator[None]:
         """Put the keys of these dicts into their groups, some at a time."""
         for kept in dicts:
             yield from self._of(kept, key_groups).slices()
 
-    def removed(self, kept: dict[Any, Any], keys: Iterable[Any]) -> None:
+    def removed(self, kept: Any, keys: Iterable[Any]) -> None:
         """These keys were removed from a dict, or come from another replica: perhaps they were here before."""
         index = self._by_id.get(id(kept))
         if index is not None:
             index.removed(keys)
 
-    def taken_out(self, kept: dict[Any, Any], groups: Iterable[int], key_groups: int) -> dict[Any, Any]:
-        """What these groups have in a dict, no longer in it."""
+    def added(self, kept: set[Any], pairs: Iterable[Any]) -> None:
+        """These have come to a set."""
+        index = self._by_id.get(id(kept))
+        if isinstance(index, PairIndex):
+            index.added(pairs)
+
+    def taken_out(self, kept: Any, groups: Iterable[int], key_groups: int) -> Any:
+        """What these groups have in a dict or set, no longer in it."""
         return self._of(kept, key_groups).taken_out(sorted(groups)) if kept else {}
 
     def forget(self) -> None:
@@ -201,6 +209,9 @@ class PairIndex:
     def added(self, pairs: Iterable[Any]) -> None:
         """These have come."""
         self._waiting.extend(pairs)
+
+    def removed(self, pairs: Iterable[Any]) -> None:
+        """Nothing: pairs leave with their groups alone, and those that come are told by :meth:`added`."""
 
     def taken_out(self, groups: Iterable[int]) -> list[Any]:
         """The pairs of these groups, no longer in the set."""

@@ -59,17 +59,17 @@ class KeyedState(ABC):
     def checkpoint(self) -> Any:
         """All of it, picklable; it may refer to what goes on changing."""
 
-    @abstractmethod
     def restore(self, stored: Any) -> None:
-        """Take back what :meth:`checkpoint` gave."""
+        """Take back what :meth:`checkpoint` gave; nothing is here. By default of state that is given as it is stored."""
+        self.take(stored)
 
     @abstractmethod
     def take_changes(self) -> Callable[[], Any] | None:
         """As :meth:`Vertex.take_changes`: a function that gives what has changed since the last call, or None when that is not known."""
 
-    @abstractmethod
     def restore_changes(self, changes: Any) -> None:
-        """Apply what the function of :meth:`take_changes` gave."""
+        """Apply what the function of :meth:`take_changes` gave. By default of state that only grows."""
+        self.take(changes)
 
     @abstractmethod
     def forget_changes(self) -> None:
@@ -144,6 +144,33 @@ class KeyedState(ABC):
     def put_entries(self, name: str, entries: Entries) -> None:
         """Keep what :meth:`entries` gave under a name; nothing is here yet. Law: it gives the same again."""
         self.restore(dict_of_entries(entries, Whole()))
+
+
+class Notes(Protocol):
+    """What has changed, as far as it is known: ``touched_keys``, ``stored_rows``."""
+
+    def take(self) -> Any:
+        """What was noted since the last call; None: all may have changed."""
+
+    def forget(self) -> None:
+        """All may have changed."""
+
+
+class NotedState(KeyedState):
+    """State that notes what changes: an increment is made of what was noted since the last one."""
+
+    _noted: Notes
+
+    @abstractmethod
+    def changed(self, noted: Any) -> Any:
+        """What an increment has of what was noted, as things are now: asked at once, or in a forked copy of the process."""
+
+    def take_changes(self) -> Callable[[], Any] | None:
+        noted = self._noted.take()
+        return None if noted is None else lambda: self.changed(noted)
+
+    def forget_changes(self) -> None:
+        self._noted.forget()
 
 
 class WholeState(KeyedState):
@@ -278,4 +305,4 @@ class KeyedVertex(Vertex):
             state.gave()
 
 
-__all__ = ["Everywhere", "KeyedState", "KeyedVertex", "WholeState"]
+__all__ = ["Everywhere", "KeyedState", "KeyedVertex", "NotedState", "WholeState"]

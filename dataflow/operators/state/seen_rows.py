@@ -1,27 +1,33 @@
 """Rows that have been seen, in columns: which of those that come are new is found without an object for a row.
 
 The code of a row (``content_codes``) leads to the slot of the row that is kept, and the two are compared: codes alone decide nothing.
+Beyond a bound on memory rows are in sorted runs, by key-group and code; one that comes again is found there, and stays there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rayad.dataflow.operators.state.group_index import chosen
+from rayad.dataflow.operators.state.group_index import groups_of_columns
 from rayad.dataflow.operators.state.key_index import FIRST_SLOTS, integer_table
+from rayad.dataflow.operators.state.keyed_state import NotedState
 from rayad.dataflow.operators.state.reads.at_epochs import AtEpochs, Epochs
 from rayad.dataflow.operators.state.reads.seen import RowsAtEpochs
-from rayad.dataflow.operators.state.slot_groups import NotColumns, SlotGroups
+from rayad.dataflow.operators.state.runs.order import Places, beginnings_of_groups, slices_of_groups
+from rayad.dataflow.operators.state.runs.rows_below import RowsBelow
+from rayad.dataflow.operators.state.slot_groups import NotColumns, SlotKeys
+from rayad.dataflow.operators.state.slots import KEY_BYTES_INTEGER, Slots
 from rayad.dataflow.operators.state.stored_columns import stored, taken_back
 from rayad.dataflow.operators.state.touched_keys import Additions
 from rayad.dataflow.operators.state.two_forms import ColumnForm
 from rayad.dataflow.records.batches import keyed_columns, one_array, one_batch
 from rayad.dataflow.records.content_codes import content_codes, contents_of, differences, next_codes
+from rayad.dataflow.records.key_hashing import key_group
 
 Positions = npt.NDArray[np.int64]
 
@@ -85,7 +91,35 @@ def first_positions(contents: pa.RecordBatch) -> Positions:
     return RowIndex(contents.num_rows).slots_of(contents, contents.take)[1]
 
 
-class SeenRows(ColumnForm):
+class SeenBelow(RowsBelow):
+    """Rows that have been seen and have no slot. The place of a row is its key-group, and then its code: a key may have many rows."""
+
+    def places(self, rows: pa.RecordBatch) -> Places:
+        groups = groups_of_columns(rows.columns[: self.keys], self.key_groups)
+        codes = content_codes(rows).view(np.uint64) // np.uint64(self.key_groups)
+        places: Places = beginnings_of_groups(self.key_groups)[groups] + np.minimum(codes, np.uint64((1 << 64) // self.key_groups - 1))
+        return places
+
+    def are_alike(self, asked: pa.RecordBatch, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        alike = np.ones(rows.num_rows, np.bool_)
+        alike[differences(asked, rows)] = False
+        return alike
+
+    def known(self, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        """Which of these rows, which differ, are here, shape (rows,)."""
+        known = np.zeros(rows.num_rows, np.bool_)
+        for _, mine, _, _ in self.met(rows):
+            known[mine] = True
+        return known
+
+    def rows_of_groups(self, groups: Collection[int]) -> Iterator[pa.RecordBatch]:
+        """The rows of these key-groups."""
+        for run in self.each_live():
+            for low, high in slices_of_groups(run.place, groups, self.key_groups):
+                yield run.rows.slice(low, high - low)
+
+
+class SeenRows(NotedState, Slots, ColumnForm):
     """Distinct rows of batches whose leading columns are marked as the key.
 
     Args:
@@ -100,20 +134,24 @@ class SeenRows(ColumnForm):
     inline = True
 
     def __init__(self, pairs: Callable[[pa.RecordBatch], list[Any]]) -> None:
+        super().__init__()
         self._pairs = pairs
         self._schema: pa.Schema | None = None
         self._batches: list[pa.RecordBatch] = []  # slot after slot
         self._index: RowIndex | None = None
         self._count = 0
-        self._given: npt.NDArray[np.bool_] | None = None  # slots whose rows were given to another replica
-        self._groups: SlotGroups | None = None
-        self._added = Additions()
+        self._noted: Additions = Additions()
         self.came: RowsAtEpochs | None = None
         """Told of the slots that come; None: nobody has read yet."""
+        self.below: SeenBelow | None
 
     @property
     def is_used(self) -> bool:
-        return self._count > (0 if self._given is None else int(np.count_nonzero(self._given)))
+        return self.is_below or self._count > (0 if self._given is None else int(np.count_nonzero(self._given)))
+
+    @property
+    def noted_bytes(self) -> int:
+        return self._noted.nbytes
 
     def new(self, batch: pa.RecordBatch) -> Positions:
         """The positions of the rows that have not been seen, each the first of its like; now they have.
@@ -126,6 +164,13 @@ class SeenRows(ColumnForm):
         return self._new(batch)
 
     def _new(self, contents: pa.RecordBatch) -> Positions:
+        if self.below is None or not self.is_below:
+            return self._new_in_slots(contents)
+        first = first_positions(contents)
+        first = first[~self.below.known(contents.take(pa.array(first)))]
+        return first[self._new_in_slots(contents.take(pa.array(first)))]
+
+    def _new_in_slots(self, contents: pa.RecordBatch) -> Positions:
         if self._index is None:
             self._index = RowIndex(contents.num_rows)
         slots, first = self._index.slots_of(contents, self._at)
@@ -136,7 +181,8 @@ class SeenRows(ColumnForm):
         if len(rows) and self.came is not None:
             self.came.add(slots[rows])
         if len(rows):
-            self._added.note(contents.take(pa.array(rows)), len(rows), self._count)
+            fresh = contents.take(pa.array(rows))
+            self._noted.note(fresh, len(rows), self.count, fresh.nbytes)
         return rows
 
     def _again(self, slots: Positions) -> Positions:
@@ -146,8 +192,8 @@ class SeenRows(ColumnForm):
         known = np.flatnonzero(slots < self._count)
         _, at = np.unique(slots[known], return_index=True)
         rows: Positions = known[at]
-        rows = rows[self._given[slots[rows]]]
-        self._given[slots[rows]] = False
+        rows = rows[~self.there(slots[rows], self._count)]
+        self.come(slots[rows])
         return rows
 
     def _put(self, rows: pa.RecordBatch) -> None:
@@ -156,8 +202,6 @@ class SeenRows(ColumnForm):
         batches = self._batches
         batches.append(rows)
         self._count += rows.num_rows
-        if self._given is not None:
-            self._given = np.append(self._given, np.zeros(rows.num_rows, np.bool_))
         while len(batches) > 1 and batches[-2].num_rows < 2 * batches[-1].num_rows:  # so they stay few, and a row is copied a few times
             batches[-2:] = [one_batch(pa.Table.from_batches(batches[-2:]))]
 
@@ -168,10 +212,52 @@ class SeenRows(ColumnForm):
         return one_batch(self._table().take(pa.array(slots)))
 
     def _kept(self) -> list[pa.RecordBatch]:
-        """What is here, without what was given away."""
+        """What is in slots, without what was given away."""
         if self._given is None or not self._given.any():
             return self._batches
-        return [self._at(np.flatnonzero(~self._given))] if self.is_used else []
+        slots = self.used()
+        return [self._at(slots)] if len(slots) else []
+
+    # -- slots, and what is below them ---------------------------------------------
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def slot_bytes(self) -> int:
+        of_rows: int = sum(batch.nbytes for batch in self._batches)
+        return of_rows + KEY_BYTES_INTEGER * self._count
+
+    def slot_keys(self) -> SlotKeys:
+        return self._keys() if self._count else []
+
+    def rows_at(self, slots: Positions) -> pa.RecordBatch:
+        """The rows of slots, marked with their key."""
+        return self._at(slots)
+
+    def nothing_below(self) -> SeenBelow:
+        assert self._schema is not None
+        return SeenBelow(keyed_columns(self._schema) or 0)
+
+    def empty(self, slots: Positions) -> None:
+        """Rows stay, since codes lead to them."""
+
+    def forget_slots(self) -> None:
+        self._batches, self._index, self._count = [], None, 0
+        if self.came is not None:
+            self.came.begin_anew()
+
+    def renumber(self, slots: Positions) -> None:
+        left, came = self._at(slots), self.came
+        if came is not None:
+            came.keep(slots)
+        self.came, self._given = None, None
+        self._batches, self._index, self._count = [], None, 0
+        if left.num_rows:
+            self._new_in_slots(left)
+        elif not self.is_below:
+            self._schema = None
+        self.came = came
+        self.forget_changes()
 
     # -- to be read ----------------------------------------------------------------
     def at_epochs(self, epochs: Epochs) -> AtEpochs:
@@ -184,7 +270,15 @@ class SeenRows(ColumnForm):
 
     def are_here(self) -> npt.NDArray[np.bool_]:
         """Whether the row of each slot is here, shape (slots,)."""
-        return np.ones(self._count, np.bool_) if self._given is None else ~self._given
+        return self.there(np.arange(self._count), self._count)
+
+    def pairs_below(self, keys: Sequence[Any] | None = None) -> list[Any]:
+        """The rows without a slot, perhaps only those of these keys and of some others, as the row form has them."""
+        below = self.below
+        if below is None:
+            return []
+        groups = range(below.key_groups) if keys is None else {key_group(key, below.key_groups) for key in keys}
+        return [pair for rows in below.rows_of_groups(groups) for pair in self._pairs(rows)]
 
     def key_columns(self, first: int) -> list[Any]:
         """The keys of the slots from ``first`` on."""
@@ -194,63 +288,38 @@ class SeenRows(ColumnForm):
         """The rows of slots as the row form has them."""
         return self._pairs(self.rows_at(slots)) if len(slots) else []
 
-    def rows_at(self, slots: Positions) -> pa.RecordBatch:
-        """The rows of slots, marked with their key."""
-        return self._at(slots)
-
     def slots_of(self, rows: pa.RecordBatch) -> Positions:
         """The slots of rows, all of which are here."""
         assert self._index is not None
         return self._index.slots_of(rows, self._at)[0]
 
-    def slots_of_groups(self, groups: frozenset[int], key_groups: int) -> Positions:
-        """Where rows are of these key-groups, and are here."""
-        if not self.is_used:
-            return np.zeros(0, np.int64)
-        self._groups = self._groups or SlotGroups(key_groups)
-        return np.flatnonzero(chosen(groups, key_groups)[self._groups.of(self._keys())] & self.are_here())
-
     def as_rows(self) -> list[Any]:
-        return [pair for batch in self._kept() for pair in self._pairs(batch)]
+        return [pair for batch in self._kept() for pair in self._pairs(batch)] + self.pairs_below()
 
     # -- snapshots -----------------------------------------------------------------
     def checkpoint(self) -> Any:
-        return stored(self._kept())
+        rows = stored(self._kept())
+        return rows if self.below is None or not self.is_below else {"rows": rows, "schema": self._schema, "below": self.below.checkpoint()}
 
     def restore(self, stored: Any) -> None:
-        for batch in taken_back(stored):
-            self._new(batch)
+        if isinstance(stored, dict):
+            self._schema = stored["schema"]
+            self.made_below().restore(stored["below"])
+            stored = stored["rows"]
+        self.restore_changes(stored)
         self.forget_changes()
 
-    def take_changes(self) -> Callable[[], Any] | None:
-        added = self._added.take()
-        return None if added is None else lambda: stored(added)
+    def changed(self, noted: list[pa.RecordBatch]) -> Any:
+        return stored(noted)
 
     def restore_changes(self, changes: Any) -> None:
         for batch in taken_back(changes):
             self._new(batch)
 
-    def forget_changes(self) -> None:
-        self._added.forget()
-
     # -- to other replicas ---------------------------------------------------------
     def _keys(self) -> tuple[Any, ...]:
         assert self._schema is not None
         return tuple(self._table().columns[: keyed_columns(self._schema) or 0])
-
-    def index(self, key_groups: int) -> Iterator[None]:
-        if self._count:
-            self._groups = SlotGroups(key_groups)
-            yield from self._groups.slices(self._keys())
-
-    def give(self, groups: frozenset[int], key_groups: int) -> pa.RecordBatch | None:
-        if not self.is_used:
-            return None
-        slots = self.slots_of_groups(groups, key_groups)
-        if self._given is None:
-            self._given = np.zeros(self._count, np.bool_)
-        self._given[slots] = True
-        return self._at(slots) if len(slots) else None
 
     def fits(self, given: pa.RecordBatch) -> bool:
         schema = self._schema
@@ -259,21 +328,5 @@ class SeenRows(ColumnForm):
     def take(self, given: pa.RecordBatch) -> None:
         self._new(given)
 
-    def gave(self) -> None:
-        """The change of layout is over: what was given goes, where that is most."""
-        self._groups = None
-        if self._given is None or 2 * np.count_nonzero(self._given) < self._count:
-            return
-        kept, came, self.came = self._kept(), self.came, None
-        if came is not None:
-            came.keep(np.flatnonzero(self.are_here()))
-        self._batches, self._index, self._count, self._given = [], None, 0, None
-        if not kept:
-            self._schema = None
-        for batch in kept:
-            self._new(batch)
-        self.came = came
-        self.forget_changes()
 
-
-__all__ = ["SeenRows", "first_positions"]
+__all__ = ["SeenBelow", "SeenRows", "first_positions"]

@@ -35,7 +35,8 @@ class KnownGroups:
 
     def out_of_dict(self, kept: dict[Any, Any], groups: frozenset[int]) -> dict[Any, Any]:
         """Take what these groups have out of a dict by key."""
-        return self._dicts.taken_out(kept, groups, self.key_groups)
+        out: dict[Any, Any] = self._dicts.taken_out(kept, groups, self.key_groups)
+        return out
 
     def out_of_pairs(self, pairs: list[Any], groups: frozenset[int]) -> list[Any]:
         """Take the pairs of these groups out of a list of ``(key, something)`` to which pairs are only added."""

@@ -16,23 +16,19 @@ from rayad.dataflow.operators.aggregates.held import as_column, as_values, grown
 from rayad.dataflow.operators.aggregates.lists import Lists
 from rayad.dataflow.operators.aggregates.partial import Partials
 from rayad.dataflow.operators.keys.schemas import as_schema
-from rayad.dataflow.operators.state.group_index import chosen, compacted
 from rayad.dataflow.operators.state.key_index import KeyIndex
-from rayad.dataflow.operators.state.keyed_state import KeyedState
 from rayad.dataflow.operators.state.reads.slots import Former, SlotVersions
-from rayad.dataflow.operators.state.runs import disk
-from rayad.dataflow.operators.state.runs.disk import Bounded, MemoryBound
-from rayad.dataflow.operators.state.runs.files import RunFile
-from rayad.dataflow.operators.state.runs.run import Run
-from rayad.dataflow.operators.state.slot_groups import NotColumns, SlotGroups, SlotKeys, columns_of_slots
+from rayad.dataflow.operators.state.runs.disk import Bounded
+from rayad.dataflow.operators.state.runs.order import Positions
+from rayad.dataflow.operators.state.slot_groups import NotColumns, SlotKeys, columns_of_slots
+from rayad.dataflow.operators.state.slots import KEY_BYTES, KEY_BYTES_INTEGER, Slots
 from rayad.dataflow.operators.state.stored_columns import narrow, taken_back
-from rayad.dataflow.operators.totals.below import TotalsBelow, bytes_of_slots
+from rayad.dataflow.operators.totals.below import TotalsBelow
 from rayad.dataflow.operators.totals.stored_slots import ChangedSlots, columns_of, narrowed, stored_columns, stored_keys, widened
-from rayad.dataflow.records.batches import one_batch
 from rayad.dataflow.records.moments import keys_in
 
 
-class ColumnTotals(KeyedState):
+class ColumnTotals(Slots):
     """Totals per key in numpy arrays; a key keeps its slot as long as it is here.
 
     Args:
@@ -41,20 +37,17 @@ class ColumnTotals(KeyedState):
     """
 
     def __init__(self, partials: Partials, schema: pa.Schema, key_columns: int) -> None:
+        super().__init__()
         self.schema = schema
         self.key_columns = key_columns
         self.partials = partials
         self._index: KeyIndex | None = None
         self._first_keys: list[pa.Array] | None = None  # of the first time: their slots are their positions
         self._changes: ChangedSlots | None = None
-        self._groups: SlotGroups | None = None
-        self._given: npt.NDArray[np.bool_] | None = None  # slots whose totals were given to another replica
         self.versions: SlotVersions | None = None
         """What changed slots had before; None: nobody has read yet."""
         self.arrays = self._nothing()
-        self.below: TotalsBelow | None = None
-        """Of the keys that have no slot; None: all have one."""
-        self._memory: MemoryBound | None = None
+        self.below: TotalsBelow | None
 
     def _nothing(self) -> list[Any]:
         return [nothing_held(kind) for kind in self.schema.types[self.key_columns :]]
@@ -73,24 +66,10 @@ class ColumnTotals(KeyedState):
         back = self._brought_back(partial.columns[: self.key_columns], slots, before)
         if self.versions is not None:
             changed = np.arange(needed) if isinstance(slots, slice) else slots
-            there = self._there(changed, before)
+            there = self.there(changed, before)
             self.versions.note(changed, there if back is None else there | np.isin(changed, back), arrays)
-        if self._given is not None:
-            self._given[slots if isinstance(slots, slice) else slots[slots < len(self._given)]] = False
+        self.come(slots)
         return self.partials.merge_at(arrays, slots, self.partials.filled(partial.columns[self.key_columns :]))
-
-    def _there(self, slots: npt.NDArray[np.int64], known: int) -> npt.NDArray[np.bool_]:
-        """Which of these slots have totals, of so many that had keys."""
-        there: npt.NDArray[np.bool_] = slots < known
-        if self._given is not None:
-            marked = np.flatnonzero(slots < len(self._given))
-            there[marked] &= ~self._given[slots[marked]]
-        return there
-
-    @property
-    def count(self) -> int:
-        """Slots, and rows without one, those included of which nothing is left."""
-        return len(self) + (0 if self.below is None else self.below.count)
 
     def __len__(self) -> int:
         return len(self._index) if self._index is not None else len(self._first_keys[0]) if self._first_keys is not None else 0
@@ -122,62 +101,26 @@ class ColumnTotals(KeyedState):
 
     # -- beyond memory ---------------------------------------------------------------
     def runs(self) -> Iterable[Bounded]:
-        return () if any(isinstance(array, Lists) for array in self.arrays) else (self,)
+        return () if any(isinstance(array, Lists) for array in self.arrays) else super().runs()
 
     @property
-    def memory(self) -> MemoryBound | None:
-        """The bound on memory; None: there is none."""
-        return self._memory
-
-    @memory.setter
-    def memory(self, memory: MemoryBound | None) -> None:
-        self._memory = memory
-        if self.below is not None:
-            self.below.memory = memory
-
-    @property
-    def memory_bytes(self) -> int:
-        """Bytes of slots, about, and of what else is in memory."""
-        return self._slot_bytes + (0 if self.below is None else self.below.memory_bytes)
-
-    @property
-    def _slot_bytes(self) -> int:
+    def slot_bytes(self) -> int:
         are_integers = self.key_columns == 1 and self.schema.field(0).type == pa.int64()
-        return bytes_of_slots(self.arrays, len(self), are_integers=are_integers)
+        of_arrays: int = sum(array.nbytes for array in self.arrays)
+        return of_arrays + len(self) * (KEY_BYTES_INTEGER if are_integers else KEY_BYTES)
 
-    def all(self) -> list[Run]:
-        """What is in slots becomes a run, if that is worth one; gives the runs."""
-        if self._slot_bytes >= disk.FILE_BYTES_MIN:
-            self._put_below()
-        return [] if self.below is None else self.below.all()
+    def nothing_below(self) -> TotalsBelow:
+        return TotalsBelow(self.key_columns)
 
-    def files(self) -> list[RunFile]:
-        """Of the runs."""
-        return [] if self.below is None else self.below.files()
-
-    def _made_below(self) -> TotalsBelow:
-        if self.below is None:
-            self.below = TotalsBelow(self.key_columns)
-            self.below.memory = self._memory
-        return self.below
-
-    def _put_below(self) -> None:
-        """No key has a slot any more; but where Arrow does not have the keys nothing changes."""
-        slots = self._used()
-        if len(slots):
-            try:
-                totals = self._partials_of(slots)
-            except NotColumns:
-                return
-            self._made_below().put(totals)
-        self._index, self._first_keys, self._given, self._changes, self._groups = None, None, None, None, None
+    def forget_slots(self) -> None:
+        self._index, self._first_keys, self._changes = None, None, None
         self.arrays = self._nothing()
         if self.versions is not None:
             self.versions.begin_now()  # slots are others
 
     def _brought_back(self, keys: list[pa.Array], slots: Any, before: int) -> npt.NDArray[np.int64] | None:
         """Give the keys of rows in new slots the totals that they have below; gives these slots. None: there is nothing below."""
-        if self.below is None or self.below.is_empty:
+        if self.below is None or not self.is_below:
             return None
         self._changes = None
         fresh = np.flatnonzero(slots >= before)
@@ -189,7 +132,7 @@ class ColumnTotals(KeyedState):
 
     def _bring_back(self, keys: Sequence[Any]) -> None:
         """Give those of these keys a slot that have totals below."""
-        if self.below is None or self.below.is_empty:
+        if self.below is None or not self.is_below:
             return
         types = self.schema.types[: self.key_columns]
         found = self._made_index().found(list(keys))
@@ -200,10 +143,6 @@ class ColumnTotals(KeyedState):
                     self._grown(i, len(self))
                 self.partials.merge_at(self.arrays, slots, self.partials.filled(totals.columns[self.key_columns :]))
                 self._changes = None
-
-    def _used(self) -> npt.NDArray[np.int64]:
-        """The slots that have totals."""
-        return np.flatnonzero(self._there(np.arange(len(self)), len(self)))
 
     def _rows_below(self) -> list[tuple[Any, tuple[Any, ...]]]:
         out: list[tuple[Any, tuple[Any, ...]]] = []
@@ -225,7 +164,7 @@ class ColumnTotals(KeyedState):
             which = np.flatnonzero(found >= 0)
             which = which[np.argsort(found[which])]
             slots, asked = found[which], [keys[at] for at in which.tolist()]
-        was, *arrays = self.versions.at(epoch, slots, self._there(slots, len(self)), self.arrays)
+        was, *arrays = self.versions.at(epoch, slots, self.there(slots, len(self)), self.arrays)
         there = np.flatnonzero(was)
         columns = [as_values(array[there], kind) for array, (_, kind) in zip(arrays, self._typed(), strict=True)]
         below = self._rows_below() if keys is None else []  # they have not changed since anything is noted
@@ -239,8 +178,8 @@ class ColumnTotals(KeyedState):
         assert self.versions is not None
         if not len(self.versions):
             return []
-        leaves = self._leaves(groups, key_groups)
-        keys, fields = self._slot_keys(), list(self.schema)
+        leaves = self.leaves(groups, key_groups)
+        keys, fields = self.slot_keys(), list(self.schema)
         types = [field.type for field in fields[: self.key_columns]]
         columns_of_slots(keys, np.flatnonzero(leaves & self.versions.used(len(leaves))), types)
         return [
@@ -258,19 +197,11 @@ class ColumnTotals(KeyedState):
             for i in range(self.partials.width):
                 self._grown(i, len(self))
             back = self._brought_back(batch.columns[: self.key_columns], slots, before)
-            self._pass_over(np.setdiff1d(slots[slots >= before], [] if back is None else back))
+            self.pass_over(np.setdiff1d(slots[slots >= before], [] if back is None else back))
             arrays = self.partials.filled(batch.columns[self.key_columns :])
             formers.append(Former(epoch, slots, there, arrays))
         self._changes = None
         self.versions.add(formers)
-
-    def _pass_over(self, slots: npt.NDArray[np.int64]) -> None:
-        """These slots have nothing."""
-        given = np.zeros(len(self), np.bool_)
-        if self._given is not None:
-            given[: len(self._given)] = self._given
-        given[slots] = True
-        self._given = given
 
     def rows(self) -> list[tuple[Any, tuple[Any, ...]]]:
         """``(key, partials)`` of every key."""
@@ -286,7 +217,7 @@ class ColumnTotals(KeyedState):
         keys = self._index.key_columns(types) if self._index is not None else self._first_keys
         totals = [narrowed(a[: len(self)], kind) for a, kind in self._typed()]
         out = {"keys": stored_keys(keys), "totals": totals, "given": self._given_slots()}
-        return out if self.below is None or self.below.is_empty else {**out, "below": self.below.checkpoint()}
+        return out if self.below is None or not self.is_below else {**out, "below": self.below.checkpoint()}
 
     def restore(self, stored: dict[str, Any]) -> None:
         keys = stored["keys"]
@@ -297,11 +228,11 @@ class ColumnTotals(KeyedState):
         self.arrays = [widened(total, own) for total, own in zip(stored["totals"], self.arrays, strict=True)]
         self._restore_given(stored["given"])
         if "below" in stored:
-            self._made_below().restore(stored["below"])
+            self.made_below().restore(stored["below"])
 
     def take_changes(self) -> Callable[[], dict[str, Any]] | None:
         """The keys that are new since the last call, and the totals that have changed, or all of them where these are more than half."""
-        if self.below is not None and not self.below.is_empty:
+        if self.is_below:
             self._changes = None  # what is in slots is little, and the runs are in files that are written once
             return None
         changes, self._changes = self._changes, ChangedSlots(len(self))
@@ -337,49 +268,14 @@ class ColumnTotals(KeyedState):
             self._given[slots] = True
 
     # -- to other replicas ---------------------------------------------------------
-    def _slot_keys(self) -> SlotKeys:
+    def slot_keys(self) -> SlotKeys:
         if self._index is not None:
             return self._index.slot_keys()
         return [] if self._first_keys is None else tuple(self._first_keys)
 
-    def index(self, key_groups: int) -> Iterator[None]:
-        self._groups = SlotGroups(key_groups)
-        yield from self._groups.slices(self._slot_keys())
-        if self.below is not None:
-            yield from self.below.index(key_groups)
-
-    def give(self, groups: frozenset[int], key_groups: int) -> pa.RecordBatch | None:
-        """The totals of these groups as partials, for :meth:`merge` at another replica; they are no longer here. Their slots stay behind
-        with nothing in them, see :meth:`gave`.
-
-        Raises NotColumns, with nothing given, where Arrow does not have the keys.
-        """
-        out = self._given_of_slots(groups, key_groups) if len(self) else None
-        below = [] if self.below is None else [run.rows for run in self.below.again(self.below.give(groups, key_groups))]
-        if not below:
-            return out
-        return one_batch(pa.Table.from_batches([*below] if out is None else [out, *below]))
-
-    def _given_of_slots(self, groups: frozenset[int], key_groups: int) -> pa.RecordBatch | None:
-        leaves = self._leaves(groups, key_groups)
-        given = np.zeros(len(leaves), np.bool_)
-        if self._given is not None:
-            given[: len(self._given)] = self._given
-        slots = np.flatnonzero(leaves & ~given)
-        if not len(slots):
-            return None
-        out = self._partials_of(slots)
-        given[slots] = True
-        self._given = given
+    def empty(self, slots: Positions) -> None:
         for i, array in enumerate(self.arrays):
             array[slots] = self.partials.neutral(i, array.dtype)
-        return compacted(out)
-
-    def _leaves(self, groups: frozenset[int], key_groups: int) -> npt.NDArray[np.bool_]:
-        """Which slots are of these groups."""
-        self._groups = self._groups or SlotGroups(key_groups)
-        leaves: npt.NDArray[np.bool_] = chosen(groups, key_groups)[self._groups.of(self._slot_keys())]
-        return leaves
 
     def take(self, given: pa.RecordBatch) -> None:
         self.merge(given)
@@ -390,17 +286,16 @@ class ColumnTotals(KeyedState):
         self._bring_back(keys)
         slots = self._made_index().known(keys)
         if self.versions is not None:
-            there = slots[self._there(slots, len(self))]
+            there = slots[self.there(slots, len(self))]
             self.versions.note(there, np.ones(len(there), np.bool_), self.arrays)
-        self._pass_over(slots)
+        self.pass_over(slots)
         self._changes = None
-        for i, array in enumerate(self.arrays):
-            array[slots] = self.partials.neutral(i, array.dtype)
+        self.empty(slots)
         self.gave()
 
-    def _partials_of(self, slots: Any) -> pa.RecordBatch:
+    def rows_at(self, slots: Positions) -> pa.RecordBatch:
         fields = list(self.schema)
-        columns = columns_of_slots(self._slot_keys(), slots, [field.type for field in fields[: self.key_columns]])
+        columns = columns_of_slots(self.slot_keys(), slots, [field.type for field in fields[: self.key_columns]])
         return self._batch(columns, [array[slots] for array in self.arrays])
 
     def _batch(self, keys: list[pa.Array], totals: list[Any]) -> pa.RecordBatch:
@@ -416,9 +311,9 @@ class ColumnTotals(KeyedState):
             return self
         out = ColumnTotals(self.partials, schema, self.key_columns)
         out.memory = self._memory
-        slots = self._used()
+        slots = self.used()
         if len(slots):
-            out.merge(as_schema(self._partials_of(slots), schema))
+            out.merge(as_schema(self.rows_at(slots), schema))
         for run in () if self.below is None else self.below.each_live():
             out.merge(as_schema(run.rows, schema))
             if self._memory is not None:
@@ -428,31 +323,23 @@ class ColumnTotals(KeyedState):
     def forget_changes(self) -> None:
         self._changes = None
 
-    def gave(self) -> None:
-        """The change of layout is over: the slots that were left behind go, where they are most of all."""
-        self._groups = None
-        if self.below is not None:
-            self.below.gave()
-        if self._given is None:
-            return
-        stays = np.ones(len(self), np.bool_)
-        stays[: len(self._given)] = ~self._given
-        if self.versions is not None:
-            stays |= self.versions.used(len(self))  # somebody may ask what they had
-        if 2 * np.count_nonzero(stays) > len(self):
-            return
-        slots = np.flatnonzero(stays)
+    def needed(self) -> npt.NDArray[np.bool_]:
+        needed = super().needed()
+        return needed if self.versions is None else needed | self.versions.used(len(self))  # somebody may ask what they had
+
+    def renumber(self, slots: Positions) -> None:
         types = [self.schema.field(i).type for i in range(self.key_columns)]
         try:
-            keys = columns_of_slots(self._slot_keys(), slots, types)
+            keys = columns_of_slots(self.slot_keys(), slots, types)
         except NotColumns:
             return
+        numbers, given = np.zeros(len(self), np.int64), np.flatnonzero(~self.there(slots, len(self)))
+        numbers[slots] = np.arange(len(slots))
         self.arrays = [array[slots] for array in self.arrays]
-        given = ~self._there(slots, len(self))
         self._index, self._first_keys, self._given, self._changes = None, keys if len(slots) else None, None, None
         if self.versions is not None:
-            self.versions.renumber(np.cumsum(stays) - 1)
-            self._pass_over(np.flatnonzero(given))
+            self.versions.renumber(numbers)
+            self.pass_over(given)
 
 
 def _as_columns(keys: list[Any], types: list[pa.DataType]) -> Iterator[list[pa.Array]]:

@@ -6,7 +6,7 @@ the table. docs/design/totals.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from rayad.dataflow.operators.keys.in_order import in_order, values_by_key
@@ -218,12 +218,11 @@ class Shown(KeyedDict):
 
     def restore(self, stored: Any) -> None:
         kept, marks = stored
-        super().restore(kept)
+        super().take(kept)
         self.mark, self.uneven = marks
 
-    def take_changes(self) -> Callable[[], Any] | None:
-        changes, marks = super().take_changes(), self._marks
-        return None if changes is None else lambda: (changes(), marks)
+    def changed(self, noted: Any) -> Any:
+        return super().changed(noted), self._marks
 
     def restore_changes(self, changes: Any) -> None:
         of_table, marks = changes

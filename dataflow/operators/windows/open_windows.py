@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from rayad.dataflow.operators.aggregates.aggregators import Aggregator
-from rayad.dataflow.operators.state.group_index import GroupIndices
+from rayad.dataflow.operators.state.keyed_state import NotedState
 from rayad.dataflow.operators.state.reads.at_epochs import AtEpochs, Epochs
+from rayad.dataflow.operators.state.rows import Named, RowsByKey
 from rayad.dataflow.operators.state.tables import WINDOW, Entries
 from rayad.dataflow.operators.state.touched_keys import TouchedKeys
-from rayad.dataflow.operators.state.two_forms import RowForm
 from rayad.dataflow.operators.windows.at_epochs import WindowsAtEpochs
 from rayad.dataflow.windows import Session, Window
 
@@ -23,17 +23,17 @@ def _key_and_window(pair: Any) -> Any:
     return pair[0], pair[1][0]
 
 
-class OpenWindows(RowForm):
+class OpenWindows(NotedState, RowsByKey):
     """What windows that have not fired hold. Windows of one size keep a dict for each window; sessions one dict of all keys."""
 
     def __init__(self, aggregator: Aggregator, windows: Any) -> None:
+        super().__init__()
         self.aggregator = aggregator
         self.open: dict[Window, dict[Any, Any]] = {}
         self.sessions: dict[Any, list[list[Any]]] = {}
         self._of_sessions = isinstance(windows, Session)
         self._fired: Any = None  # the last watermark
-        self._touched = TouchedKeys(_key_alone if self._of_sessions else _key_and_window)
-        self._indices = GroupIndices()
+        self._noted: TouchedKeys = TouchedKeys(_key_alone if self._of_sessions else _key_and_window)
         self.read: WindowsAtEpochs | None = None
         """Told what is about to be changed; None: nobody has read yet."""
 
@@ -61,7 +61,7 @@ class OpenWindows(RowForm):
                 ended.add(key)
         for key in ended:
             self._keep_sessions(key, [session for session in self.sessions[key] if session[1] > mark])
-        self._touched.note(pairs, len(self.sessions) or sum(map(len, self.open.values())))
+        self._noted.note(pairs, len(self.sessions) or sum(map(len, self.open.values())))
 
     def keep(self, key: Any, window: Window, accumulator: Any) -> None:
         """Take one in, late or not."""
@@ -114,26 +114,16 @@ class OpenWindows(RowForm):
                 self._keep_sessions(key, [s for s in self.sessions[key] if s not in finished])
         self._fired = mark
         if mark is None:
-            self._touched.forget()
+            self._noted.forget()
         return out
 
     # -- snapshots -----------------------------------------------------------------
-    def checkpoint(self) -> Any:
-        return self.open, self.sessions
-
-    def restore(self, stored: Any) -> None:
-        self.open, self.sessions = stored
-
-    def take_changes(self) -> Callable[[], Any] | None:
-        touched = self._touched.take()
-        return None if touched is None else lambda: self._changed(touched())
-
-    def _changed(self, touched: set[Any]) -> tuple[Any, ...]:
+    def changed(self, noted: Callable[[], set[Any]]) -> tuple[Any, ...]:
         """What touched keys hold now; which windows are open tells what is gone, of sessions the watermark does."""
         some: dict[Window, dict[Any, Any]] = {}
         if self._of_sessions:
-            return [], some, {key: self.sessions.get(key, []) for key in touched}, self._fired
-        for key, window in touched:
+            return [], some, {key: self.sessions.get(key, []) for key in noted()}, self._fired
+        for key, window in noted():
             if key in self.open.get(window, ()):
                 some.setdefault(window, {})[key] = self.open[window][key]
         return list(self.open), some, {}, self._fired
@@ -148,31 +138,21 @@ class OpenWindows(RowForm):
         for key, kept in sessions.items():
             self._keep_sessions(key, kept)
 
-    def forget_changes(self) -> None:
-        self._touched.forget()
+    def named(self) -> Named:
+        """By window, and sessions by None."""
+        return {None: self.sessions, **self.open}
 
-    # -- to other replicas -----------------------------------------------------------
-    def index(self, key_groups: int) -> Iterator[None]:
-        return self._indices.slices([self.sessions, *self.open.values()], key_groups)
+    def shaped(self, named: Named) -> Any:
+        return {window: kept for window, kept in named.items() if window is not None}, named.get(None, {})
 
-    def give(self, groups: frozenset[int], key_groups: int) -> Any:
-        windows = {window: self._indices.taken_out(kept, groups, key_groups) for window, kept in self.open.items()}
+    def unshaped(self, stored: Any) -> Named:
+        return {None: stored[1], **stored[0]}
+
+    def put_in(self, name: Window | None, some: Any) -> None:
+        (self.sessions if name is None else self.open.setdefault(name, {})).update(some)
+
+    def left(self, given: Named) -> None:
         self.open = {window: kept for window, kept in self.open.items() if kept}
-        sessions = self._indices.taken_out(self.sessions, groups, key_groups)
-        windows = {window: kept for window, kept in windows.items() if kept}
-        return (windows, sessions) if windows or sessions else None
-
-    def take(self, given: Any) -> None:
-        windows, sessions = given
-        for window, kept in windows.items():
-            mine = self.open.setdefault(window, {})
-            self._indices.removed(mine, kept)
-            mine.update(kept)
-        self._indices.removed(self.sessions, sessions)
-        self.sessions.update(sessions)
-
-    def gave(self) -> None:
-        self._indices.forget()
 
     # -- as a table ------------------------------------------------------------------
     def entries(self) -> dict[str, Entries]:

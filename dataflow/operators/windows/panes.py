@@ -49,9 +49,9 @@ class Panes(Runs):
     def marked(self, run: Run, marks: Any) -> None:
         run.consolidated = marks
 
-    def changed(self, added: list[Run]) -> Any:
+    def changed(self, noted: list[Run]) -> Any:
         """The partials that have come, and how far windows have been forgotten."""
-        return [self.stored(run) for run in map(self._left, added) if len(run)], self._until
+        return [self.stored(run) for run in map(self._left, noted) if len(run)], self._until
 
     def restore_changes(self, changes: Any) -> None:
         added, self._until = changes

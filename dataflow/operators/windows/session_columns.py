@@ -160,7 +160,7 @@ class Sessions(Runs):
         if mark is not None:
             merged = merged.filter(pa.array(ticks(self.ends_of(merged)) > mark))
         self.add(self.arranged(self.read(merged)))
-        self._added.note((self._until, batch, mark), batch.num_rows, self.count, batch.nbytes)
+        self._noted.note((self._until, batch, mark), batch.num_rows, self.count, batch.nbytes)
 
     def _merged_with(self, parts: list[pa.RecordBatch]) -> pa.RecordBatch:
         """Sessions and records as sessions."""

@@ -113,6 +113,11 @@ class RowsAtEpochs(CameIn):
         """Of the rows these are left, whose slots are 0, 1, 2 ... from now on."""
         self._came, self._hashes = self._came[slots], np.zeros(0, np.uint16)
 
+    def begin_anew(self) -> None:
+        """What was in slots is below: it was there before all that can be read from now on."""
+        self._came, self._hashes = np.zeros(0, np.int64), np.zeros(0, np.uint16)
+        self.begin_now()
+
     def of_keys(self, epoch: int, keys: Sequence[Any], part: str = "") -> Entries:
         known = len(self._hashes)
         if known < self._state.slots:
@@ -120,10 +125,11 @@ class RowsAtEpochs(CameIn):
         slots = self._there(epoch)
         some = slots[np.isin(self._hashes[slots], [key_group(key, HASHES) for key in keys])]
         wanted = set(keys)
-        return _entries([pair for pair in self._state.pairs_at(some) if pair[0] in wanted])
+        pairs = [*self._state.pairs_at(some), *self._state.pairs_below(keys)]
+        return _entries([pair for pair in pairs if pair[0] in wanted])
 
     def of_all(self, epoch: int, part: str = "") -> Entries:
-        return _entries(self._state.pairs_at(self._there(epoch)))
+        return _entries([*self._state.pairs_at(self._there(epoch)), *self._state.pairs_below()])
 
     def _there(self, epoch: int) -> npt.NDArray[np.int64]:
         slots: npt.NDArray[np.int64] = np.flatnonzero((self._came <= epoch) & self._state.are_here())
@@ -131,11 +137,15 @@ class RowsAtEpochs(CameIn):
 
     def give(self, groups: frozenset[int], key_groups: int) -> Any:
         slots = self._state.slots_of_groups(groups, key_groups)
-        return self._state.rows_at(slots) if len(slots) else None, self._came[slots], self.since
+        since = None if self._state.is_below else self.since
+        return self._state.rows_at(slots) if len(slots) else None, self._came[slots], since
 
     def take(self, given: Any) -> None:
         rows, came, since = given
-        self.begin_at(since)
+        if since is None:  # of rows that had no slot there nobody knows when they came
+            self.begin_now()
+        else:
+            self.begin_at(since)
         if rows is not None:
             self._came[self._state.slots_of(rows)] = came
 

@@ -108,10 +108,16 @@ class MemoryBound:
             _put(run, self.files)
         return run
 
+    def mapped(self, array: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+        """The bytes of an array in a file, to be changed in memory alone."""
+        content = self.files.mapped(pa.RecordBatch.from_arrays([pa.array(array)], names=["bytes"]))
+        with pa.ipc.open_file(pa.py_buffer(content)) as reader:
+            return _numbers(content, reader.get_batch(0).column(0), np.uint8)
+
 
 def _put(run: Run, files: RunFiles) -> None:
     """Let the numbers and rows of a run be mapped ones. They are the same, so whoever has the run goes on with it."""
-    numbers = {name: array for name, array in run.beside.items() if not isinstance(array, int) and array is not run.tick}
+    numbers = {name: array for name, array in run.beside.items() if isinstance(array, np.ndarray) and array is not run.tick}
     fixed = [array for array in (run.place, run.tick) if array is not None]
     arrays = [*fixed, *numbers.values()]
     columns = [pa.array(array.view(np.uint8) if array.dtype == np.bool_ else array) for array in arrays]

@@ -153,6 +153,22 @@ def reaching(values: npt.NDArray[Any], others: npt.NDArray[Any]) -> tuple[int, i
     return int(np.searchsorted(values, others[0])), int(np.searchsorted(values, others[-1], side="right"))
 
 
+def found_in(others: npt.NDArray[Any], values: npt.NDArray[Any]) -> tuple[Positions, Positions, Positions]:
+    """Which of sorted values are among others, which are sorted, too, and where these begin and end.
+
+    Most values of a batch are not in a run: where they end is asked only for those that are.
+
+    >>> tuple(each.tolist() for each in found_in(np.array([2, 5, 5, 9]), np.array([1, 5, 7, 9])))
+    ([1, 3], [1, 3], [3, 4])
+    """
+    first, last = reaching(values, others)
+    some = values[first:last]
+    low = np.searchsorted(others, some)
+    here = np.flatnonzero(others[low] == some)  # none of them is beyond the last of the others
+    low = low[here]
+    return here + first, low, np.searchsorted(others, some[here], side="right")
+
+
 def edges_of(columns: Sequence[npt.NDArray[Any]], pieces: int) -> npt.NDArray[Any]:
     """Values that divide what is in several sorted columns, none of them empty, into about so many pieces of like length, ascending: a
     piece ends before each.

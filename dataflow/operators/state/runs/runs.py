@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from rayad.dataflow.operators.state.group_index import SLICE_ROWS, chosen, compacted
-from rayad.dataflow.operators.state.keyed_state import KeyedState
+from rayad.dataflow.operators.state.keyed_state import NotedState
 from rayad.dataflow.operators.state.runs import files
 from rayad.dataflow.operators.state.runs.disk import MemoryBound
 from rayad.dataflow.operators.state.runs.files import Content, RowsByValue, RowsInFile, RunFile
@@ -26,11 +26,11 @@ from rayad.dataflow.operators.state.runs.order import (
     Places,
     Positions,
     edges_of,
+    found_in,
     groups_of_places,
     order_of,
     places_of,
     ranges,
-    reaching,
     slices_of_groups,
     ticks,
 )
@@ -54,7 +54,7 @@ StoredRun: TypeAlias = tuple[Stored | RowsInFile | RowsByValue, dict[str, Any], 
 """A run in a snapshot or on its way: rows, the numbers beside them, and ``passed``."""
 
 
-class Runs(KeyedState):
+class Runs(NotedState):
     """Rows in sorted runs.
 
     Args:
@@ -82,7 +82,7 @@ class Runs(KeyedState):
         """Where runs go that do not fit in memory; None: all stay there."""
         self._fresh: list[Run] = []
         """They have come since the last search."""
-        self._added = Additions()
+        self._noted: Additions = Additions()
         self._among = among or (lambda: self.count)
         self._gone: list[int] = []
         """Groups that left runs by time, whose rows are still in the runs that know places."""
@@ -118,7 +118,7 @@ class Runs(KeyedState):
 
     @property
     def noted_bytes(self) -> int:
-        return self._added.nbytes
+        return self._noted.nbytes
 
     def runs(self) -> Iterable[Runs]:
         return (self,)
@@ -128,8 +128,12 @@ class Runs(KeyedState):
 
     def read(self, rows: pa.RecordBatch, **beside: Any) -> Run:
         """Rows in any order, with their places and moments."""
-        place = None if self.by_time else places_of(rows.columns[: self.keys], self.key_groups)
+        place = None if self.by_time else self.places(rows)
         return Run(rows, place, None if self.moment is None else ticks(rows.column(self.moment)), beside)
+
+    def places(self, rows: pa.RecordBatch) -> Places:
+        """By which rows are sorted, each key-group in one stretch: by default the places of their keys."""
+        return places_of(rows.columns[: self.keys], self.key_groups)
 
     def add(self, runs: Iterable[Run]) -> None:
         """Keep runs that :meth:`arranged` gave."""
@@ -142,8 +146,8 @@ class Runs(KeyedState):
 
     def note(self, run: Run) -> None:
         """A run has come: it is part of the next increment."""
-        if self._added.is_known:
-            self._added.note(run, len(run), self._among(), 0 if self.memory is None else run.nbytes)
+        if self._noted.is_known:
+            self._noted.note(run, len(run), self._among(), 0 if self.memory is None else run.nbytes)
 
     def all(self) -> list[Run]:
         """The runs, few of each order of magnitude, to be searched."""
@@ -189,9 +193,8 @@ class Runs(KeyedState):
     def having(self, places: Places) -> Iterator[tuple[Run, Positions]]:
         """The positions of the rows of these places, which ascend and differ, in each run that has any."""
         for run in self.all():
-            some = places[slice(*reaching(places, run.place))]
-            low, high = (np.searchsorted(run.place, some, side=side) for side in ("left", "right"))
-            if (high > low).any():
+            _, low, high = found_in(run.place, places)
+            if len(low):
                 yield run, ranges(low, high - low)
 
     def change(self, left: Callable[[Run], Run | None]) -> None:
@@ -221,7 +224,7 @@ class Runs(KeyedState):
         """Share no more with the runs of which this is a copy than rows."""
         self._sequences = [[run.alone() for run in sequence] for sequence in self._sequences]
         self._fresh = [run.alone() for run in self._fresh]
-        self._added, self._gone, self.memory = Additions(), list(self._gone), None
+        self._noted, self._gone, self.memory = Additions(), list(self._gone), None
 
     # -- snapshots -----------------------------------------------------------------
     def files(self) -> list[RunFile]:
@@ -265,20 +268,12 @@ class Runs(KeyedState):
         self.key_groups = in_files[0] if in_files else self.key_groups
         self._sequences, self._fresh = [[run] for run in self.again(stored)], []
 
-    def take_changes(self) -> Callable[[], Any] | None:
+    def changed(self, noted: list[Run]) -> Any:
         """The runs that have come."""
-        added = self._added.take()
-        return None if added is None else lambda: self.changed(added)
-
-    def changed(self, added: list[Run]) -> Any:
-        """Runs that have come as a snapshot has them."""
-        return [self.stored(one_behind_the_other(added))] if added else []
+        return [self.stored(one_behind_the_other(noted))] if noted else []
 
     def restore_changes(self, changes: Any) -> None:
         self.add(self.again(changes))
-
-    def forget_changes(self) -> None:
-        self._added.forget()
 
     def stored(self, run: Run, *, compact: bool = False) -> StoredRun:
         """A run for a snapshot, or, compact, for another replica."""
@@ -327,7 +322,7 @@ class Runs(KeyedState):
         self.key_groups = key_groups
 
         def placed(run: Run) -> Run:
-            run.place, run.index, run.file, run.is_mapped = places_of(run.rows.columns[: self.keys], key_groups), None, None, False
+            run.place, run.index, run.file, run.is_mapped = self.places(run.rows), None, None, False
             return Runs.arranged(self, run)[0]
 
         if not self.by_time:
@@ -339,7 +334,7 @@ class Runs(KeyedState):
         for run in runs if self.by_time else ():
             parts = []
             for at in range(0, len(run), SLICE_ROWS):
-                parts.append(places_of(run.rows.slice(at, SLICE_ROWS).columns[: self.keys], key_groups))
+                parts.append(self.places(run.rows.slice(at, SLICE_ROWS)))
                 yield
             run.place = np.concatenate(parts)
 
@@ -359,7 +354,7 @@ class Runs(KeyedState):
     def _parted(self, run: Run, groups: frozenset[int]) -> tuple[Run, list[Run]]:
         """The rows of these groups, and the others as runs."""
         if run.place is None:
-            run.place = places_of(run.rows.columns[: self.keys], self.key_groups)
+            run.place = self.places(run.rows)
         if self.by_time:
             some = chosen(groups, self.key_groups)[groups_of_places(run.place, self.key_groups)]
             return run.at(np.flatnonzero(some)), [] if some.all() else [run]
