@@ -7,7 +7,7 @@ both changes count. Source: McSherry et al., *Differential dataflow* (CIDR 2013)
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, ClassVar
 
 from rayad.incremental.columns.joining import JoinColumns
 from rayad.incremental.joins.kinds import KINDS, Gives, How
@@ -27,11 +27,14 @@ class Join(MomentVertex):
     """
 
     adds_up = False
+    has_columns: ClassVar[bool] = True
+    more_inputs: ClassVar[int] = 0
+    """Inputs behind those of the kind."""
 
     def __init__(self, how: How = "inner") -> None:
         self._kind = KINDS[how]
-        self.inputs = len(self._kind.inputs)
-        super().__init__(JoinColumns(self._kind))
+        self.inputs = len(self._kind.inputs) + self.more_inputs
+        super().__init__(JoinColumns(self._kind) if self.has_columns else None)
         self.parts = tuple(Trace(self.epochs.is_over) for _ in self._kind.inputs)
 
     def kept(self) -> dict[str, Kept]:
