@@ -292,6 +292,23 @@ def test_lateness_is_a_length_and_not_in_loops() -> None:
         flow.collection("others").iterate(lambda c: c.key_by(len).join_asof(c.key_by(len), len, lateness=1).map(str))
 
 
+def test_a_session_that_ends_at_the_limit_can_still_be_touched() -> None:
+    flow = rd.Dataflow("touched")
+    history = [[(at, 1) for at in (0, 3, 6, 11)], [(6, -1)], [(6, 1)], [(30, 1)], [(6, -1)]]
+    records = rd.Collection(flow.from_epochs(history))
+    records.key_by(lambda at: "k").window(rd.windows.session(GAP), lambda at: at, lateness=LATENESS).count().collect("out")
+    got = sorted((time.epoch, key[1].start, key[1].end, n, weight) for time, ((key, n), weight) in flow.run(runtime="local")["out"])
+    assert got == [
+        (0, 0, 9, 3, 1),
+        (0, 11, 14, 1, 1),
+        (1, 0, 6, 2, 1),
+        (1, 0, 9, 3, -1),
+        (2, 0, 6, 2, -1),
+        (2, 0, 9, 3, 1),
+        (3, 30, 33, 1, 1),
+    ]
+
+
 def test_a_side_that_is_ahead_makes_nothing_late() -> None:
     flow = rd.Dataflow("ahead")
     left = flow.from_epochs([[("k", 0)], [("k", 1)], [("k", 2)]]).as_collection().key_by(lambda r: r[0])
