@@ -22,7 +22,7 @@ from rayad.dataflow.windows import AsOf, Between, Direction, Session, Sliding, T
 from rayad.incremental import functions, ranking, reducing, steps
 from rayad.incremental.columns import ordered
 from rayad.incremental.columns import steps as columns
-from rayad.incremental.columns.grouped import Grouped
+from rayad.incremental.columns.grouped import Grouped, OfSides
 from rayad.incremental.columns.linear import AnyOfKey, Counted, Linear, Summed
 from rayad.incremental.columns.linear import Present as AnyPresent
 from rayad.incremental.consolidating import Consolidate
@@ -149,16 +149,18 @@ class Collection(Ends):
 
     def intersect(self, other: Collection, *, name: str | None = None) -> Collection:
         """The distinct records that are in both."""
-        return self._tagged(other).reduce_weights(functions.in_both, "intersect", name=name).map(itemgetter(0))
+        return self._of_sides(other, functions.in_both, "intersect", name, in_both=True)
 
     def except_(self, other: Collection, *, name: str | None = None) -> Collection:
         """The distinct records that are in this one, and not in the other."""
-        return self._tagged(other).reduce_weights(functions.in_first_alone, "except", name=name).map(itemgetter(0))
+        return self._of_sides(other, functions.in_first_alone, "except", name, in_both=False)
 
-    def _tagged(self, other: Collection) -> KeyedCollection:
-        (mine, theirs), loops = together(self, other)
-        both = mine.map(steps.Tagged(0)).union(theirs.map(steps.Tagged(1)))
-        return KeyedCollection(both, loops)
+    def _of_sides(self, other: Collection, function: reducing.Function, base: str, name: str | None, *, in_both: bool) -> Collection:
+        streams, loops = together(self, other)
+        tagged = [columns.mapped(stream, steps.Tagged(side), columns.Tagged(side)) for side, stream in enumerate(streams)]
+        both = KeyedCollection(tagged[0].union(tagged[1]), loops)
+        there = both.reduce_weights(function, base, name=name, in_columns=OfSides(in_both))
+        return Collection(columns.mapped(there.stream, steps.Mapped(itemgetter(0)), columns.first), loops)
 
     def by_record(self) -> KeyedCollection:
         """Keyed by the whole record."""

@@ -155,6 +155,16 @@ def by_first(batch: pa.RecordBatch) -> pa.RecordBatch | None:
     return keyed_changes(record.field(0), record.field(1), batch.column(DIFF))
 
 
+@dataclass(frozen=True, slots=True)
+class Tagged:
+    """The record as the key, and which side it is of."""
+
+    side: int
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return keyed_changes(batch.column(RECORD), pa.array(np.full(batch.num_rows, self.side)), batch.column(DIFF))
+
+
 def first(batch: pa.RecordBatch) -> pa.RecordBatch | None:
     """The first of a tuple."""
     record = batch.column(RECORD)
@@ -300,6 +310,6 @@ def projected(stream: Stream, projection: OfFields, name: str | None) -> Stream:
 
 
 __all__ = [
-    "Begin", "KeyedBy", "alone", "alone_right", "by_first", "by_record", "filtered", "first", "in_rows", "left_of", "mapped", "negated",
-    "plain", "projected", "swapped", "with_key",
+    "Begin", "KeyedBy", "Tagged", "alone", "alone_right", "by_first", "by_record", "filtered", "first", "in_rows", "left_of", "mapped",
+    "negated", "plain", "projected", "swapped", "with_key",
 ]  # fmt: skip
