@@ -22,13 +22,13 @@ from rayad.dataflow.windows import AsOf, Between, Direction, Session, Sliding, T
 from rayad.incremental import functions, ranking, reducing, steps
 from rayad.incremental.columns import ordered
 from rayad.incremental.columns import steps as columns
-from rayad.incremental.columns.grouped import Grouped
+from rayad.incremental.columns.grouped import Grouped, OfSides
 from rayad.incremental.columns.linear import AnyOfKey, Counted, Linear, Summed
 from rayad.incremental.columns.linear import Present as AnyPresent
 from rayad.incremental.consolidating import Consolidate
 from rayad.incremental.entering import EnterAt
-from rayad.incremental.event_time.ending import Ending, EndingReduce, ending_of
-from rayad.incremental.event_time.functions import Assigned, Latest, Sessions, Within, by_window
+from rayad.incremental.event_time import operators as in_time
+from rayad.incremental.event_time.ending import Ending, EndingReduce
 from rayad.incremental.fixed_points import brought_into, fixed_point, together
 from rayad.incremental.joins.arranged import joined_by_arrangement
 from rayad.incremental.joins.arranging import Arrangement
@@ -149,16 +149,18 @@ class Collection(Ends):
 
     def intersect(self, other: Collection, *, name: str | None = None) -> Collection:
         """The distinct records that are in both."""
-        return self._tagged(other).reduce_weights(functions.in_both, "intersect", name=name).map(itemgetter(0))
+        return self._of_sides(other, functions.in_both, "intersect", name, in_both=True)
 
     def except_(self, other: Collection, *, name: str | None = None) -> Collection:
         """The distinct records that are in this one, and not in the other."""
-        return self._tagged(other).reduce_weights(functions.in_first_alone, "except", name=name).map(itemgetter(0))
+        return self._of_sides(other, functions.in_first_alone, "except", name, in_both=False)
 
-    def _tagged(self, other: Collection) -> KeyedCollection:
-        (mine, theirs), loops = together(self, other)
-        both = mine.map(steps.Tagged(0)).union(theirs.map(steps.Tagged(1)))
-        return KeyedCollection(both, loops)
+    def _of_sides(self, other: Collection, function: reducing.Function, base: str, name: str | None, *, in_both: bool) -> Collection:
+        streams, loops = together(self, other)
+        tagged = [columns.mapped(stream, steps.Tagged(side), columns.Tagged(side)) for side, stream in enumerate(streams)]
+        both = KeyedCollection(tagged[0].union(tagged[1]), loops)
+        there = both.reduce_weights(function, base, name=name, in_columns=OfSides(in_both))
+        return Collection(columns.mapped(there.stream, steps.Mapped(itemgetter(0)), columns.first), loops)
 
     def by_record(self) -> KeyedCollection:
         """Keyed by the whole record."""
@@ -261,7 +263,7 @@ class KeyedCollection:
     ) -> Collection:
         """As :meth:`reduce_weights`, of the sum of a vector over the values."""
         if self.ending is not None:
-            made = Make(EndingReduce, self.ending.lateness, function, vector)
+            made = Make(EndingReduce, self.ending.rule, function, vector)
             return Collection(self.vertex(made, base, name, KeyedCollection(self.ending.times, ())), ())
         return Collection(self.vertex(Make(reducing.Reduce, function, vector, in_columns), base, name), self.loops)
 
@@ -366,53 +368,44 @@ class KeyedCollection:
         direction: Direction = "backward",
         tolerance: Any = None,
         allow_exact_matches: bool = True,
+        lateness: Any = None,
         name: str | None = None,
     ) -> Collection:
         """``(key, (left, right))`` for each record, with the last record of ``other`` that has its key and is not later.
 
         What comes late, is corrected or goes changes what was joined. ``at`` gives the event time of a record, ``other_at`` of one of
         ``other`` (None: the same); numbers, dates or datetimes; None matches nothing. The rest as in
-        :meth:`rayad.KeyedStream.join_asof`. A change costs as much as its key has records.
+        :meth:`rayad.KeyedStream.join_asof`. A change costs as much as its key has records; ``lateness`` bounds them, see :meth:`window`.
         """
         arguments.choice(how, "join_asof: how", "left", "inner")
         arguments.choice(direction, "join_asof: direction", "backward", "forward", "nearest")
         rule = AsOf(tolerance, arguments.flag(allow_exact_matches, "join_asof: allow_exact_matches"), direction)
         times = key_of(at, "join_asof (at)"), key_of(at if other_at is None else other_at, "join_asof (other_at)")
-        (mine, theirs), loops = together(self, _keyed(other, "join_asof"))
-        sides = [one.filter(steps.has_key).map(steps.Sided(side)) for side, one in enumerate((mine, theirs))]
-        made = Latest(rule, *times, how == "inner")
-        found = KeyedCollection(sides[0].union(sides[1]), loops).reduce_weights(made, "asof-join", name=name)
-        if how == "inner":
-            return found
-        return found.concat(KeyedCollection(mine.filter(steps.lacks_key), loops).plain().map(steps.alone))
+        return in_time.joined_asof(self, _keyed(other, "join_asof"), rule, times, how, lateness, name)
 
     def join_interval(
-        self, other: KeyedCollection, within: Between, at: Key, other_at: Key | None = None, how: How = "inner", *, name: str | None = None
+        self,
+        other: KeyedCollection,
+        within: Between,
+        at: Key,
+        other_at: Key | None = None,
+        how: How = "inner",
+        *,
+        lateness: Any = None,
+        name: str | None = None,
     ) -> Collection:
         """As :meth:`join`, of records whose event times are so far from each other: ``lower <= right - left <= upper``.
 
         ``within`` is ``rd.windows.between(lower, upper)``; times as in :meth:`join_asof`. A change meets all records of its key on the
-        other side.
+        other side; ``lateness`` bounds them, see :meth:`window`.
         """
         arguments.choice(how, "join_interval: how", *HOWS)
         if not isinstance(within, Between):
             raise DataflowError(f"join_interval() was given within={show(within, 60)}: give rd.windows.between(lower, upper)")
         times = key_of(at, "join_interval (at)"), key_of(at if other_at is None else other_at, "join_interval (other_at)")
-        (mine, theirs), loops = together(self, _keyed(other, "join_interval"))
-        left, right = KeyedCollection(mine, loops), KeyedCollection(theirs, loops)
-        left.require_no_ending("join")
-        right.require_no_ending("join")
-        met = left.joined(right, "inner", name).filter(Within(within, *times))
-        if how == "inner":
-            return met
-        if how == "semi":
-            return _among(left.plain(), met.map(steps.left_of), "semi")
-        alone = _among(left.plain(), met.map(steps.left_of), "anti")
-        if how == "anti":
-            return alone
-        alone_right = _among(right.plain(), met.map(steps.swapped).map(steps.left_of), "anti").map(steps.alone_right)
-        kept = {"left": [alone.map(steps.alone)], "right": [alone_right], "full": [alone.map(steps.alone), alone_right]}[how]
-        return met.concat(*kept)
+        _keyed(other, "join_interval").require_no_ending("join")
+        self.require_no_ending("join")
+        return in_time.joined_in_interval(self, other, within, times, how, lateness, name)
 
     def window(self, windows: Tumbling | Sliding | Session, at: Key, *, lateness: Any = None, name: str | None = None) -> KeyedCollection:
         """By key and window of event time: what is computed of it is ``((key, window), result)``, and a record that is corrected corrects
@@ -423,26 +416,21 @@ class KeyedCollection:
             at: gives the event time of a record; one without (None) is in no window.
             lateness: how long after its end a window is kept, in the unit of ``at`` (a number or timedelta): when an epoch ends in which
                 the largest event time of all records is that far beyond, what is kept of the window is forgotten, and what was given of
-                it stays. A change that comes for it later is counted, in the job's status and metrics, and changes nothing. None: windows
-                are kept for ever. Of tumbling and sliding windows, outside of loops, for the aggregates right behind.
+                it stays. A change that comes for it later is counted, in the job's status and metrics, and changes nothing. Of sessions,
+                and in joins by time, a change is refused whose own time is further behind event time than this (of a join that of the
+                side that is behind), and what no other change can reach is forgotten: what comes out is what the others give. None: all
+                is kept for ever. Outside of loops; for the aggregates right behind windows.
             name: of the vertex that finds sessions, which looks at all records of a key that changes.
         """
-        time = key_of(at, "window (at)")
-        if isinstance(windows, (Tumbling, Sliding)):
-            ending = None if lateness is None else ending_of(self.stream, self.loops, lateness, time)
-            return KeyedCollection(self.stream.flat_map(Assigned(windows, time)), self.loops, ending=ending)
-        if not isinstance(windows, Session):
+        if not isinstance(windows, (Tumbling, Sliding, Session)):
             raise DataflowError(f"window() was given {show(windows, 60)}: give rd.windows.tumbling(), sliding() or session()")
-        if lateness is not None:
-            raise DataflowError(f"window(lateness={show(lateness, 40)}): sessions of collections are not forgotten; leave it out")
-        found = self.reduce_weights(Sessions(windows, time), "sessions", name=name)
-        return KeyedCollection(found.stream.map(by_window), self.loops)
+        return in_time.windowed(self, windows, key_of(at, "window (at)"), lateness, name)
 
     def require_no_ending(self, what: str) -> None:
         """Raises DataflowError where keys end."""
         if self.ending is not None:
             raise DataflowError(
-                f"{what}() of windows with lateness={show(self.ending.lateness, 40)}: only aggregates forget; aggregate first"
+                f"{what}() of windows with lateness={show(self.ending.rule.lateness, 40)}: only aggregates forget; aggregate first"
             )
 
     def within(self, loops: tuple[Loop, ...]) -> KeyedCollection:
@@ -489,12 +477,6 @@ def _keyed(other: Any, what: str) -> KeyedCollection:
     if not isinstance(other, KeyedCollection):
         raise DataflowError(f"{what}() was given {show(other, 60)}: give a collection that has keys, by key_by()")
     return other
-
-
-def _among(records: Collection, those: Collection, how: How) -> Collection:
-    """The records that are among those, or are not, each as often as it is there."""
-    one, other = (KeyedCollection(of.map(steps.alone_in_tuple).stream.map(steps.by_record), of.loops) for of in (records, those))
-    return one.join(other, how).map(steps.content_of)
 
 
 __all__ = ["Collection", "How", "KeyedCollection"]

@@ -16,10 +16,11 @@ from rayad.dataflow.operators.state.keyed_state import KeyedState, KeyedVertex, 
 from rayad.dataflow.operators.state.waiting import Batches, PairsOnce, Waiting
 from rayad.dataflow.records.batches import to_rows
 from rayad.incremental.columns.form import NotColumns, is_changes
+from rayad.incremental.columns.from_rows import MANY, keyed_changes_of
 from rayad.incremental.columns.kept import ColumnForm
 from rayad.incremental.moments import END, Counters
-from rayad.incremental.records import as_record
-from rayad.incremental.traces import Kept, ThisEpoch, add
+from rayad.incremental.records import Row, as_record
+from rayad.incremental.traces import Kept, ThisEpoch
 from rayad.progress import InternalError, Timestamp
 
 Arrived = Mapping[tuple[Any, Any], int]
@@ -137,8 +138,13 @@ class MomentVertex(KeyedVertex):
     def _in_columns(self, time: Timestamp, batches: list[list[Any]], due: list[Any], scheduled: Any) -> bool:
         """Handle a moment in columns; gives False, with nothing done, where rows must do it."""
         columns = self._columns
-        if columns is None or scheduled or not all(is_changes(batch) for some in batches for batch in some) or self.rows_are_kept():
+        if columns is None or scheduled or self.rows_are_kept():
             return False
+        if not all(is_changes(batch) for some in batches for batch in some):
+            many = _as_columns(batches) if not time.counters else None  # the rounds of a loop become small
+            if many is None:
+                return False
+            batches = many
         try:
             runs = [columns.read(port, some, time.counters) for port, some in enumerate(batches)]
             out, again = columns.on_moment(time, runs, due)
@@ -241,6 +247,20 @@ class MomentVertex(KeyedVertex):
         columns.take(given)
 
 
+def _as_columns(batches: list[list[Any]]) -> list[list[Any]] | None:
+    """Changes by input, of which some are records with fields, in columns; None: there are few, or others, or rows must do it."""
+    if sum(len(batch) if isinstance(batch, list) else batch.num_rows for some in batches for batch in some) < MANY:
+        return None
+    out: list[list[Any]] = []
+    for some in batches:
+        rows = [row for batch in some if not is_changes(batch) for row in batch]
+        made = keyed_changes_of(rows) if rows and Row in map(type, rows[0]) else None
+        if rows and made is None:
+            return None
+        out.append([batch for batch in some if is_changes(batch)] + ([made] if made is not None else []))
+    return out
+
+
 def _weights(batches: list[Any]) -> Arrived:
     """The weight of each (key, value) of some batches."""
     sums: dict[tuple[Any, Any], int] = {}
@@ -249,8 +269,11 @@ def _weights(batches: list[Any]) -> Arrived:
         if is_changes(batch):
             rows = ((as_record(key), as_record(value), weight) for key, value, weight in to_rows(batch))
         for key, value, weight in rows:
-            add(sums, (key, value), weight)
-    return sums
+            pair, known = (key, value), len(sums)
+            total = sums.setdefault(pair, weight)  # of most it is the only one
+            if len(sums) == known:
+                sums[pair] = total + weight
+    return {pair: weight for pair, weight in sums.items() if weight} if 0 in sums.values() else sums
 
 
 __all__ = ["Arrived", "Epochs", "MomentVertex"]

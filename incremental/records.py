@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from decimal import Decimal
 from typing import Any
 
@@ -15,11 +16,35 @@ def as_record(record: Any) -> Any:
     >>> as_record(("a", {"n": 1}))
     ('a', {'n': 1})
     """
-    try:
-        hash(record)
-    except TypeError:
+    return record if _is_value(record) else _made_value(record)
+
+
+_PLAIN = frozenset({int, str, bool, bytes, type(None), dt.date, dt.datetime, dt.time, dt.timedelta})
+
+
+def _is_value(record: Any) -> bool:
+    """Whether it can be seen at once that it is one."""
+    kind = type(record)
+    if kind is tuple:
+        return all(map(_is_value, [part for part in record if type(part) not in _PLAIN]))
+    if kind is Row:
+        try:
+            return bool(record.is_value)
+        except AttributeError:
+            record.is_value = all(map(_is_value, [part for part in record.values() if type(part) not in _PLAIN]))
+            return bool(record.is_value)
+    return kind in _PLAIN or (kind is float and record == record)
+
+
+def _made_value(record: Any) -> Any:
+    if type(record) is dict:
         record = _with_rows(record)
-    if _has_nan(record):
+    else:
+        try:
+            hash(record)
+        except TypeError:
+            record = _with_rows(record)
+    if not _is_value(record) and _has_nan(record):
         raise DataflowError(
             f"{show(record, 80)} cannot be a record of a collection: NaN equals nothing, so that its removal would not find it; give None "
             "instead"

@@ -36,7 +36,8 @@ class Sums(Kept):
 
     def add(self, key: Any, value: Any, time: Timestamp, weight: int) -> None:
         self.now.time = time
-        _add(self.now.kept.setdefault(key, {}), time.counters, tuple(times(weight, part) for part in self._vector(value)))
+        vector = self._vector(value)
+        _add(self.now.kept.setdefault(key, {}), time.counters, vector if weight == 1 else tuple([times(weight, part) for part in vector]))
 
     def moments(self, key: Any) -> Iterator[Counters]:
         for part in (self.before.kept, self.now.kept):
@@ -90,6 +91,8 @@ def plus(one: Vector, other: Vector) -> Vector:
 
 def _plus(one: Any, other: Any) -> Any:
     """Decimals with all their digits, whatever the context of the thread says."""
+    if type(one) is int and type(other) is int:
+        return one + other
     if (isinstance(one, Decimal) and isinstance(other, (Decimal, int))) or (isinstance(other, Decimal) and isinstance(one, int)):
         return added(one, other)
     return one + other

@@ -128,7 +128,13 @@ class Trace(Kept):
 
     def add(self, key: Any, value: Any, time: Timestamp, weight: int) -> None:
         self.now.time = time
-        add(self.now.kept.setdefault(key, {}).setdefault(value, {}), time.counters, weight)
+        kept = self.now.kept
+        values = kept[key] if key in kept else kept.setdefault(key, {})
+        weights = values.get(value)
+        if weights is None:
+            values[value] = {time.counters: weight}
+        else:
+            add(weights, time.counters, weight)
 
     def changes(self, key: Any) -> Iterator[tuple[Any, Counters, int]]:
         """All changes of a key: value, moment, weight."""
@@ -149,7 +155,11 @@ class Trace(Kept):
     def merge(self, kept: Values | None, changes: Values) -> Values:
         merged = {} if kept is None else kept
         for value, weights in changes.items():
-            sums = merged.setdefault(value, {})
+            sums = merged.get(value)
+            if sums is None:
+                if weights:
+                    merged[value] = weights
+                continue
             for moment, weight in weights.items():
                 add(sums, moment, weight)
             if not sums:

@@ -35,7 +35,8 @@ OF_VERTICES = {
     "rayad_lag_epochs": ("lag_epochs", "epochs that the frontier is behind the slowest source"),
     "rayad_lag_seconds": ("lag_s", "seconds since the slowest source left the epoch that is open here"),
     "rayad_windows_pruned": ("pruned", "windows of collections that are over and forgotten"),
-    "rayad_changes_refused": ("refused", "changes that came for such windows and were not applied"),
+    "rayad_records_pruned": ("records_pruned", "records of collections that joins by time and sessions have forgotten"),
+    "rayad_changes_refused": ("refused", "changes of collections that came too late and were not applied"),
     "rayad_skew": ("skew", "highest rate of a replica over the mean"),
 }
 """Gauges by name: the field of a `VertexStatus`, and what it is. Tags: job, vertex."""

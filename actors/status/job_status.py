@@ -131,8 +131,13 @@ class VertexStatus:
         return self.figures.get("windows pruned", 0)
 
     @property
+    def records_pruned(self) -> int:
+        """How many records joins by time and sessions of collections have forgotten (``lateness=``)."""
+        return self.figures.get("records pruned", 0)
+
+    @property
     def refused(self) -> int:
-        """How many changes came for such windows, and were not applied."""
+        """How many changes of collections came later than ``lateness=`` allows, and were not applied."""
         return self.figures.get("changes refused", 0)
 
     @property

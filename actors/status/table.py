@@ -37,6 +37,8 @@ def heading(status: JobStatus) -> list[str]:
     )
     over = (
         f"{vertex.name!r}: {vertex.pruned:,} windows are over and forgotten, {vertex.refused:,} changes that came for them were not applied"
+        if "windows pruned" in vertex.figures
+        else f"{vertex.name!r}: {vertex.refused:,} changes came too late and were not applied"
         for vertex in status.vertices
         if vertex.refused
     )

@@ -142,11 +142,19 @@ class Projection(OfFields):
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
     def of_rows(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return self._of_values(rows, self.expressions.of_rows)
+
+    def of_plain_rows(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
+        """The same where all expressions are fields with plain values; None: they are not (``Expressions.found_in_rows``)."""
+        values = self.expressions.found_in_rows(rows)
+        return None if values is None else self._of_values(rows, lambda _: values)
+
+    def _of_values(self, rows: list[dict[str, Any]], of_rows: Callable[[list[dict[str, Any]]], list[list[Any]]]) -> list[dict[str, Any]]:
         found: dict[tuple[str, ...], Made] = {}
         for names in map(tuple, rows):
             if names not in found:
                 found[names] = self._made_of(list(names))
-        values = self.expressions.of_rows(rows)
+        values = of_rows(rows)
         return [{name: values[of][at] if isinstance(of, int) else row[of] for name, of in found[tuple(row)]} for at, row in enumerate(rows)]
 
     def _made_of(self, names: list[str]) -> Made:

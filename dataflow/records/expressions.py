@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from rayad.dataflow.records.batches import one_batch
 from rayad.dataflow.records.calling import did_you_mean
 from rayad.dataflow.records.exact import Inexact, array_of, require_python
+from rayad.dataflow.records.values import Row
 from rayad.progress import DataflowError, arguments, show
 
 _PLAIN = frozenset((bool, float, str, bytes, dt.date, dt.time, dt.timedelta))
@@ -166,9 +167,9 @@ class Expressions:
 
     def of_rows(self, rows: list[dict[str, Any]]) -> list[list[Any]]:
         """Their values for each record, one list for each expression."""
-        found = [[_found(row, path) for row in rows] for path in self._paths]
-        if found and not any(value is _ODD for column in found for value in column):
-            return found  # many times faster than Arrow for few records
+        found = self.found_in_rows(rows)
+        if found is not None:
+            return found
         out: list[list[Any]] = [[None] * len(rows) for _ in self.expressions]
         if self.expressions:
             for positions, values in self._groups(rows):
@@ -177,6 +178,17 @@ class Expressions:
                     for position, value in zip(positions, column.to_pylist(), strict=True):
                         into[position] = value
         return out
+
+    def found_in_rows(self, rows: list[dict[str, Any]]) -> list[list[Any]] | None:
+        """The same where all expressions are fields, and their values are plain ones: many times faster than Arrow for few records. None:
+        they are not. Fields of any depth may be a :class:`Row`."""
+        found = []
+        for path in self._paths:
+            column = [_found(row, path) for row in rows]
+            if _ODD in column:
+                return None
+            found.append(column)
+        return found or None
 
     def _groups(self, rows: list[dict[str, Any]]) -> Iterator[tuple[Sequence[int], list[pa.Array]]]:
         """The positions of records of the same types, and their values."""
@@ -253,7 +265,8 @@ def _found(row: Any, path: tuple[str, ...]) -> Any:
     """A field of a record that a column of its own would give back as it is; ``_ODD``: it is missing, or for Arrow to say."""
     value = row
     for name in path:
-        if type(value) is not dict or name not in value:
+        kind = type(value)
+        if (kind is not dict and kind is not Row) or name not in value:
             return _ODD
         value = value[name]
     cls = type(value)

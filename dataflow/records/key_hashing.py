@@ -339,15 +339,20 @@ def groups_of_replica(replica: int, parallelism: int, key_groups: int) -> range:
     return range(low, high)
 
 
+_SMALL, _LONG = frozenset({int, float, bool, str, type(None)}), 64
+
+
 class Router:
     """Key -> replica, with the answers for keys already seen kept in a dict (bounded). ``owners``: the replica of each key-group."""
 
     CACHE_ENTRIES_MAX = 1 << 20
+    """Of numbers and short texts; of larger keys, such as whole records, a 64th, since the cache keeps them alive."""
 
     def __init__(self, parallelism: int, key_groups: int, owners: Sequence[int] | None = None) -> None:
         self.parallelism = parallelism
         self.key_groups = key_groups
         self._cache: dict[Any, int] = {}
+        self._room = self.CACHE_ENTRIES_MAX
         if owners is None:
             owners = [replica_of_group(group, parallelism, key_groups) for group in range(key_groups)]
         self._owners = list(owners)
@@ -366,8 +371,9 @@ class Router:
 
     def _learn(self, key: Any) -> int:
         replica = self._owners[stable_hash(key) % self.key_groups]
-        if len(self._cache) < self.CACHE_ENTRIES_MAX:
+        if self._room > 0:
             self._cache[key] = replica
+            self._room -= 1 if type(key) in _SMALL and (type(key) is not str or len(key) < _LONG) else _LONG
         return replica
 
     def split_rows(self, rows: list[Any], key: Callable[[Any], Any]) -> list[list[Any]]:
@@ -379,8 +385,9 @@ class Router:
         except TypeError:
             owners = [self.route(key) for key in keys]  # says what is wrong with which
         if None in owners:
-            if len(cache) >= self.CACHE_ENTRIES_MAX:
+            if self._room <= 0:
                 cache.clear()
+                self._room = self.CACHE_ENTRIES_MAX
             owners = [self._learn(key) if owner is None else owner for key, owner in zip(keys, owners, strict=True)]
         if self.parallelism == 1:
             return [rows]

@@ -24,7 +24,9 @@ class Row(dict[str, Any]):
     (True, 'there', {'a': 1, 'b': 2})
     """
 
-    __slots__ = ("_hash",)
+    __slots__ = ("_hash", "is_value")
+    is_value: bool
+    """Set where it is known that all in it is values that are equal to themselves; not there: nobody has looked."""
 
     def __hash__(self) -> int:  # type: ignore[override]
         try:

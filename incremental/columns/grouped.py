@@ -46,6 +46,23 @@ class Grouped(ABC):
         """Results, with the numbers of their keys, and their weights. Raises NotColumns where rows must do it."""
 
 
+class OfSides(Grouped):
+    """None for each key that the first side has, and the second one, or not. Records are the number of the side, 0 or 1.
+
+    Args:
+        in_both: whether the second side must have it; else it must not.
+    """
+
+    def __init__(self, in_both: bool) -> None:
+        self._in_both = in_both
+
+    def results(self, there: Records) -> Records:
+        sides = there.record.to_numpy()
+        first, second = there.group[sides == 0], there.group[sides == 1]
+        found = np.intersect1d(first, second, assume_unique=True) if self._in_both else np.setdiff1d(first, second, assume_unique=True)
+        return Records(found, pa.nulls(len(found)), np.ones(len(found), np.int64))
+
+
 class GroupedColumns(ColumnForm):
     """The records of each key, and what has been given.
 
@@ -136,4 +153,4 @@ def _present(group: Positions, record: pa.Array, weights: Any) -> Records:
     return Records(group[some], record.take(pa.array(some)), weights[some])
 
 
-__all__ = ["Grouped", "GroupedColumns", "Records"]
+__all__ = ["Grouped", "GroupedColumns", "OfSides", "Records"]

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from rayad.dataflow.operators import stateless as el
-from rayad.dataflow.operators.projections import OfFields, Where
+from rayad.dataflow.operators.projections import OfFields, Projection, Where
 from rayad.dataflow.records.batches import ROWS_KEY, to_rows
 from rayad.dataflow.records.values import fields_of, is_tuple, tuple_array
 from rayad.dataflow.streams.steps import stateless
@@ -25,6 +25,7 @@ from rayad.incremental.columns.form import (
     valid_keys,
     weights_of,
 )
+from rayad.incremental.columns.from_rows import MANY, changes_of
 from rayad.incremental.records import as_record
 from rayad.progress import DataflowError, show
 
@@ -75,8 +76,19 @@ class Begin(el.Element):
     diff: str | None
 
     def apply(self, batch: Any) -> Any:
-        columns = self._columns(batch) if isinstance(batch, pa.RecordBatch) else None
+        columns = self._columns(batch) if isinstance(batch, pa.RecordBatch) else self._columns_of(batch)
         return list(map(self._row, to_rows(batch))) if columns is None else columns
+
+    def _columns_of(self, rows: list[Any]) -> pa.RecordBatch | None:
+        """Many records with fields in columns, where they have types of Arrow's."""
+        if len(rows) < MANY or set(map(type, rows)) != {dict}:
+            return None
+        diff = self.diff
+        if diff is None:
+            return changes_of(rows, [1] * len(rows))
+        if not all(diff in row for row in rows):
+            return None
+        return changes_of([{name: value for name, value in row.items() if name != diff} for row in rows], [row[diff] for row in rows])
 
     def _columns(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         if ROWS_KEY in (batch.schema.metadata or {}):
@@ -141,6 +153,16 @@ def by_first(batch: pa.RecordBatch) -> pa.RecordBatch | None:
     if not is_tuple(record.type) or record.null_count or record.type.num_fields != 2:
         return None
     return keyed_changes(record.field(0), record.field(1), batch.column(DIFF))
+
+
+@dataclass(frozen=True, slots=True)
+class Tagged:
+    """The record as the key, and which side it is of."""
+
+    side: int
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return keyed_changes(batch.column(RECORD), pa.array(np.full(batch.num_rows, self.side)), batch.column(DIFF))
 
 
 def first(batch: pa.RecordBatch) -> pa.RecordBatch | None:
@@ -237,6 +259,10 @@ class Projected(el.Element):
     def _rows(self, rows: list[tuple[Any, int]]) -> list[tuple[Any, int]]:
         if not rows:
             return []
+        if isinstance(self.projection, Projection):
+            plain = self.projection.of_plain_rows([_shallow(record) for record, _ in rows])
+            if plain is not None:
+                return [(as_record(_value(record)), weight) for record, (_, weight) in zip(plain, rows, strict=True)]
         fields = [_fields(record) for record, _ in rows]
         odd = next((record for (record, _), made in zip(rows, fields, strict=True) if not isinstance(made, dict)), None)
         if odd is not None:
@@ -252,6 +278,11 @@ class Projected(el.Element):
 
 
 _ROW = "\0row"
+
+
+def _shallow(value: Any) -> Any:
+    """As :func:`_fields`, for fields that are looked up: dicts are as they are, whatever is in them."""
+    return {str(i): _shallow(part) for i, part in enumerate(value)} if type(value) is tuple else value
 
 
 def _fields(value: Any) -> Any:
@@ -279,6 +310,6 @@ def projected(stream: Stream, projection: OfFields, name: str | None) -> Stream:
 
 
 __all__ = [
-    "Begin", "KeyedBy", "alone", "alone_right", "by_first", "by_record", "filtered", "first", "in_rows", "left_of", "mapped", "negated",
-    "plain", "projected", "swapped", "with_key",
+    "Begin", "KeyedBy", "Tagged", "alone", "alone_right", "by_first", "by_record", "filtered", "first", "in_rows", "left_of", "mapped",
+    "negated", "plain", "projected", "swapped", "with_key",
 ]  # fmt: skip

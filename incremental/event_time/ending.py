@@ -1,209 +1,257 @@
-"""Windows that end: what is kept of a window goes when event time has passed its end by the lateness.
+"""Vertices that forget: what no change can reach any more goes when event time has passed it by the lateness.
 
-Event time is the largest time of all records inserted by the end of an epoch, the same for all replicas. One replica finds it
-(:class:`EventTime`) and tells each key-group, by a key of that group: so what a group knows of it moves with the group, as all state does.
-What has been given of a window stays. A change that comes for it later is counted, and changes nothing.
+What has been given stays. Each looks at the end of an epoch at what has changed in it, and at what is due by what it was told
+(:mod:`rayad.incremental.event_time.telling`), so what it keeps follows from what came and from event time alone.
 """
 
 from __future__ import annotations
 
-import datetime as dt
-import heapq
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
-from itertools import count
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from rayad.dataflow.operators.state.by_key import KeyedDict
-from rayad.dataflow.records.event_times import shifted
-from rayad.dataflow.records.key_hashing import key_group
-from rayad.dataflow.streams.making import Make
-from rayad.dataflow.vertex import Vertex
+from rayad.incremental.event_time.telling import RECORDS, REFUSED, WINDOWS, Told
+from rayad.incremental.joins.join import Join
+from rayad.incremental.joins.kinds import How
 from rayad.incremental.moment_vertex import Arrived
 from rayad.incremental.reducing import Function, Reduce
 from rayad.incremental.sums import Vector
-from rayad.progress import DataflowError, Timestamp, show
+from rayad.progress import Timestamp
 
 if TYPE_CHECKING:
-    from rayad.dataflow.streams.loops import Loop
     from rayad.dataflow.streams.stream import Stream
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
-    """When windows end: how long after their end, by which event times."""
+class KeysEnd:
+    """When keys are over.
+
+    Args:
+        lateness: how long after its end a key is kept, in the unit of event times.
+        end: of a key, the end of its window, say.
+        pruned: what keys are, by the name of a figure.
+        at_end: whether a key is over when its end is reached, and not only when it is passed.
+        refuses: whether changes may come for keys that are over: they are refused.
+    """
 
     lateness: Any
-    times: Stream
+    end: Callable[[Any], Any]
+    pruned: str = WINDOWS
+    at_end: bool = True
+    refuses: bool = True
 
-
-def ending_of(stream: Stream, loops: tuple[Loop, ...], lateness: Any, at: Callable[[Any], Any]) -> Ending:
-    """When windows of keyed changes end, by the time of each record. Raises DataflowError in loops, and for what is no length of time."""
-    told = f"window(lateness={show(lateness, 40)})"
-    if loops:
-        raise DataflowError(f"{told}: in a loop nothing is forgotten; make windows outside of it")
-    least: Any = dt.timedelta(0) if isinstance(lateness, dt.timedelta) else 0
-    if isinstance(lateness, bool) or not isinstance(lateness, (int, float, Decimal, dt.timedelta)) or not lateness >= least:
-        raise DataflowError(f"{told}: give a number or timedelta of at least 0, or None")
-    make = Make(EventTime)
-    make.__name__ = "event-time"
-    return Ending(lateness, stream.flat_map(TimeOf(at)).single().vertex(make, parallelism=1))
-
-
-PRUNED, REFUSED = "windows pruned", "changes refused"
-"""What :class:`EndingReduce` counts, by the names of its figures."""
+    def is_over(self, limit: Any, end: Any) -> bool:
+        """Whether an end is, by event time less the lateness."""
+        return bool(end <= limit if self.at_end else end < limit)
 
 
 @dataclass(frozen=True, slots=True)
-class TimeOf:
-    """The event time of a record that is inserted."""
+class Ending:
+    """When keys are over, and the stream that tells of event time."""
 
-    at: Callable[[Any], Any]
-
-    def __call__(self, change: tuple[Any, Any, int]) -> Iterator[Any]:
-        time = self.at(change[1]) if change[2] > 0 else None
-        return iter(()) if time is None else iter((time,))
+    rule: KeysEnd
+    times: Stream
 
 
-def key_of_each_group(key_groups: int) -> list[int]:
-    """For each key-group a key that is in it.
-
-    >>> [key_group(key, 8) for key in key_of_each_group(8)]
-    [0, 1, 2, 3, 4, 5, 6, 7]
-    """
-    found: dict[int, int] = {}
-    for key in count():
-        found.setdefault(key_group(key, key_groups), key)
-        if len(found) == key_groups:
-            return [found[group] for group in range(key_groups)]
-    raise AssertionError
-
-
-class EventTime(Vertex):
-    """Gives ``(key, time, 1)`` for a key of each key-group whenever the largest event time has grown in an epoch. It has one replica."""
-
-    sequential = True
-
-    def __init__(self) -> None:
-        self.largest: Any = None
-        self.waiting: dict[Timestamp, Any] = {}
-
-    def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
-        if time not in self.waiting:
-            self.notify_at(time, time)
-            self.waiting[time] = batch[0]
-        self.waiting[time] = max(self.waiting[time], *batch)
-
-    def on_notify(self, time: Timestamp) -> None:
-        largest = self.waiting.pop(time)
-        if self.largest is None or largest > self.largest:
-            self.largest = largest
-            self.send_by(0, [(key, largest, 1) for key in key_of_each_group(self.key_groups)], time)
-
-    def checkpoint(self) -> Any:
-        return self.largest, self.waiting
-
-    def restore(self, state: Any) -> None:
-        self.largest, self.waiting = state
+def window_end(key: Any) -> Any:
+    """The end of the window of ``(key, window)``."""
+    return key[1].end
 
 
 class EndingReduce(Reduce):
-    """A :class:`Reduce` by ``(key, window)`` that forgets windows; its second input is that of :class:`EventTime`.
+    """A :class:`Reduce` that forgets keys; its second input is that of ``EventTime``.
 
     Args:
-        lateness: how long after its end a window is kept, in the unit of event times.
+        rule: when.
         function, vector: as there.
     """
 
     inputs = 2
 
-    def __init__(self, lateness: Any, function: Function, vector: Callable[[Any], Vector] | None = None) -> None:
+    def __init__(self, rule: KeysEnd, function: Function, vector: Callable[[Any], Vector] | None = None) -> None:
         super().__init__(function, vector)
-        self.groups = KeyedDict()
-        """By a key of each key-group: the event time it was told, how many windows it has forgotten, how many changes it has refused."""
-        self._lateness = lateness
-        self._keys: list[int] = []
-        self._ends: dict[int, list[tuple[Any, int, Any]]] | None = None
-        """By a key of each key-group: the ends of what is kept, as a heap, each with its key. None: not known."""
-        self._number = count()
+        self.groups = Told(rule.lateness, self._entries)
+        self._rule = rule
 
     def keeps(self) -> str:
-        return f"{super().keeps()}, of windows until {self._lateness} after their end"
+        what = "windows" if self._rule.pruned == WINDOWS else "keys"
+        return f"{super().keeps()}, of {what} until {self._rule.lateness} after their end"
 
     def figures(self) -> dict[str, int]:
         found = super().figures()
         found.pop("keys of groups", None)
-        told = list(self.groups.kept.values())
-        return found | {PRUNED: sum(one[1] for one in told), REFUSED: sum(one[2] for one in told)}
+        pruned, refused = self.groups.counted()
+        return found | {self._rule.pruned: pruned, REFUSED: refused}
 
     def on_moment(self, time: Timestamp, arrived: list[Arrived], scheduled: Collection[Any]) -> None:
-        """Results of the windows that are not over; then those go that have ended by now."""
+        """Results of the keys that are not over; then those go that have ended by now."""
         refused: Counter[int] = Counter()
         changes: dict[tuple[Any, Any], int] = {}
-        ends = self._known_ends()
+        rule, looks = self._rule, self.groups.looks(self.key_groups)
+        groups: dict[int, None] = {}
         for (key, value), weight in arrived[0].items():
-            group = self._group(key)
-            if group in self.groups.kept and self._is_over(key, self.groups.kept[group][0]):
+            group = self.groups.group(key, self.key_groups)
+            limit = self.groups.limit(group) if rule.refuses else None
+            if limit is not None and rule.is_over(limit, rule.end(key)):
                 refused[group] += abs(weight)
                 continue
             changes[key, value] = weight
-            if key not in self.input.before.kept and key not in self.input.now.kept:
-                heapq.heappush(ends.setdefault(group, []), (key[1].end, next(self._number), key))
+            groups[group] = None
+            looks.add(group, rule.end(key), key)
         super().on_moment(time, [changes], scheduled)
-        told = dict(arrived[1].keys())
-        with self.groups.changing([*refused, *told]) as groups:
-            for group, changed in refused.items():
-                largest, pruned, before = groups[group]
-                groups[group] = largest, pruned, before + changed
-            for group, largest in told.items():
-                _, pruned, before = groups.get(group, (None, 0, 0))
-                groups[group] = largest, pruned + self._prune(ends.get(group, []), largest), before
+        self.groups.learn(arrived[1], refused)
+        self.groups.forget([*groups, *dict(arrived[1].keys())], self._forget)
 
-    def _prune(self, ends: list[tuple[Any, int, Any]], largest: Any) -> int:
-        """Forget the windows that are over; how many these are."""
-        gone: dict[Any, None] = {}
-        while ends and self._is_over(ends[0][2], largest):
-            gone[heapq.heappop(ends)[2]] = None
-        keys, had = list(gone), 0
+    def _forget(self, group: int, limit: Any) -> int:
+        """Forget the keys of a group that are over; how many had anything."""
+        keys, had = self.groups.looks(self.key_groups).due(group, partial(self._rule.is_over, limit)), 0
         with self.input.before.changing(keys) as kept:
             for key in keys:
-                old, now = kept.pop(key, None), self.input.now.kept.pop(key, {})
-                had += bool(self.input.merge(old, now))
+                had += bool(self.input.merge(kept.pop(key, None), self.input.now.kept.pop(key, {})))
         return had
 
-    def _is_over(self, key: Any, largest: Any) -> bool:
-        return bool(key[1].end <= shifted(largest, self._lateness, -1))
-
-    def _group(self, key: Any) -> int:
-        if not self._keys:
-            self._keys = key_of_each_group(self.key_groups)
-        return self._keys[key_group(key, self.key_groups)]
-
-    def _known_ends(self) -> dict[int, list[tuple[Any, int, Any]]]:
-        if self._ends is None:
-            self._ends = {}
-            for key in dict.fromkeys([*self.input.before.kept, *self.input.now.kept]):
-                heapq.heappush(self._ends.setdefault(self._group(key), []), (key[1].end, next(self._number), key))
-        return self._ends
-
-    # -- what is kept changes otherwise ------------------------------------------------------------------
-    def restore(self, state: Any) -> None:
-        super().restore(state)
-        self._ends = None
-
-    def restore_changes(self, changes: Any) -> None:
-        super().restore_changes(changes)
-        self._ends = None
-
-    def give(self, groups: frozenset[int]) -> Any:
-        self._ends = None
-        return super().give(groups)
-
-    def take(self, state: Any) -> None:
-        super().take(state)
-        self._ends = None
+    def _entries(self) -> Iterator[tuple[Any, Any, Any]]:
+        for key in dict.fromkeys([*self.input.before.kept, *self.input.now.kept]):
+            yield key, self._rule.end(key), key
 
 
-__all__ = ["PRUNED", "REFUSED", "Ending", "EndingReduce", "EventTime", "TimeOf", "ending_of", "key_of_each_group"]
+class Needs(Protocol):
+    """A :data:`Function` of values that have event times."""
+
+    def __call__(self, key: Any, values: dict[Any, int]) -> Any:
+        """See there."""
+
+    def time_of(self, value: Any) -> Any:
+        """The event time of a value."""
+
+    def needed(self, values: dict[Any, int], limit: Any) -> tuple[Collection[Any], Any]:
+        """Of the values of a key, those on which results may still depend, or that may go, where all changes are at ``limit`` or later;
+        and when more of them may go (None: not before another change)."""
+
+
+class NeedingReduce(Reduce):
+    """A :class:`Reduce` that forgets values; its second input is that of ``EventTime``. What comes is on time (``OnTime``).
+
+    Args:
+        lateness: how far behind event time a change may be, in its unit.
+        function: of the values of a key; it says which it needs.
+    """
+
+    inputs = 2
+
+    def __init__(self, lateness: Any, function: Needs) -> None:
+        super().__init__(function)
+        self.groups = Told(lateness, self._entries)
+        self._needs = function
+
+    def keeps(self) -> str:
+        return f"{super().keeps()} on which changes may bear that are {self.groups.lateness} late"
+
+    def figures(self) -> dict[str, int]:
+        found = super().figures()
+        found.pop("keys of groups", None)
+        return found | {RECORDS: self.groups.counted()[0]}
+
+    def on_moment(self, time: Timestamp, arrived: list[Arrived], scheduled: Collection[Any]) -> None:
+        """Results; then what they do not need any more goes, of keys that have changed, and of those that are due."""
+        looks = self.groups.looks(self.key_groups)
+        changed: dict[int, dict[Any, None]] = {}
+        for key, value in arrived[0]:
+            group = self.groups.group(key, self.key_groups)
+            changed.setdefault(group, {})[key] = None
+            looks.add(group, self._needs.time_of(value), key)
+        super().on_moment(time, arrived[:1], scheduled)
+        self.groups.learn(arrived[1], {})
+
+        def forget(group: int, limit: Any) -> int:
+            keys = changed.get(group, {}) | dict.fromkeys(looks.due(group, lambda at: at < limit))
+            return sum(self._forget(group, key, limit) for key in keys)
+
+        self.groups.forget([*changed, *dict(arrived[1].keys())], forget)
+
+    def _forget(self, group: int, key: Any, limit: Any) -> int:
+        """Forget what a key does not need; how many values that are."""
+        with self.input.before.changing([key]) as before:
+            kept = self.input.merge(before.pop(key, None), self.input.now.kept.pop(key, {}))
+            if not kept:
+                return 0
+            needed, then = self._needs.needed({value: sum(weights.values()) for value, weights in kept.items()}, limit)
+            rest = {value: kept[value] for value in needed}
+            if rest:
+                before[key] = rest
+        if then is not None:
+            self.groups.looks(self.key_groups).add(group, then, key)
+        return len(kept) - len(rest)
+
+    def _entries(self) -> Iterator[tuple[Any, Any, Any]]:
+        for kept in (self.input.before.kept, self.input.now.kept):
+            for key, values in kept.items():
+                yield key, min(map(self._needs.time_of, values)), key
+
+
+class EndingJoin(Join):
+    """A :class:`Join` that forgets records; its last input is that of ``EventTime``. What comes is on time (``OnTime``).
+
+    Args:
+        how: which kind.
+        lateness: how far behind event time a change may be, in its unit.
+        ends: of each input, the last event time of a change that a record, given by key and value, may meet, or that it is of.
+    """
+
+    has_columns: ClassVar[bool] = False
+    more_inputs: ClassVar[int] = 1
+
+    def __init__(self, how: How, lateness: Any, ends: Sequence[Callable[[Any, Any], Any]]) -> None:
+        super().__init__(how)
+        self.groups = Told(lateness, self._entries)
+        self._ends = ends
+
+    def keeps(self) -> str:
+        return f"{super().keeps()}, as long as changes meet them that are {self.groups.lateness} late"
+
+    def figures(self) -> dict[str, int]:
+        found = super().figures()
+        found.pop("keys of groups", None)
+        return found | {RECORDS: self.groups.counted()[0]}
+
+    def on_moment(self, time: Timestamp, arrived: list[Arrived], scheduled: Collection[Any]) -> None:
+        """Matches; then what nothing can meet any more goes."""
+        *changes, told = arrived
+        looks, groups = self.groups.looks(self.key_groups), dict[int, None]()
+        for port, some in enumerate(changes):
+            for key, value in some:
+                group = self.groups.group(key, self.key_groups)
+                groups[group] = None
+                looks.add(group, self._ends[port](key, value), (port, key, value))
+        super().on_moment(time, changes, scheduled)
+        self.groups.learn(told, {})
+        self.groups.forget([*groups, *dict(told.keys())], self._forget)
+
+    def _forget(self, group: int, limit: Any) -> int:
+        """Forget the records of a group that are over; how many."""
+        gone = self.groups.looks(self.key_groups).due(group, lambda end: end < limit)
+        had = 0
+        for port, part in enumerate(self.parts):
+            keys: dict[Any, list[Any]] = {}
+            for at, key, value in gone:
+                if at == port:
+                    keys.setdefault(key, []).append(value)
+            with part.before.changing(list(keys)) as before:
+                for key, values in keys.items():
+                    kept = part.merge(before.pop(key, None), part.now.kept.pop(key, {}))
+                    had += sum(kept.pop(value, None) is not None for value in values)
+                    if kept:
+                        before[key] = kept
+        return had
+
+    def _entries(self) -> Iterator[tuple[Any, Any, Any]]:
+        for port, part in enumerate(self.parts):
+            for kept in (part.before.kept, part.now.kept):
+                for key, values in kept.items():
+                    for value in values:
+                        yield key, self._ends[port](key, value), (port, key, value)
+
+
+__all__ = ["Ending", "EndingJoin", "EndingReduce", "KeysEnd", "Needs", "NeedingReduce", "window_end"]

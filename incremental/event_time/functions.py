@@ -11,6 +11,33 @@ from rayad.dataflow.records.event_times import shifted
 from rayad.dataflow.windows import AsOf, Between, Session, Sliding, Tumbling, Window
 from rayad.incremental.functions import Results, Weights
 from rayad.incremental.ranking import in_contents
+from rayad.incremental.steps import has_key
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Whether a keyed record can meet others: neither its key nor its event time is null.
+
+    Args:
+        at: the event time of a record.
+        turned: tell those that cannot.
+    """
+
+    at: Callable[[Any], Any]
+    turned: bool = False
+
+    def __call__(self, change: tuple[Any, Any, int]) -> bool:
+        return (has_key(change) and self.at(change[1]) is not None) is not self.turned
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """Whether a keyed record has an event time."""
+
+    at: Callable[[Any], Any]
+
+    def __call__(self, change: tuple[Any, Any, int]) -> bool:
+        return self.at(change[1]) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +50,6 @@ class Within:
 
     def __call__(self, pair: tuple[Any, tuple[Any, Any]]) -> bool:
         left, right = self.at(pair[1][0]), self.other_at(pair[1][1])
-        if left is None or right is None:
-            return False
         return bool(shifted(left, self.within.lower, 1) <= right <= shifted(left, self.within.upper, 1))
 
 
@@ -41,8 +66,7 @@ class Latest:
     inner: bool
 
     def __call__(self, key: Any, values: Weights) -> Results:
-        timed = [(self.other_at(record), in_contents(record), record) for (side, record), weight in values.items() if side and weight > 0]
-        rights = sorted((one for one in timed if one[0] is not None), key=lambda one: one[:2])
+        rights = self._rights(values)
         times = [one[0] for one in rights]
         out = []
         for (side, left), weight in values.items():
@@ -52,9 +76,16 @@ class Latest:
                     out.append(((left, None if found is None else rights[found][2]), weight))
         return out
 
+    def _rights(self, values: Weights) -> list[tuple[Any, Any, Any]]:
+        """Right records with their times, in order."""
+        timed = [(self.other_at(record), in_contents(record), record) for (side, record), weight in values.items() if side and weight > 0]
+        return sorted(timed, key=lambda one: one[:2])
+
     def _found(self, at: Any, times: list[Any]) -> int | None:
-        if at is None:
-            return None
+        return min(self._candidates(at, times), key=lambda one: abs(times[one] - at), default=None)
+
+    def _candidates(self, at: Any, times: list[Any]) -> list[int]:
+        """The one before, the one after, or both, as far as they are near."""
         rule = self.rule
         before = (bisect_right if rule.exact else bisect_left)(times, at) - 1
         first = (bisect_left if rule.exact else bisect_right)(times, at)
@@ -62,12 +93,45 @@ class Latest:
         if first < len(times):
             after = bisect_right(times, times[first]) - 1
         ways = {"backward": (before,), "forward": (after,), "nearest": (before, after)}[rule.direction]
-        near = [one for one in ways if one >= 0 and self._is_near(at, times[one])]
-        return min(near, key=lambda one: abs(times[one] - at), default=None)
+        return [one for one in ways if one >= 0 and self._is_near(at, times[one])]
 
     def _is_near(self, at: Any, other: Any) -> bool:
         tolerance = self.rule.tolerance
         return tolerance is None or bool(shifted(at, tolerance, -1) <= other <= shifted(at, tolerance, 1))
+
+    # -- what it needs where no change comes that is before a moment ------------------------------------------
+    def time_of(self, value: tuple[int, Any]) -> Any:
+        """The event time of a tagged record."""
+        side, record = value
+        return (self.other_at if side else self.at)(record)
+
+    def needed(self, values: Weights, limit: Any) -> tuple[list[Any], Any]:
+        """Left records whose match may change, or that may go; right ones that may go, or that one of those, or a later one, may get.
+        And when to look again: at the first time of those."""
+        rights = self._rights(values)
+        times = [one[0] for one in rights]
+        old = bisect_left(times, limit)
+        kept = [value for value in values if self.time_of(value) >= limit]
+        looks = list(map(self.time_of, kept))
+        wanted: set[int] = set()
+        for value in values:
+            at = self.time_of(value)
+            if value[0] == 0 and at < limit and not self._is_final(at, times, limit):
+                kept.append(value)
+                looks.append(limit)
+                wanted.update(self._candidates(at, times[:old]))
+        if old and self.rule.direction != "forward" and self._is_near(limit, times[old - 1]):
+            wanted.add(old - 1)
+            if self.rule.tolerance is not None:
+                looks.append(shifted(times[old - 1], self.rule.tolerance, 1))
+        return [*kept, *((1, rights[one][2]) for one in wanted)], min(looks, default=None)
+
+    def _is_final(self, at: Any, times: list[Any], limit: Any) -> bool:
+        """Whether no change at a moment, or later, changes what a left record before it has."""
+        if self.rule.direction == "backward" or not self._is_near(at, limit):
+            return True
+        found = self._found(at, times)
+        return found is not None and times[found] < limit and (self.rule.direction == "forward" or abs(times[found] - at) < limit - at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +155,14 @@ class Sessions:
     at: Callable[[Any], Any]
 
     def __call__(self, key: Any, values: Weights) -> Results:
+        found = self._sessions(values)
+        return [((Window(start, end), record), weight) for start, end, some in found for record, weight in some]
+
+    def _sessions(self, values: Weights) -> list[tuple[Any, Any, list[tuple[Any, int]]]]:
+        """Begin, end, records and their weights of each, in order."""
         timed = [(self.at(record), record, weight) for record, weight in values.items() if weight > 0]
-        ordered = sorted((one for one in timed if one[0] is not None), key=lambda one: one[0])
         sessions: list[tuple[Any, Any, list[tuple[Any, int]]]] = []
-        for at, record, weight in ordered:
+        for at, record, weight in sorted(timed, key=lambda one: one[0]):
             (window,) = self.windows.assign(at)
             if sessions and window.start <= sessions[-1][1]:
                 start, _, some = sessions[-1]
@@ -102,7 +170,17 @@ class Sessions:
                 sessions[-1] = start, window.end, some
             else:
                 sessions.append((window.start, window.end, [(record, weight)]))
-        return [((Window(start, end), record), weight) for start, end, some in sessions for record, weight in some]
+        return sessions
+
+    # -- what it needs where no change comes that is before a moment ------------------------------------------
+    def time_of(self, record: Any) -> Any:
+        """The event time of a record."""
+        return self.at(record)
+
+    def needed(self, values: Weights, limit: Any) -> tuple[list[Any], Any]:
+        """The records of sessions that a record at that moment may still touch, and the first end of those."""
+        left = [(end, some) for _, end, some in self._sessions(values) if not end < limit]
+        return [record for _, some in left for record, _ in some], min((end for end, _ in left), default=None)
 
 
 def by_window(change: tuple[tuple[Any, tuple[Window, Any]], int]) -> tuple[Any, Any, int]:
@@ -111,4 +189,4 @@ def by_window(change: tuple[tuple[Any, tuple[Window, Any]], int]) -> tuple[Any, 
     return (key, window), record, weight
 
 
-__all__ = ["Assigned", "Latest", "Sessions", "Within", "by_window"]
+__all__ = ["Assigned", "Latest", "Placed", "Sessions", "Timed", "Within", "by_window"]

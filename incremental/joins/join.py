@@ -7,13 +7,12 @@ both changes count. Source: McSherry et al., *Differential dataflow* (CIDR 2013)
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, ClassVar
 
 from rayad.incremental.columns.joining import JoinColumns
 from rayad.incremental.joins.kinds import KINDS, Gives, How
 from rayad.incremental.moment_vertex import Arrived, MomentVertex
-from rayad.incremental.moments import join
-from rayad.incremental.steps import has_key
+from rayad.incremental.moments import Counters, join
 from rayad.incremental.traces import Kept, Trace, add
 from rayad.progress import Timestamp
 
@@ -27,11 +26,14 @@ class Join(MomentVertex):
     """
 
     adds_up = False
+    has_columns: ClassVar[bool] = True
+    more_inputs: ClassVar[int] = 0
+    """Inputs behind those of the kind."""
 
     def __init__(self, how: How = "inner") -> None:
         self._kind = KINDS[how]
-        self.inputs = len(self._kind.inputs)
-        super().__init__(JoinColumns(self._kind))
+        self.inputs = len(self._kind.inputs) + self.more_inputs
+        super().__init__(JoinColumns(self._kind) if self.has_columns else None)
         self.parts = tuple(Trace(self.epochs.is_over) for _ in self._kind.inputs)
 
     def kept(self) -> dict[str, Kept]:
@@ -47,7 +49,7 @@ class Join(MomentVertex):
 
     def on_moment(self, time: Timestamp, arrived: list[Arrived], scheduled: Collection[Any]) -> None:
         """Each change of an input meets what the others have; those of the same moment meet once."""
-        out: dict[Timestamp, dict[Any, int]] = {}
+        out: dict[Counters, dict[Any, int]] = {}
         here: dict[Any, int] = {}
         moment = time.counters
         for port in self._kind.order:
@@ -55,32 +57,32 @@ class Join(MomentVertex):
             for (key, value), weight in arrived[port].items() if alone is not None else ():
                 add(here, made(alone, key, value, None), weight)
             for meeting in self._kind.of(port):
-                other = self.parts[meeting.other if port == meeting.records else meeting.records]
+                is_first, gives = port == meeting.records, meeting.gives
+                other = self.parts[meeting.other if is_first else meeting.records]
                 for (key, value), weight in arrived[port].items():
-                    if not has_key((key, value, weight)):
+                    if key is None or (type(key) is tuple and None in key):
                         continue
                     for met, at, count in other.changes(key):
-                        record = made(meeting.gives, key, *((value, met) if port == meeting.records else (met, value)))
-                        add(out.setdefault(Timestamp.of(time.epoch, join(moment, at)), {}), record, weight * count * meeting.sign)
+                        then = moment if at == moment else join(moment, at)
+                        if then not in out:
+                            out[then] = {}
+                        record = made(gives, key, value, met) if is_first else made(gives, key, met, value)
+                        add(out[then], record, weight * count * meeting.sign)
             for (key, value), weight in arrived[port].items():
                 mine.add(key, value, time, weight)
         for record, weight in here.items():
-            add(out.setdefault(time, {}), record, weight)
-        for then in sorted(out, key=Timestamp.sort_key):
-            self.send_changes(then, list(out[then].items()))
+            add(out.setdefault(moment, {}), record, weight)
+        for then in sorted(out):
+            self.send_changes(Timestamp.of(time.epoch, then), list(out[then].items()))
 
 
 def made(gives: Gives | None, key: Any, record: Any, other: Any) -> Any:
     """What comes out of a record and another one, or nothing else."""
-    match gives:
-        case Gives.PAIR:
-            return key, (record, other)
-        case Gives.LEFT:
-            return key, record
-        case Gives.LEFT_ALONE:
-            return key, (record, None)
-        case _:
-            return key, (None, record)
+    if gives is Gives.PAIR:
+        return key, (record, other)
+    if gives is Gives.LEFT:
+        return key, record
+    return key, ((record, None) if gives is Gives.LEFT_ALONE else (None, record))
 
 
 __all__ = ["Join", "made"]

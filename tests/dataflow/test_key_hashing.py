@@ -239,6 +239,17 @@ def test_the_cache_of_a_router_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(router._cache) <= 10
 
 
+def test_the_cache_of_a_router_keeps_few_keys_that_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Router, "CACHE_ENTRIES_MAX", 640)
+    for large in [(n, "a") for n in range(100)], ["a" * 100 + str(n) for n in range(100)]:
+        router = Router(3, 16)
+        for _ in range(3):
+            owners = [router.route(key) for key in large]
+            parts = router.split_rows(large, lambda key: key)
+            assert [large.index(key) for part in parts for key in part] == sorted(range(100), key=owners.__getitem__)
+            assert len(router._cache) <= 10
+
+
 # Snapshots depend on these: a change here is a change of the format.
 HASHES = [
     ("None", "9a9f104a9e0cf667"),

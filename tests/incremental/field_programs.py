@@ -114,6 +114,18 @@ def _ends(there: Counter[Any]) -> dict[Any, int]:
     return {Row(dst=target): 1 for _, target in there}
 
 
+def _turned(edges: rd.Collection) -> rd.Collection:
+    return edges.select({"src": rd.col("dst"), "dst": rd.col("src")})
+
+
+def _both_ways(there: Counter[Any]) -> dict[Any, int]:
+    return {_row(edge): 1 for edge in there if edge[::-1] in there}
+
+
+def _one_way(there: Counter[Any]) -> dict[Any, int]:
+    return {_row(edge): 1 for edge in there if edge[::-1] not in there}
+
+
 def in_form(form: Form) -> list[InFields]:
     """All of them."""
     small = Shape(6, 12, 12)
@@ -129,6 +141,8 @@ def in_form(form: Form) -> list[InFields]:
             small,
             form,
         ),
+        InFields("both ways", lambda edges: edges.intersect(_turned(edges)), _both_ways, small, form),
+        InFields("one way", lambda edges: edges.except_(_turned(edges)), _one_way, small, form),
         InFields("paths", _paths, _paths_of, Shape(5, 8, 10), form),
         InFields(
             "left",

@@ -195,6 +195,18 @@ def test_columns_may_be_restored_and_give_keys_away_between_moments(name: str, f
         check(name, seed, disturbed=True, form=form)
 
 
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("function", [functions.in_both, functions.in_first_alone])
+def test_sides_in_columns_are_right_at_each_moment(function: Function, form: Form) -> None:
+    def make() -> MomentVertex:
+        return Reduce(function, None, grouped.OfSides(function is functions.in_both))
+
+    for seed in range(SEEDS):
+        chance = random.Random(seed)
+        what = fed(chance, inputs=1)
+        verify(what, run(make, what, chance, disturbed=seed % 2 == 1, form=form), 1, reduced(function))
+
+
 @EACH_IN_COLUMNS
 def test_equal_hashes_are_told_apart_by_what_rows_hold(name: str) -> None:
     with ExitStack() as stack:

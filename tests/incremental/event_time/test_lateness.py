@@ -13,7 +13,8 @@ import pytest
 import rayad as rd
 from rayad.actors.local.local_job import LocalJob
 from rayad.actors.status.table import as_lines
-from rayad.incremental.event_time.ending import PRUNED, REFUSED, EndingReduce
+from rayad.incremental.event_time.ending import EndingReduce
+from rayad.incremental.event_time.telling import REFUSED, WINDOWS
 from tests.incremental.disturbed import run_disturbed
 from tests.incremental.programs import History, Kept, Shape
 from tests.thorough import amount
@@ -86,7 +87,7 @@ def test_windows_that_are_over_stay_whatever_comes_and_whatever_happens(seed: in
         if isinstance(core.vertex, EndingReduce):
             figures.update(core.vertex.figures())
     table, forgotten, refused = expected(changes)
-    assert (figures[PRUNED], figures[REFUSED]) == (forgotten, refused)
+    assert (figures[WINDOWS], figures[REFUSED]) == (forgotten, refused)
     assert figures["keys of input"] == len(table) - forgotten
 
 
@@ -140,8 +141,6 @@ def test_what_cannot_forget_is_refused() -> None:
         ended.arrange()
     with pytest.raises(rd.DataflowError, match=r"concat\(\) of windows with lateness=0"):
         sales.concat(ended)
-    with pytest.raises(rd.DataflowError, match=r"window\(lateness=5\): sessions of collections are not forgotten"):
-        sales.window(rd.windows.session(10), lambda sale: sale[1], lateness=5)
     for wrong in (-1, "1h", True, float("nan")):
         with pytest.raises(rd.DataflowError, match=r"give a number or timedelta of at least 0, or None"):
             sales.window(rd.windows.tumbling(10), lambda sale: sale[1], lateness=wrong)

@@ -1,0 +1,165 @@
+"""Joins by event time, and windows of it, as vertices and steps; with a lateness they forget what no change can reach.
+
+With a lateness each side has a vertex that lets only changes by that are on time (:class:`OnTime`), and what is behind it forgets by the
+same event time. So what comes out is what would come out of the changes on time if nothing were forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rayad.dataflow.records.event_times import shifted
+from rayad.dataflow.streams.making import Make
+from rayad.dataflow.windows import AsOf, Between, Session, Sliding, Tumbling
+from rayad.incremental import functions, steps
+from rayad.incremental.event_time.ending import Ending, EndingJoin, KeysEnd, NeedingReduce, window_end
+from rayad.incremental.event_time.functions import Assigned, Latest, Placed, Sessions, Timed, Within, by_window
+from rayad.incremental.event_time.telling import RECORDS, OnTime, told_of
+from rayad.incremental.fixed_points import together
+from rayad.incremental.joins.kinds import KINDS, How
+
+if TYPE_CHECKING:
+    from rayad.dataflow.streams.stream import Stream
+    from rayad.incremental.collection import Collection, KeyedCollection
+
+At = Callable[[Any], Any]
+"""Gives the event time of a record."""
+
+
+def joined_asof(
+    left: KeyedCollection, right: KeyedCollection, rule: AsOf, at: tuple[At, At], how: str, lateness: Any, name: str | None
+) -> Collection:
+    """See ``KeyedCollection.join_asof``."""
+    made = type(left)
+    (mine, theirs), loops = together(left, right)
+    sides = [made(one.filter(Placed(time)), loops) for one, time in zip((mine, theirs), at, strict=True)]
+    function = Latest(rule, *at, how == "inner")
+    times = None if lateness is None else told_of("join_asof", lateness, loops, [(one.stream, t) for one, t in zip(sides, at, strict=True)])
+    if times is not None:
+        sides = [_on_time(one, time, lateness, times) for one, time in zip(sides, at, strict=True)]
+    tagged = [one.stream.map(steps.Sided(side)) for side, one in enumerate(sides)]
+    both = made(tagged[0].union(tagged[1]), loops)
+    found = _needing(both, function, lateness, times, "asof-join", name)
+    if how == "inner":
+        return found
+    return found.concat(made(mine.filter(Placed(at[0], turned=True)), loops).plain().map(steps.alone))
+
+
+def joined_in_interval(
+    left: KeyedCollection, right: KeyedCollection, within: Between, at: tuple[At, At], how: How, lateness: Any, name: str | None
+) -> Collection:
+    """See ``KeyedCollection.join_interval``."""
+    made = type(left)
+    (mine, theirs), loops = together(left, right)
+    left, right = (made(one.filter(Placed(time)), loops) for one, time in zip((mine, theirs), at, strict=True))
+    ends = LastMeeting(at[0], within.upper, 1), LastMeeting(at[1], within.lower, -1)
+    times = None if lateness is None else told_of("join_interval", lateness, loops, [(left.stream, at[0]), (right.stream, at[1])])
+    if times is None:
+        met = left.joined(right, "inner", name)
+    else:
+        left, right = (_on_time(one, time, lateness, times) for one, time in zip((left, right), at, strict=True))
+        make = Make(EndingJoin, "inner", lateness, ends)
+        met = type(left.plain())(left.vertex(make, "inner-join", name, right, made(times, ())), ())
+    met = met.filter(Within(within, *at))
+    if how == "inner":
+        return met
+
+    def among(records: Collection, those: Collection, kind: How, end: LastMeeting) -> Collection:
+        return _among(records, those, kind) if times is None else _ending_among(records, those, kind, end, lateness, times)
+
+    if how == "semi":
+        return among(left.plain(), met.map(steps.left_of), "semi", ends[0])
+    alone = among(left.plain(), met.map(steps.left_of), "anti", ends[0]).concat(
+        made(mine.filter(Placed(at[0], turned=True)), loops).plain()
+    )
+    if how == "anti":
+        return alone
+    if how == "left":
+        return met.concat(alone.map(steps.alone))
+    others = among(right.plain(), met.map(steps.swapped).map(steps.left_of), "anti", ends[1])
+    others = others.concat(made(theirs.filter(Placed(at[1], turned=True)), loops).plain()).map(steps.alone_right)
+    return met.concat(others) if how == "right" else met.concat(alone.map(steps.alone), others)
+
+
+def windowed(keyed: KeyedCollection, windows: Tumbling | Sliding | Session, at: At, lateness: Any, name: str | None) -> KeyedCollection:
+    """See ``KeyedCollection.window``."""
+    made = type(keyed)
+    if isinstance(windows, (Tumbling, Sliding)):
+        ending = None
+        if lateness is not None:
+            ending = Ending(KeysEnd(lateness, window_end), told_of("window", lateness, keyed.loops, [(keyed.stream, at)]))
+        return made(keyed.stream.flat_map(Assigned(windows, at)), keyed.loops, ending=ending)
+    timed = made(keyed.stream.filter(Timed(at)), keyed.loops)
+    function = Sessions(windows, at)
+    if lateness is None:
+        found = _needing(timed, function, None, None, "sessions", name)
+        return made(found.stream.map(by_window), keyed.loops)
+    times = told_of("window", lateness, keyed.loops, [(timed.stream, at)])
+    found = _needing(_on_time(timed, at, lateness, times), function, lateness, times, "sessions", name)
+    ending = Ending(KeysEnd(lateness, window_end, at_end=False, refuses=False), times)
+    return made(found.stream.map(by_window), keyed.loops, ending=ending)
+
+
+@dataclass(frozen=True, slots=True)
+class LastMeeting:
+    """The last event time of a change that has to do with a record: of itself, or of what it may meet on the other side.
+
+    Args:
+        at: its event time.
+        bound: how far beyond it the other one's may be, in the direction of ``sign``.
+    """
+
+    at: At
+    bound: Any
+    sign: int
+
+    def __call__(self, key: Any, value: Any) -> Any:
+        time = self.at(value)
+        return max(time, shifted(time, self.bound, self.sign))
+
+
+@dataclass(frozen=True, slots=True)
+class EndOfKey:
+    """The same where the key is ``((key, record),)``."""
+
+    end: LastMeeting
+
+    def __call__(self, key: Any, value: Any = None) -> Any:
+        return self.end(*key[0])
+
+
+def _on_time(keyed: KeyedCollection, at: At, lateness: Any, times: Stream) -> KeyedCollection:
+    made = type(keyed)
+    return made(keyed.vertex(Make(OnTime, lateness, at), "on-time", None, made(times, ())), ())
+
+
+def _needing(
+    keyed: KeyedCollection, function: Latest | Sessions, lateness: Any, times: Stream | None, base: str, name: str | None
+) -> Collection:
+    if times is None:
+        return keyed.reduce_weights(function, base, name=name)
+    made = type(keyed.plain())
+    return made(keyed.vertex(Make(NeedingReduce, lateness, function), base, name, type(keyed)(times, ())), ())
+
+
+def _among(records: Collection, those: Collection, how: How) -> Collection:
+    """The records that are among those, or are not, each as often as it is there."""
+    one, other = (of.map(steps.alone_in_tuple).by_record() for of in (records, those))
+    return one.join(other, how).map(steps.content_of)
+
+
+def _ending_among(records: Collection, those: Collection, how: How, end: LastMeeting, lateness: Any, times: Stream) -> Collection:
+    """As :func:`_among`; what is over goes."""
+    one, other = (of.map(steps.alone_in_tuple).by_record() for of in (records, those))
+    keyed, of_key, base = type(one), EndOfKey(end), f"{how}-join"
+    rule = KeysEnd(lateness, of_key, RECORDS, at_end=False, refuses=False)
+    keys = (
+        keyed(other.stream, (), ending=Ending(rule, times)).summed(functions.Once(None), functions.one, f"{base}.keys", None, None).keyed()
+    )
+    make = Make(EndingJoin, how, lateness, (of_key,) * len(KINDS[how].inputs))
+    return type(records)(one.vertex(make, base, None, keys, keyed(times, ())), ()).map(steps.content_of)
+
+
+__all__ = ["joined_asof", "joined_in_interval", "windowed"]

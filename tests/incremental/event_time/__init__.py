@@ -1,0 +1,1 @@
+"""Event time in collections: what is late, and what is forgotten."""
