@@ -17,6 +17,7 @@ import pyarrow as pa
 from rayad.dataflow import Dataflow, DataflowError, KeyedStream, Stream, show, stable_hash
 from rayad.dataflow.logical_graph import check_count
 from rayad.dataflow.records.batches import ROWS_KEY
+from rayad.dataflow.records.remembered import Remembered
 from rayad.graphs.numbers import Ints, encode_names, number_column, number_of, to_column
 
 SRC, DST, SRC_NAME, DST_NAME = "src", "dst", "src_name", "dst_name"
@@ -26,15 +27,13 @@ class NumberEdges:
     """A function for ``map_batches``: edges as rows or columns in, prepared batches out. ``columns`` are the two
     columns, by default the first two."""
 
-    CACHE_ENTRIES_MAX = 1 << 20
-
     def __init__(self, columns: tuple[str, str] | None = None, *, undirected: bool = False) -> None:
         self.columns = columns
         self.undirected = undirected
-        self._cache: dict[Any, int] = {}
+        self._cache = Remembered[int]()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_cache": {}}
+        return {**self.__dict__, "_cache": Remembered[int]()}
 
     def __call__(self, batch: Any) -> pa.RecordBatch:
         if isinstance(batch, pa.RecordBatch):
@@ -89,8 +88,7 @@ class NumberEdges:
 
     def _numbers(self, nodes: list[Any]) -> Ints:
         cache = self._cache
-        if len(cache) > self.CACHE_ENTRIES_MAX:
-            cache.clear()
+        cache.make_room()
         numbers = np.empty(len(nodes), np.int64)
         for index, node in enumerate(nodes):
             try:
@@ -99,7 +97,7 @@ class NumberEdges:
                 stable_hash(node)  # says what is wrong with it
                 raise
             if number is None:
-                number = cache[node] = number_of(node)
+                number = cache.keep(node, number_of(node))
             numbers[index] = number
         return numbers
 

@@ -10,9 +10,8 @@ import pyarrow as pa
 
 from rayad.dataflow.records.batches import keyed_columns, take_rows, to_rows
 from rayad.dataflow.records.key_hashing import groups_of_hashes, hash_keys_of, key_group
+from rayad.dataflow.records.remembered import Remembered
 from rayad.dataflow.records.selectors import KeySelector
-
-CACHE_ENTRIES_MAX = 1 << 20
 
 
 class KeySplit:
@@ -27,7 +26,7 @@ class KeySplit:
         self.selector = selector
         self.key_groups = key_groups
         self._row_key = selector.row_key()
-        self._cache: dict[Any, int] = {}
+        self._cache = Remembered[int]()
 
     def split(self, batch: Any, places: npt.NDArray[np.int64], count: int) -> list[Any]:
         """One batch, or None, for each of ``count`` places; ``places[group]`` says where a group's records belong. Order is kept."""
@@ -58,11 +57,10 @@ class KeySplit:
         keys = list(map(self._row_key, rows))
         groups = list(map(cache.get, keys))
         if None in groups:
-            if len(cache) > CACHE_ENTRIES_MAX:
-                cache.clear()
+            cache.make_room()
             for at, group in enumerate(groups):
                 if group is None:
-                    groups[at] = cache[keys[at]] = key_group(keys[at], key_groups)
+                    groups[at] = cache.keep(keys[at], key_group(keys[at], key_groups))
         return np.array(groups, dtype=np.int64)
 
 

@@ -33,6 +33,7 @@ import xxhash
 
 from rayad.dataflow.records.batches import has_tuples, one_array, take_rows
 from rayad.dataflow.records.calling import mapped
+from rayad.dataflow.records.remembered import Remembered
 from rayad.dataflow.records.values import fields_of, is_tuple
 from rayad.progress import DataflowError, arguments, show
 
@@ -339,20 +340,13 @@ def groups_of_replica(replica: int, parallelism: int, key_groups: int) -> range:
     return range(low, high)
 
 
-_SMALL, _LONG = frozenset({int, float, bool, str, type(None)}), 64
-
-
 class Router:
-    """Key -> replica, with the answers for keys already seen kept in a dict (bounded). ``owners``: the replica of each key-group."""
-
-    CACHE_ENTRIES_MAX = 1 << 20
-    """Of numbers and short texts; of larger keys, such as whole records, a 64th, since the cache keeps them alive."""
+    """Key -> replica, with the answers for keys already seen remembered. ``owners``: the replica of each key-group."""
 
     def __init__(self, parallelism: int, key_groups: int, owners: Sequence[int] | None = None) -> None:
         self.parallelism = parallelism
         self.key_groups = key_groups
-        self._cache: dict[Any, int] = {}
-        self._room = self.CACHE_ENTRIES_MAX
+        self._cache = Remembered[int]()
         if owners is None:
             owners = [replica_of_group(group, parallelism, key_groups) for group in range(key_groups)]
         self._owners = list(owners)
@@ -370,11 +364,7 @@ class Router:
         return self._learn(key) if replica is None else replica
 
     def _learn(self, key: Any) -> int:
-        replica = self._owners[stable_hash(key) % self.key_groups]
-        if self._room > 0:
-            self._cache[key] = replica
-            self._room -= 1 if type(key) in _SMALL and (type(key) is not str or len(key) < _LONG) else _LONG
-        return replica
+        return self._cache.keep(key, self._owners[stable_hash(key) % self.key_groups])
 
     def split_rows(self, rows: list[Any], key: Callable[[Any], Any]) -> list[list[Any]]:
         """Distribute records by ``key(record)``: one list per replica, order kept."""
@@ -385,9 +375,7 @@ class Router:
         except TypeError:
             owners = [self.route(key) for key in keys]  # says what is wrong with which
         if None in owners:
-            if self._room <= 0:
-                cache.clear()
-                self._room = self.CACHE_ENTRIES_MAX
+            cache.make_room()
             owners = [self._learn(key) if owner is None else owner for key, owner in zip(keys, owners, strict=True)]
         if self.parallelism == 1:
             return [rows]

@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
-from rayad.actors.replica import key_split
 from rayad.actors.replica.key_split import KeySplit
 from rayad.dataflow.group_owners import owners_for
 from rayad.dataflow.operators.keys.keyed import PAIRS
 from rayad.dataflow.records.batches import mark_keyed, mark_tuples, to_rows
 from rayad.dataflow.records.key_hashing import Router, key_group
+from rayad.dataflow.records.remembered import Remembered
 from rayad.dataflow.records.selectors import KeySelector
 from tests.programs.totals import first
 
@@ -126,7 +126,7 @@ def test_rows_and_columns_agree() -> None:
 
 
 def test_a_full_cache_is_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_split, "CACHE_ENTRIES_MAX", 3)
+    monkeypatch.setattr(Remembered, "ENTRIES_MAX", 3)
     split = KeySplit(KeySelector(first), KEY_GROUPS)
     places = np.arange(KEY_GROUPS)
     values = [1, "x", b"y", Decimal("0.5"), Fraction(1, 3), uuid.UUID(int=7), (1, None), dt.date(2026, 1, 2)]

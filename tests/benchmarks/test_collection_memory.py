@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from benchmarks import collection_memory
-from rayad.dataflow.records.key_hashing import Router
+from rayad.dataflow.records.remembered import Remembered
 
 
 @pytest.mark.parametrize("operator", ["count", "join", "iterate", "as-of join, lateness"])
 def test_bytes_do_not_grow_while_as_much_goes_as_comes(operator: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Router, "CACHE_ENTRIES_MAX", 640)
+    monkeypatch.setattr(Remembered, "ENTRIES_MAX", 640)
     sizes = collection_memory.measured(operator, "rows", 200, 200, 1)
     assert len(sizes.bytes_a_record) == 11
     assert min(sizes.bytes_a_record) > 100

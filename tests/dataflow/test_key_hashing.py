@@ -27,6 +27,7 @@ from rayad.dataflow.records.key_hashing import (
     replica_of_group,
     stable_hash,
 )
+from rayad.dataflow.records.remembered import Remembered
 from rayad.dataflow.source import content_digest
 from tests.thorough import examples
 
@@ -232,7 +233,7 @@ def test_unhashable_keys_are_refused() -> None:
 
 
 def test_the_cache_of_a_router_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Router, "CACHE_ENTRIES_MAX", 10)
+    monkeypatch.setattr(Remembered, "ENTRIES_MAX", 10)
     router = Router(3, 16)
     parts = router.split_rows(list(range(100)), lambda n: n)
     assert sum(map(len, parts)) == 100
@@ -240,7 +241,7 @@ def test_the_cache_of_a_router_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_cache_of_a_router_keeps_few_keys_that_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Router, "CACHE_ENTRIES_MAX", 640)
+    monkeypatch.setattr(Remembered, "ENTRIES_MAX", 640)
     for large in [(n, "a") for n in range(100)], ["a" * 100 + str(n) for n in range(100)]:
         router = Router(3, 16)
         for _ in range(3):
