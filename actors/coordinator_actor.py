@@ -81,8 +81,7 @@ class Coordinator:
         try:
             there: Plan = ray.get(plan[0], timeout=TAKE_S)
             assert self._around is not None, "no processes were prepared"
-            about = (there, config, job, secret, name, places)
-            running = _jobs().RunningJob(*about, self._around, self._spares, stays=stays, plan_at=plan[0])
+            running = _jobs().RunningJob(there, config, job, secret, name, places, self._around, self._spares, stays=stays)
             self._job = _jobs().CoordinatedJob(running)
             show_in_logs(self, job)
         except Exception as error:

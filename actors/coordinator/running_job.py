@@ -35,7 +35,6 @@ class RunningJob(KeptJob):
         around: its actors, and what else is not its own.
         spares: processes of jobs before, or that wait for this one; None: there are none.
         stays: whether its own are spare when it is complete; else they end with it.
-        plan_at: a reference to the plan in the object store; it is used once, when the first processes start.
     """
 
     def __init__(
@@ -50,7 +49,6 @@ class RunningJob(KeptJob):
         spares: Spares | None = None,
         *,
         stays: bool = False,
-        plan_at: Any = None,
     ) -> None:
         super().__init__(plan, config, job, secret, name, places, around)
         self.around = around
@@ -58,7 +56,7 @@ class RunningJob(KeptJob):
         """Which nodes drain."""
         sites = Sites(around, self.journal.note)
         spares = spares if spares is not None else Spares(around)
-        self.crew = Crew(plan, places, config, (job, secret), around, sites, spares, stays=stays, plan_at=plan_at)
+        self.crew = Crew(plan, places, config, (job, secret), around, sites, spares, stays=stays)
         self.state = JobState.STARTING
         self.incarnation = 1
         self.addresses: dict[str, Address] = {}
