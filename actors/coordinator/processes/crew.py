@@ -197,7 +197,7 @@ class Crew:
 
     def _give(self, name: str, actor: Any, specs: dict[int | None, Any]) -> None:
         """Let a process be this one of the job; ``specs``: the plans that have been put into the object store for others, by stage, None
-        for workers, -1 for the progress actor. Not the plan that the driver has put there: the sinks of this one know what they continue."""
+        for workers, -1 for the progress actor. Not the plan that the driver has put there: these sinks know what they continue."""
         of = -1 if name == PROGRESS else None if is_worker(name) else stage_of(name)
         if of not in specs:
             specs[of] = self._port.put(plan_for(self.plan, [] if of == -1 else self.places.offsets if of is None else [of]))
