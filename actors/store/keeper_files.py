@@ -28,6 +28,7 @@ import json
 import logging
 import re
 import secrets
+import threading
 import time as clock
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -116,6 +117,8 @@ class KeeperFiles:
         self._nonce = secrets.token_hex(8)
         self._life = 0
         self._newest = 0  # of the records that this process has read or written
+        self._turn = threading.Lock()
+        """Held while a record is written and while records are listed: of a process's own record each thread has to know that it is its own."""
         self._made: set[str] = set()
         self._marks: dict[str, dict[str, int]] = {}
         self._written: dict[str, dict[int, tuple[str, float]]] = {}  # by input: frames that are there, their names, when they were written
@@ -154,8 +157,14 @@ class KeeperFiles:
         return sorted(int(match[1]) for match in matches if match is not None)
 
     def _check_life(self) -> None:
-        if max(self._numbers(_RECORD), default=0) > self._newest:
-            raise self._over()
+        with self._turn:
+            newest = max(self._numbers(_RECORD), default=0)
+            if newest > self._newest and not self._is_own(newest):
+                raise self._over()
+
+    def _is_own(self, number: int) -> bool:
+        """Whether a record is of this process: one that was written although the store told of a failure."""
+        return bool(self._read_record(number)["nonce"] == self._nonce)
 
     def _over(self) -> Superseded:
         return Superseded(f"another process of the keeper of job {self._job!r} has begun: this one is over, and takes nothing more")
@@ -169,33 +178,43 @@ class KeeperFiles:
         if self._life and numbers[-1] > self._newest:
             raise self._over()
         self._newest = numbers[-1]
-        plain = json.loads(self._read(Kind.RECORD, f"{self._folder}/record-{numbers[-1]:012d}"))
+        plain = self._read_record(numbers[-1])
         plain.pop("nonce")
         listed = ("starts_s", "running_s", "runs")
         return KeeperRecord(**{**plain, **{name: tuple(plain.get(name, ())) for name in listed}})
+
+    def _read_record(self, number: int) -> dict[str, Any]:
+        plain: dict[str, Any] = json.loads(self._read(Kind.RECORD, f"{self._folder}/record-{number:012d}"))
+        return plain
 
     def _has_begun(self) -> bool:
         return self._own is not None or any(keeper.token == self._token for keeper in self._keepers())
 
     def write_record(self, record: KeeperRecord) -> None:
-        """Write it behind the one before."""
-        number = self._newest + 1
-        self._make_folder(self._folder)
-        told = {**dataclasses.asdict(record), "nonce": self._nonce}  # no two processes write the same
-        data = json.dumps(told).encode()
+        """Write it behind the one before. May be repeated when the store has told of a failure."""
+        with self._turn:
+            self._make_folder(self._folder)
+            told = {**dataclasses.asdict(record), "nonce": self._nonce}  # no two processes write the same
+            data = json.dumps(told).encode()
+            while not self._create_record(self._newest + 1, data):
+                if not self._is_own(self._newest + 1):
+                    raise self._over()
+                self._newest += 1
+            number = self._newest + 1
+            numbers = self._numbers(_RECORD)
+            if not numbers or numbers[-1] > number:
+                raise self._over()
+            self._newest, self._life = number, self._life or number
+            for older in numbers[:-1]:
+                self._delete(f"{self._folder}/record-{older:012d}")
+
+    def _create_record(self, number: int, data: bytes) -> bool:
+        """Whether there is a record of this number with just this in it."""
         name = f"{self._folder}/record-{number:012d}"
         try:
-            is_ours = self.port.create(name, self._signer.head(Kind.RECORD, self._job, name, [data]) + data)
+            return self.port.create(name, self._signer.head(Kind.RECORD, self._job, name, [data]) + data)
         except OSError as error:
             raise SnapshotError(f"cannot write {self.port.path(name)!r}: {error}") from error
-        if not is_ours:
-            raise self._over()
-        numbers = self._numbers(_RECORD)
-        if not numbers or numbers[-1] > number:
-            raise self._over()
-        self._newest, self._life = number, self._life or number
-        for older in numbers[:-1]:
-            self._delete(f"{self._folder}/record-{older:012d}")
 
     def outcome(self) -> bytes | None:
         """What :meth:`write_outcome` was given, by the last process that has begun."""

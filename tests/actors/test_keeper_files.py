@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,47 @@ def test_a_process_that_was_taken_for_dead_is_told_so(tmp_path: Path) -> None:
     other = again(tmp_path)
     other.write_outcome(b"complete")
     assert files(tmp_path).outcome() == b"complete"
+
+
+def test_a_call_is_taken_while_another_thread_writes_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record is there before its writer knows that it is."""
+    mine = begun(tmp_path)
+    create = mine.port.create
+    with ThreadPoolExecutor(1) as other:
+        appended: list[Future[None]] = []
+
+        def slowly(name: str, data: bytes) -> bool:
+            is_ours = create(name, data)
+            appended.append(other.submit(mine.append, "x", FRAMES[0]))
+            wait(appended, timeout=0.2)
+            return is_ours
+
+        monkeypatch.setattr(mine.port, "create", slowly)
+        mine.write_record(KeeperRecord((1.0,), is_stopping=True))
+        appended[0].result(timeout=10.0)
+    assert list(again(tmp_path).load("x")) == FRAMES[:1]
+
+
+def test_a_record_that_is_there_although_the_store_told_of_a_failure_is_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = begun(tmp_path)
+    create = mine.port.create
+
+    def unconfirmed(name: str, data: bytes) -> bool:
+        assert create(name, data)
+        raise OSError("connection reset")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(mine.port, "create", unconfirmed)
+        with pytest.raises(rd.SnapshotError, match="connection reset"):
+            mine.write_record(KeeperRecord((1.0,), is_stopping=True))
+    mine.append("x", FRAMES[0])
+    mine.write_record(KeeperRecord((1.0,), is_cancelled=True))
+    assert files(tmp_path).record() == KeeperRecord((1.0,), is_cancelled=True)
+    assert list(again(tmp_path).load("x")) == FRAMES[:1]
+    with pytest.raises(Superseded):
+        mine.write_record(KeeperRecord((1.0,)))
 
 
 def test_a_folder_that_has_gone_away_is_not_made_again(tmp_path: Path) -> None:
