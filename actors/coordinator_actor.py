@@ -17,7 +17,9 @@ from rayad.actors.cluster import ray_calls
 from rayad.actors.cluster.actor_class import PULSE, TAKE_S, WAITING, actor_title, remote_class, show_in_logs
 from rayad.actors.cluster.addressed import NotThisJob
 from rayad.actors.cluster.on_node import on_this_node
+from rayad.actors.coordinator.processes.kinds import PROGRESS_KIND
 from rayad.actors.coordinator.starting import new_process
+from rayad.actors.process.ahead import load_ahead
 from rayad.actors.process.garbage import forget_job, freeze_modules
 
 if TYPE_CHECKING:
@@ -62,13 +64,20 @@ class Coordinator:
         return actor_title(self, *getattr(self, "_shown_as", ()))
 
     # -- in the main thread, one after the other -----------------------------------------------------------
-    def prepare(self, starts: Sequence[tuple[Start, Site]]) -> None:
-        """Start processes for a job to come; then import what this process needs itself, while they do the same."""
+    def prepare(self, starts: Sequence[tuple[Start, Site]], ahead: bool = False) -> None:
+        """Start processes for a job to come; then import what this process needs itself, while they do the same. ``ahead``: and what jobs
+        of a session will probably use."""
         new = [(start.kind, new_process(start.kind, start.title, site), site.node, start.title) for start, site in starts]
+        if ahead:
+            for kind, actor, *_ in new:
+                if kind != PROGRESS_KIND:
+                    ray_calls.call(actor.load_ahead)
         self._around = _jobs().on_ray()
         self._spares = _jobs().Spares(self._around)
         for one in new:
             self._spares.add(*one)
+        if ahead:
+            load_ahead()
         freeze_modules()
 
     def take(self, token: str, stays: bool, plan: list[Any], config: RunConfig, job: str, secret: bytes, name: str, places: Places) -> None:

@@ -19,6 +19,7 @@ from rayad.actors.cluster import last_words
 from rayad.actors.cluster.actor_class import PULSE, TAKE_S, actor_title, remote_class, show_in_logs
 from rayad.actors.cluster.changed_modules import changed_modules
 from rayad.actors.cluster.joining import own_address
+from rayad.actors.process.ahead import load_ahead
 from rayad.actors.process.garbage import forget_job, freeze_modules
 
 if TYPE_CHECKING:
@@ -82,6 +83,11 @@ class VertexActor:
         self._who = places.who(process, mine)
         self._arguments = (mine, process, places, config)
         show_in_logs(self, job, self._who)
+
+    def load_ahead(self) -> None:
+        """See :mod:`rayad.actors.process.ahead`."""
+        load_ahead()
+        freeze_modules()
 
     def rest(self) -> None:
         """The job is complete: forget it, and wait for another one."""

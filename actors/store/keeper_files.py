@@ -118,7 +118,7 @@ class KeeperFiles:
         self._life = 0
         self._newest = 0  # of the records that this process has read or written
         self._turn = threading.Lock()
-        """Held while a record is written and while records are listed: of a process's own record each thread has to know that it is its own."""
+        """Held while a record is written, and while records are listed: each thread has to know the own record as such."""
         self._made: set[str] = set()
         self._marks: dict[str, dict[str, int]] = {}
         self._written: dict[str, dict[int, tuple[str, float]]] = {}  # by input: frames that are there, their names, when they were written

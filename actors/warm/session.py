@@ -11,6 +11,7 @@ from rayad.actors.cluster import ray_calls
 from rayad.actors.cluster.joining import check_placeable, is_ray_client, join_or_start_ray
 from rayad.actors.coordinator.processes.kinds import PROGRESS_KIND, Start, worker_kind
 from rayad.actors.plane.protocol import PROGRESS
+from rayad.actors.process.ahead import load_ahead
 from rayad.actors.warm.sets import OF_THIS_PROCESS, new_set
 from rayad.dataflow.config import RunConfig, ScalingConfig
 from rayad.dataflow.resources import Need, Resources
@@ -27,7 +28,8 @@ class Session:
         self.workers = workers
         warm = new_set()
         worker, needs = worker_kind(1, cpus), Resources().by_name(cpus)
-        warm.prepare([Start(PROGRESS, PROGRESS_KIND), *(Start(f"w{at}", worker, needs=needs) for at in range(workers))])
+        warm.prepare([Start(PROGRESS, PROGRESS_KIND), *(Start(f"w{at}", worker, needs=needs) for at in range(workers))], ahead=True)
+        load_ahead()
         OF_THIS_PROCESS.give(warm, math.inf)
         with _LOCK:
             _OPEN.append(self)

@@ -47,10 +47,10 @@ class WarmSet:
     until_s: float = math.inf
     """When it ends if nobody has used it by then, by ``time.monotonic()``."""
 
-    def prepare(self, starts: Sequence[Start]) -> None:
-        """Start its processes, for a job whose plan it need not know."""
+    def prepare(self, starts: Sequence[Start], *, ahead: bool = False) -> None:
+        """Start its processes, for a job whose plan it need not know; ``ahead``: they load what it will probably use."""
         self.is_new = False
-        prepare(self.actor, starts)
+        prepare(self.actor, starts, ahead=ahead)
 
     def answers(self) -> bool:
         """Whether it can take a job now."""

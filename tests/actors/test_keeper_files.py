@@ -126,9 +126,7 @@ def test_a_call_is_taken_while_another_thread_writes_the_record(tmp_path: Path, 
     assert list(again(tmp_path).load("x")) == FRAMES[:1]
 
 
-def test_a_record_that_is_there_although_the_store_told_of_a_failure_is_ones_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_record_that_is_there_although_the_store_told_of_a_failure_is_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = begun(tmp_path)
     create = mine.port.create
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -219,29 +219,31 @@ def test_equal_hashes_are_told_apart_by_what_rows_hold(name: str) -> None:
             check(name, seed, form="columns")
 
 
-def is_found(name: str, plant: Callable[[ExitStack], None], *, disturbed: bool, form: Form = "rows") -> bool:
-    """Whether some seed shows it."""
+def is_found(names: Iterable[str], plant: Callable[[ExitStack], None], *, disturbed: bool, form: Form = "rows") -> bool:
+    """Whether some seed shows it in one of these vertices. A rule that is wrong for one of them has no effect on most others, so each seed
+    is tried on all."""
     with ExitStack() as stack:
         plant(stack)
         for seed in range(300):
-            try:
-                check(name, seed, disturbed=disturbed, form=form)
-            except Exception:
-                return True
+            for name in names:
+                try:
+                    check(name, seed, disturbed=disturbed, form=form)
+                except Exception:
+                    return True
     return False
 
 
 @pytest.mark.parametrize("rule", WRONG_RULES)
 def test_a_wrong_rule_is_found(rule: str) -> None:
-    assert any(is_found(name, WRONG_RULES[rule], disturbed=False) for name in VERTICES)
+    assert is_found(VERTICES, WRONG_RULES[rule], disturbed=False)
 
 
 @pytest.mark.parametrize("rule", WRONG_MOVES)
 def test_a_wrong_move_is_found(rule: str) -> None:
-    assert any(is_found(name, WRONG_MOVES[rule], disturbed=True) for name in VERTICES)
+    assert is_found(VERTICES, WRONG_MOVES[rule], disturbed=True)
 
 
 @pytest.mark.parametrize("rule", WRONG_COLUMNS)
 def test_a_wrong_rule_of_columns_is_found(rule: str) -> None:
     plant, disturbed = WRONG_COLUMNS[rule]
-    assert any(is_found(name, plant, disturbed=disturbed, form="columns") for name in IN_COLUMNS)
+    assert is_found(IN_COLUMNS, plant, disturbed=disturbed, form="columns")
