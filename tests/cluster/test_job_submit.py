@@ -29,7 +29,8 @@ def test_wordcount_as_a_job(job_server: JobServer) -> None:
 
 
 def test_a_collection_as_a_job(job_server: JobServer) -> None:
-    assert [line for line in ROADS if line not in submit(job_server, "live_collection.py", "--ray")] == []
+    printed = submit(job_server, "live_collection.py", "--ray")
+    assert [line for line in ROADS if line not in printed] == []
 
 
 def test_a_job_that_fails_says_so(job_server: JobServer) -> None:

@@ -38,3 +38,22 @@ def test_columns_with_a_step_are_places(starts: np.ndarray, is_packed: bool) -> 
         assert sorted(zip(*(column.to_pylist() for column in found), strict=True)) == sorted(
             zip(*(column.to_pylist() for column in wanted.columns), strict=True)
         )
+
+
+@pytest.mark.parametrize("keys", [["key", "at"], ["other", "key", "at"], ["at", "key"]])
+@pytest.mark.parametrize(("spread", "is_packed"), [(10, True), (200, True), (20_000, False)])
+def test_each_moment_has_a_range_of_keys_of_its_own(keys: list[str], spread: int, is_packed: bool) -> None:
+    """As ids of what is there at the time; together they are far apart."""
+    draw = np.random.default_rng(spread)
+    row = draw.integers(0, 60, 6000)
+    at = pa.array(row * 2_000_000 + 20_000 * DAY).cast(pa.timestamp("us"))
+    key = pa.array(row * 10_000 - 5_000 + draw.integers(0, spread, 6000), pa.int32())
+    given = pa.table({"key": key, "at": at, "other": draw.integers(0, 3, 6000), "n": draw.integers(-9, 9, 6000)})
+    found = packed_group(given.select([*keys, "n"]), keys, [("n", SUM), (None, COUNT_ROWS)])
+    assert (found is not None) == (is_packed and keys[-1] == "at")
+    if found is not None:
+        wanted = group(given, keys, [("n", SUM), (None, COUNT_ROWS)], ["sum", "rows"])
+        assert [column.type for column in found] == [column.type for column in wanted.columns]
+        rows = list(zip(*(column.to_pylist() for column in found), strict=True))
+        assert sorted(rows) == sorted(zip(*(column.to_pylist() for column in wanted.columns), strict=True))
+        assert [row[len(keys) - 1] for row in rows] == sorted(row[len(keys) - 1] for row in rows)

@@ -75,7 +75,7 @@ def dense_group(table: pa.Table, key: str, aggregations: Sequence[tuple[str | No
             values = piece.column(column)
             values = values.fill_null(function.neutral(totals.dtype)) if values.null_count else values
             function.fold.at(totals, at, values.to_numpy().astype(totals.dtype, copy=False))
-    present = np.flatnonzero(rows)
+    present = np.flatnonzero(rows != 0)  # of integers it takes ten times as long
     out = [pa.array(present + low).cast(table.schema.field(key).type)]
     for column, function in aggregations:
         count, totals = valid.get(column), folded.get((column, function))

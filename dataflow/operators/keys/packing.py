@@ -56,7 +56,7 @@ class Packing:
 
     def opened(self, numbers: Ticks) -> tuple[pa.Array, pa.Array]:
         """Keys and panes."""
-        keys, places = np.divmod(numbers, self.count)
+        places, keys = _split(numbers, self.count)
         return pa.array(keys).cast(self.key), pa.array(self.base + places * self.pane).cast(self.bound)
 
 
@@ -68,15 +68,16 @@ def can_be_packed(column: pa.Array | pa.ChunkedArray) -> bool:
 
 
 class _Scale(NamedTuple):
-    """Numbers as ``low + step * place``, with places below ``size``."""
+    """The numbers of a column as ``low + step * place``, with places below ``size``."""
 
+    name: str
     places: Ticks
     low: int
     step: int
     size: int
 
     @staticmethod
-    def of(numbers: Ticks, most: int) -> _Scale:
+    def of(name: str, numbers: Ticks, most: int) -> _Scale:
         """With a step of 1; where that needs more than ``most`` places, with the greatest that they have in common, as the starts of
         windows do."""
         low = int(numbers.min())
@@ -84,15 +85,46 @@ class _Scale(NamedTuple):
         if size > most:
             step = int(np.gcd.reduce(above[:: max(1, len(above) // _SAMPLE)]))
             if step > 1 and size <= most * step:
-                places = np.rint(above / step).astype(np.int64)
+                places = above // step
                 if np.array_equal(places * step, above):
-                    return _Scale(places, low, step, (size - 1) // step + 1)
-        return _Scale(above, low, 1, size)
+                    return _Scale(name, places, low, step, (size - 1) // step + 1)
+        return _Scale(name, above, low, 1, size)
+
+    def opened(self, places: Ticks, kind: pa.DataType) -> pa.Array:
+        """The numbers at these places."""
+        return pa.array(places * self.step + self.low).cast(kind)
+
+
+class _Rows(NamedTuple):
+    """Places in two numbers as one: each row of the second has a range of its own for the first. A window's keys are mostly such a range
+    (ids of what was there at that time), however far apart those of the first and the last window are.
+
+    Args:
+        shift: what is added to a place of the first number, by row.
+        ends: of the rows, behind each other.
+    """
+
+    shift: Ticks
+    ends: Ticks
+
+    @staticmethod
+    def of(inner: Ticks, row: Ticks, rows: int) -> _Rows:
+        low = np.full(rows, np.iinfo(np.int64).max)
+        high = np.full(rows, -1)
+        np.minimum.at(low, row, inner)
+        np.maximum.at(high, row, inner)
+        ends = np.cumsum(np.where(high < 0, 0, high - low + 1))
+        return _Rows(np.concatenate(([0], ends[:-1])) - low, ends)
+
+    def opened(self, places: Ticks) -> tuple[Ticks, Ticks]:
+        """Ascending places as first and second number."""
+        row = np.repeat(np.arange(len(self.ends)), np.diff(np.searchsorted(places, self.ends), prepend=0))
+        return places - self.shift[row], row
 
 
 def packed_group(table: pa.Table, keys: list[str], aggregations: Sequence[tuple[str | None, GroupFunction]]) -> list[pa.Array] | None:
     """The distinct keys, a column for each of ``keys``, then a column for each aggregation, as :func:`dense_group`; None where the keys
-    together are no small range of integers.
+    together are no small range of integers. In ascending order of the last key.
 
     >>> table = pa.table({"a": [1, 2] * 1000, "b": [5, 5] * 1000, "v": [1, 10] * 1000})
     >>> from rayad.dataflow.operators.keys.group_functions import SUM
@@ -102,20 +134,47 @@ def packed_group(table: pa.Table, keys: list[str], aggregations: Sequence[tuple[
     if table.num_rows < ROWS_MIN or not all(can_be_packed(table.column(name)) for name in keys):
         return None
     most = min(RANGE_MAX, ROWS_PER_PLACE * table.num_rows)
-    scales = [_Scale.of(table.column(name).cast(pa.int64()).to_numpy(), most) for name in keys]
-    if prod(scale.size for scale in scales) > most:
+    scales = [_Scale.of(name, table.column(name).cast(pa.int64()).to_numpy(), most) for name in keys]
+    *inner, last = scales
+    inner.sort(key=lambda scale: -scale.size)  # where the widest leads, a row's range is narrow
+    width = prod(scale.size for scale in inner)
+    rows: _Rows | None = None
+    if width * last.size <= most:
+        packed = last.places * width + _inner_places(inner)
+    elif inner and last.size <= table.num_rows and width < _KEY_MAX:
+        packed = _inner_places(inner)
+        rows = _Rows.of(packed, last.places, last.size)
+        if rows.ends[-1] > most:
+            return None
+        packed = packed + rows.shift[last.places]
+    else:
         return None
-    packed = scales[0].places
-    for scale in scales[1:]:
-        packed = packed * scale.size + scale.places
     values = [name for name in table.schema.names if name not in keys]
     label = "packed" + "_" * max((len(name) for name in values), default=0)
     out = dense_group(pa.table([pa.array(packed), *(table.column(name) for name in values)], names=[label, *values]), label, aggregations)
     if out is None:
         return None
-    rest = out[0].to_numpy()
-    opened: list[pa.Array] = []
-    for name, scale in zip(reversed(keys), reversed(scales), strict=True):
-        rest, part = np.divmod(rest, scale.size)
-        opened.insert(0, pa.array(part * scale.step + scale.low).cast(table.schema.field(name).type))
-    return [*opened, *out[1:]]
+    found = out[0].to_numpy()
+    rest, row = rows.opened(found) if rows is not None else _split(found, width)
+    places = {last.name: row}
+    for scale in reversed(inner):
+        places[scale.name], rest = (rest, rest) if scale is inner[0] else _split(rest, scale.size)
+    opened = {scale.name: scale.opened(places[scale.name], table.schema.field(scale.name).type) for scale in scales}
+    return [*(opened[name] for name in keys), *out[1:]]
+
+
+def _inner_places(scales: Sequence[_Scale]) -> Ticks:
+    """Several numbers as one, the first leading."""
+    packed = np.zeros(1, np.int64) if not scales else scales[0].places
+    for scale in scales[1:]:
+        packed = packed * scale.size + scale.places
+    return packed
+
+
+def _split(numbers: Ticks, size: int) -> tuple[Ticks, Ticks]:
+    """What is left of numbers divided by ``size``, and how often it is in them; a third of the time of ``np.divmod``."""
+    times = numbers // size
+    return numbers - times * size, times
+
+
+__all__ = ["Packing", "can_be_packed", "packed_group"]
