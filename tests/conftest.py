@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 from rayad.actors.process import unwaited
-from tests import second_try
+from tests import second_try, thorough
 
 # ci: the same examples on every run, so that a red build is red for everybody; it prints the blob that repeats a failure.
 # Not Phase.explain: below Python 3.12 it traces every line while it shrinks, and a failure would then show as a timeout.
@@ -42,9 +42,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return FromBothEnds(config, log)
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of real processes may have a second try."""
+    """Tests of real processes may have a second try; those of which ``make soak`` tries more are marked for it."""
     second_try.mark(items)
+    thorough.mark(items)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -16,8 +16,15 @@ IN_SOAK = os.environ.get("HYPOTHESIS_PROFILE", "ci") != "ci"  # also with deep a
 
 
 def amount(each_run: int, soak: int) -> int:
-    """How many: of a test marked ``thorough``, which ``make soak`` runs again with the second figure."""
+    """How many. ``make soak`` runs the tests of a module that asks for it again, with the second figure."""
     return soak if IN_SOAK else each_run
+
+
+def mark(items: list[pytest.Item]) -> None:
+    """Mark the tests of modules that ask for an :func:`amount` as ``thorough``."""
+    for item in items:
+        if isinstance(item, pytest.Function) and vars(item.module).get("amount") is amount:
+            item.add_marker(pytest.mark.thorough)
 
 
 def examples(each_run: int, soak: int) -> Callable[[Any], Any]:
