@@ -53,7 +53,7 @@ def expected(changes: History) -> tuple[dict[Any, int], int, int]:
                 refused += abs(weight)
             else:
                 windows[shop, window][shop, at, n] += weight
-        times = [at for (_, at, _), weight in some if weight > 0]
+        times = [at for (_, at, _), weight in net.items() if weight > 0]  # what comes and goes in one epoch has never been there
         largest = max([*times, *([] if largest is None else [largest])])
         forgotten |= {key for key, of in windows.items() if any(of.values()) and key[1].end <= largest - LATENESS}
     table = {(key, sum(sale[2] * weight for sale, weight in of.items())): 1 for key, of in windows.items() if any(of.values())}
