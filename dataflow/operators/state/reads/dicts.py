@@ -29,18 +29,19 @@ class DictAtEpochs(FromVersions[Versions]):
 
     def of_keys(self, epoch: int, keys: Sequence[Any], part: str = "") -> Entries:
         found = ((key, self._versions.value(epoch, key, self._table.kept)) for key in keys)
-        return self._rows_of({key: value for key, value in found if value is not ABSENT})
+        return self.rows_of({key: value for key, value in found if value is not ABSENT})
 
     def of_all(self, epoch: int, part: str = "") -> Entries:
-        return self._rows_of(self._versions.at(epoch, self._table.kept))
+        return self.rows_of(self._versions.at(epoch, self._table.kept))
 
     def of_groups(self, epoch: int, groups: Collection[int], key_groups: int, part: str = "") -> Entries:
         kept = self._versions.at(epoch, self._table.kept)
         keys = list(kept)
         wanted = chosen(groups, key_groups)[groups_of_keys(keys, key_groups)].tolist() if keys else []
-        return self._rows_of({key: kept[key] for key, is_wanted in zip(keys, wanted, strict=True) if is_wanted})
+        return self.rows_of({key: kept[key] for key, is_wanted in zip(keys, wanted, strict=True) if is_wanted})
 
-    def _rows_of(self, kept: Mapping[Any, Any]) -> Entries:
+    def rows_of(self, kept: Mapping[Any, Any]) -> Entries:
+        """What was kept as rows of the table."""
         return self._table.entries_of({key: copied(value) for key, value in kept.items()})[""]
 
     def give(self, groups: frozenset[int], key_groups: int) -> Given:
