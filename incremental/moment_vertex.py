@@ -99,6 +99,14 @@ class MomentVertex(KeyedVertex):
         """What it keeps between epochs, in words, for ``explain()``."""
         return "nothing"
 
+    def beyond_memory(self) -> str:
+        """Where that is when it is more than ``RunConfig.state_memory_bytes``, in words, for ``explain()``; "" where nothing is kept."""
+        if self.keeps() == "nothing":
+            return ""
+        if self._columns is None:
+            return "in rows, which stay in memory whatever state_memory_bytes says"
+        return "in columns, which go to files beyond state_memory_bytes; where rows come (Python objects), these stay in memory"
+
     def figures(self) -> dict[str, int]:
         """How much that is: rows in columns; in rows keys, since values are not counted."""
         if self._columns is not None and self._columns.is_used:

@@ -213,8 +213,12 @@ class ColumnForm(KeyedState):
             part.reset()
         self.time = None
 
-    # -- snapshots -----------------------------------------------------------------------------------
-    def runs_in_files(self) -> Iterable[WeightedRuns]:
+    # -- beyond memory, and in snapshots ---------------------------------------------------------------
+    @property
+    def noted_bytes(self) -> int:
+        return sum(runs.noted_bytes for runs in self.runs())
+
+    def runs(self) -> Iterable[WeightedRuns]:
         return [runs for part in self.parts.values() for runs in part.there()]
 
     def checkpoint(self) -> Any:

@@ -87,7 +87,7 @@ def test_banks_are_disturbed_and_read_at_many_epochs(tmp_path: Path) -> None:
     assert min(seen[what] for what in ("crashes", "changes", "new epochs")) >= 5, seen
 
 
-@pytest.mark.parametrize("reads", [4_000, pytest.param(100_000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("reads", [4_000, pytest.param(20_000, marks=pytest.mark.soak)])
 def test_the_total_is_constant_however_often_it_is_read(reads: int, tmp_path: Path) -> None:
     seen = run(1, tmp_path, 1 << 20, reads, calm=True)
     assert seen["crashes"] >= 1 + reads // 10_000, seen
