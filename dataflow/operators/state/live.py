@@ -126,11 +126,10 @@ def tables_of(made: Any, depth: int) -> tuple[str, ...]:
         made: what makes the vertex.
         depth: how many loops are around it.
     """
-    if depth or not isinstance(getattr(made, "cls", None), type):
+    cls = getattr(made, "cls", None)
+    if depth or not hasattr(cls, "tables_read") or cls.why_unreadable:  # type: ignore[union-attr]
         return ()
     vertex = made()
-    if not callable(getattr(vertex, "tables_read", None)) or vertex.why_unreadable:
-        return ()
     live, found, states = LiveState(vertex, lambda: -1, lambda: -1), [], vertex.tables_read()
     for name, state in states.items():
         with suppress(DataflowError):
