@@ -1,4 +1,5 @@
-"""State many times as large as the memory it may have: a join of two streams over all time, open windows, running totals, distinct values.
+"""State many times as large as the memory it may have: a join of two streams over all time, open windows, running totals, distinct values,
+a collection joined with its counts.
 
 ``python -m benchmarks.state_on_disk join --rows 16000000 --bound-mib 64`` prints, over time, how much has come, the resident anonymous
 memory of the process (``/proc/self/smaps_rollup``) and how much of files it has mapped (not all is resident at once). The job runs in the
@@ -13,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +174,47 @@ def seen_once(rows: int, run: rd.RunConfig) -> tuple[Any, Any]:
     return found, [rows, rows * (rows - 1) // 2 * int(ODD) % (1 << 64)]
 
 
+def changes_of(rows: int) -> Iterator[pa.RecordBatch]:
+    """Records of keys without order, two a key, which come; those of batches of all ages go, and come again an epoch later."""
+    away = np.zeros(0, np.uint64)
+    for epoch, numbers in enumerate(chain(numbers_counted(rows), [np.zeros(0, np.uint64)])):
+        goes = epoch % (AGAIN + 1) == AGAIN and len(numbers) > 0
+        come = np.zeros(0, np.uint64) if goes else np.concatenate([away, numbers])
+        away = numbers if goes else np.zeros(0, np.uint64)
+        both = np.concatenate([come, away])
+        diff = np.repeat([1, -1], [len(come), len(away)])
+        keys = (both >> np.uint64(1)) * ODD
+        yield pa.record_batch({"key": keys.view(np.int64), "v": both.view(np.int64), "n": diff})
+
+
+def collected(rows: int, run: rd.RunConfig) -> tuple[Any, Any]:
+    """The sums over all that a join of a collection with its count by key gives, and what they had to be. Epochs come one after another, as
+    for windows."""
+    found = [0, 0, 0]
+
+    def keep(batch: Any) -> list[Any]:
+        weights = batch.column("diff").to_numpy()
+        pair = batch.column("record").field(1)
+        found[0] += int(weights.sum())
+        found[1] += int((weights * pair.field(0).field("v").to_numpy()).sum())
+        found[2] += int((weights * pair.field(1).to_numpy()).sum())
+        return []
+
+    flow = rd.Dataflow("collection-on-disk")
+    keyed = flow.input("changes").as_collection(diff="n", checked=False).key_by("key")
+    both = keyed.join(keyed.count(name="counts").keyed(), name="join")
+    both.stream.map_batches(keep).probe("joined").collect("none")
+    job = flow.submit(run, runtime="local", parallelism=1)
+    source, seen = job.input("changes"), job.probe("joined")
+    for batch in changes_of(rows):
+        source.send(batch)
+        source.advance_to(source.epoch + 1)
+        seen.wait(source.epoch - 1)
+    source.close()
+    job.wait()
+    return found, [rows, rows * (rows - 1) // 2, 2 * rows]
+
+
 class Watched:
     """Prints memory over time, until it is closed."""
 
@@ -216,7 +259,7 @@ def mapped() -> float:
 
 
 @click.command()
-@click.argument("what", type=click.Choice(["join", "windows", "totals", "distinct"]))
+@click.argument("what", type=click.Choice(["join", "windows", "totals", "distinct", "collection"]))
 @click.option(
     "--rows", default=16_000_000, show_default=True, help="Of each side of the join; of all windows; how many keys or values there are."
 )
@@ -225,7 +268,7 @@ def mapped() -> float:
 def main(what: str, rows: int, bound_mib: int, directory: str | None) -> None:
     """Run one of them, and print memory over time."""
     config = rd.RunConfig(state_memory_bytes=bound_mib << 20 if bound_mib else None, spill_directory=directory)
-    work = {"join": joined, "windows": windowed, "totals": totalled, "distinct": seen_once}[what]
+    work = {"join": joined, "windows": windowed, "totals": totalled, "distinct": seen_once, "collection": collected}[what]
     work(10_000, config)  # what is imported is there
     before_mib, watched, began_s = anonymous(), Watched(), time.process_time()
     came, due = work(rows, config)

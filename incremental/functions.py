@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import Any, ClassVar
 
 from rayad.dataflow.operators.aggregates.sums import mean_of
+from rayad.incremental.reads import Shown
 from rayad.incremental.records import as_record
 from rayad.incremental.steps import selected
 from rayad.incremental.sums import exact
@@ -133,3 +134,10 @@ class Top:
                 out.append((record, often))
                 left -= often
         return out
+
+
+def shown(function: Any) -> Shown:
+    """How a table shows the results of one of these, or of another function."""
+    if function in (in_both, in_first_alone) or isinstance(function, Threshold):
+        return Shown(None, has_one_row=True)
+    return Shown(has_one_row=function in (count, total, mean) or isinstance(function, (Best, Once)))

@@ -8,23 +8,21 @@ A moment comes again at which an operator has scheduled work: where changes of e
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from rayad.dataflow.operators.state.by_key import KeyedDict
-from rayad.dataflow.operators.state.keyed_state import KeyedState, KeyedVertex, WholeState
+from rayad.dataflow.operators.state.keyed_state import KeyedState, KeyedVertex, TableOfOthers, WholeState
 from rayad.dataflow.operators.state.waiting import Batches, PairsOnce, Waiting
 from rayad.dataflow.records.batches import to_rows
 from rayad.incremental.columns.form import NotColumns, is_changes
 from rayad.incremental.columns.from_rows import MANY, keyed_changes_of
-from rayad.incremental.columns.kept import ColumnForm
+from rayad.incremental.columns.kept import ColumnForm, Part
 from rayad.incremental.moments import END, Counters
+from rayad.incremental.reads import Arrived, CollectionAtEpochs, InRows, Results, Shown
 from rayad.incremental.records import Row, as_record
 from rayad.incremental.traces import Kept, ThisEpoch
 from rayad.progress import InternalError, Timestamp
-
-Arrived = Mapping[tuple[Any, Any], int]
-"""The weight of each (key, value) that has come for a moment."""
 
 
 class Epochs(WholeState):
@@ -64,7 +62,12 @@ class MomentVertex(KeyedVertex):
     """
 
     sequential = True
-    why_unreadable = "is an operator of a collection, which keeps what it was given, and not what it gives"
+    why_unreadable = (
+        "is an operator of a collection whose results do not follow from what it keeps; what it gives can be read where it is kept by key, "
+        "collection.arrange_by(key, name=...)"
+    )
+    reads: CollectionAtEpochs | None = None
+    """Who is told what comes, while others read what it gives; None: nobody has read anything."""
     inputs: int = 1
     adds_up: ClassVar[bool] = True
     """Whether a moment is handled when all of it is there, so that nothing comes of what comes to nothing. Else only the first moment of an
@@ -96,12 +99,45 @@ class MomentVertex(KeyedVertex):
         """What it keeps between epochs, in words, for ``explain()``."""
         return "nothing"
 
+    def beyond_memory(self) -> str:
+        """Where that is when it is more than ``RunConfig.state_memory_bytes``, in words, for ``explain()``; "" where nothing is kept."""
+        if self.keeps() == "nothing":
+            return ""
+        if self._columns is None:
+            return "in rows, which stay in memory whatever state_memory_bytes says"
+        return "in columns, which go to files beyond state_memory_bytes; where rows come (Python objects), these stay in memory"
+
     def figures(self) -> dict[str, int]:
         """How much that is: rows in columns; in rows keys, since values are not counted."""
         if self._columns is not None and self._columns.is_used:
             return {f"rows of {name}": part.count for name, part in self._columns.inputs.items()}
         states = {name.removesuffix(".before"): state for name, state in self.states().items() if isinstance(state, KeyedDict)}
         return {f"keys of {name}": len(state.kept) for name, state in states.items()}
+
+    # -- to others, while it runs ------------------------------------------------------------------------
+    def shown(self) -> Shown | None:
+        """How a table shows what it has given; None: that does not follow from what it keeps."""
+        return None
+
+    def results_of(self, key: Any, there: Sequence[Any]) -> Iterable[tuple[Any, int]]:
+        """Results of a key, and their weights, where its inputs have this of it, as :meth:`Kept.there` gives it (None: nothing). Outside of
+        loops."""
+        raise NotImplementedError(f"{type(self).__name__} has no results_of(self, key, there)")
+
+    def tables_read(self) -> Mapping[str, TableOfOthers]:
+        shown = self.shown()
+        if shown is not None:
+            return {"results": Results(self, shown)}
+        return {name: table for name, table in super().tables_read().items() if isinstance(table, KeyedDict)}
+
+    def inputs_read(self) -> Sequence[tuple[InRows, Part | None]]:
+        """Its inputs in rows and in columns."""
+        rows = self.inputs_in_rows()
+        return list(zip(rows, [None] * len(rows) if self._columns is None else self._columns.inputs.values(), strict=True))
+
+    def inputs_in_rows(self) -> Sequence[InRows]:
+        """Its inputs in rows."""
+        return list(self.kept().values())
 
     # -- moments -----------------------------------------------------------------------------------------
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
@@ -133,7 +169,10 @@ class MomentVertex(KeyedVertex):
         if not self._in_columns(time, batches, due, scheduled):
             self.to_rows()
             keys = [as_record(key) for batch in due for (key,) in to_rows(batch)]
-            self.on_moment(time, list(map(_weights, batches)), [*keys, *(key for key, _ in scheduled)])
+            arrived = list(map(_weights, batches))
+            self.on_moment(time, arrived, [*keys, *(key for key, _ in scheduled)])
+            if self.reads is not None:
+                self.reads.note(time.epoch, arrived)
 
     def _in_columns(self, time: Timestamp, batches: list[list[Any]], due: list[Any], scheduled: Any) -> bool:
         """Handle a moment in columns; gives False, with nothing done, where rows must do it."""
@@ -150,6 +189,8 @@ class MomentVertex(KeyedVertex):
             out, again = columns.on_moment(time, runs, due)
         except NotColumns:
             return False
+        if self.reads is not None:
+            self.reads.note(time.epoch, runs)
         for at, batch in out:
             self.send_by(0, batch, at)
         for at, keys in again:

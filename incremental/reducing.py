@@ -10,15 +10,17 @@ be kept, follows from moments of one vertex coming one after another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from operator import itemgetter
 from typing import Any
 
+from rayad.incremental import functions
 from rayad.incremental.columns.grouped import Grouped, GroupedColumns
 from rayad.incremental.columns.linear import Linear
 from rayad.incremental.columns.reducing import LinearColumns
 from rayad.incremental.moment_vertex import Arrived, MomentVertex
 from rayad.incremental.moments import counts_at, join
+from rayad.incremental.reads import Shown
 from rayad.incremental.records import negative
 from rayad.incremental.sums import Sums, Vector
 from rayad.incremental.traces import Kept, ThisEpoch, Trace, add
@@ -36,6 +38,8 @@ class Reduce(MomentVertex):
         vector: of a value: then sums are kept and not values, and the function is given the sum over all.
         columns: the same in columns; None: there is no such.
     """
+
+    why_unreadable = ""
 
     def __init__(self, function: Function, vector: Callable[[Any], Vector] | None = None, columns: Linear | Grouped | None = None) -> None:
         super().__init__(None if columns is None else LinearColumns(columns) if isinstance(columns, Linear) else GroupedColumns(columns))
@@ -59,6 +63,15 @@ class Reduce(MomentVertex):
     def keeps(self) -> str:
         """See there."""
         return "sums by key" if isinstance(self.input, Sums) else "the records of each key"
+
+    def shown(self) -> Shown | None:
+        """See there."""
+        return functions.shown(self._function) if self._function is not distinct else Shown(None, has_one_row=True)
+
+    def results_of(self, key: Any, there: Sequence[Any]) -> Iterable[tuple[Any, int]]:
+        """See there."""
+        (values,) = there
+        return self._function(key, values) if values else ()
 
     def on_moment(self, time: Timestamp, arrived: list[Arrived], scheduled: Collection[Any]) -> None:
         """Results of the keys that have changed, or may have."""

@@ -48,6 +48,10 @@ class Sums(Kept):
         now = _sum(self.now.kept.get(key, {}), moment, before)
         return _unless_nothing(before), _unless_nothing(now)
 
+    def changed(self, there: Vector | None, value: Any, weight: int, vector: Any) -> Vector | None:
+        more = tuple([times(weight, part) for part in (self._vector(value) if vector is None else vector)])
+        return _unless_nothing(more if there is None else plus(there, more))
+
     def merge(self, kept: Vectors | None, changes: Vectors) -> Vectors:
         merged = {} if kept is None else kept
         for moment, vector in changes.items():

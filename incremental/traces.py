@@ -8,7 +8,7 @@ between the two.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from typing import Any, TypeAlias
 
 from rayad.dataflow.operators.state.by_key import KeyedDict
@@ -94,6 +94,19 @@ class Kept(ABC):
     def merge(self, kept: Any, changes: Any) -> Any:
         """What is kept of a key with some changes; what is false is nothing."""
 
+    # -- to be read, outside of loops and between epochs: see ``reads.InRows`` -------------------------------
+    def keys(self) -> Iterable[Any]:
+        """All keys."""
+        return self.before.kept
+
+    def there(self, key: Any) -> Any:
+        """What a key has; the reader's own."""
+        return self.accumulated(key, ())[0]
+
+    @abstractmethod
+    def changed(self, there: Any, value: Any, weight: int, vector: Any) -> Any:
+        """What a key has with one more change; ``vector``: where sums are kept, that of the value if it is known."""
+
     @property
     def is_used(self) -> bool:
         """Whether there is anything."""
@@ -151,6 +164,11 @@ class Trace(Kept):
     def accumulated(self, key: Any, moment: Counters) -> tuple[dict[Any, int], dict[Any, int]]:
         before = _sums(self.before.kept.get(key, {}), moment, {})
         return before, _sums(self.now.kept.get(key, {}), moment, before)
+
+    def changed(self, there: dict[Any, int] | None, value: Any, weight: int, vector: Any) -> dict[Any, int]:
+        weights = {} if there is None else there
+        add(weights, value, weight)
+        return weights
 
     def merge(self, kept: Values | None, changes: Values) -> Values:
         merged = {} if kept is None else kept

@@ -154,14 +154,21 @@ class ReplicaTables:
             return Elsewhere(core.plan.owners(core.stage))
         if ask.keys is not None:
             return Rows(*live.of_keys(state, epoch, ask.keys), epoch)
-        is_all = ask.groups == self.owned(range(core.plan.key_groups))
+        is_all = ask.groups == self._of_layout(
+            range(core.plan.key_groups)
+        )  # while some are on their way, what has come of them is here, too
         return Rows(live.of_groups(state, epoch, None if is_all else ask.groups), True, epoch)
 
     def owned(self, groups: Iterable[int]) -> frozenset[int]:
         """Those of these key-groups whose state is here: of the layout of now, but for those that are on their way."""
+        migration = self.core.migration
+        coming = migration.coming() if migration is not None else frozenset[int]()
+        return self._of_layout(groups) - coming
+
+    def _of_layout(self, groups: Iterable[int]) -> frozenset[int]:
+        """Those of these that are its own, here or on their way."""
         core = self.core
-        coming = core.migration.coming() if core.migration is not None else frozenset[int]()
-        return frozenset(group for group in groups if core.plan.owner(core.stage, group) == core.replica) - coming
+        return frozenset(group for group in groups if core.plan.owner(core.stage, group) == core.replica)
 
     def _standing(self, live: LiveState, state: str, passed: int) -> Standing:
         view = self.core.view
@@ -181,7 +188,7 @@ class ReplicaTables:
                 f"{what} is inside a loop, whose times have counters: what leaves the loop can be read, by a keyed operator"
             )
         name = None if core.callbacks.applied is None else live.begin(state, what)
-        if name is not None and not (vertex.sequential or vertex.in_order or live.rows_tell_times(name)):
+        if name is not None and not live.is_of_epochs(name):
             raise DataflowError(
                 f"{what} is a {type(vertex).__name__}, which takes records of several epochs in any order: its state is of no epoch, and "
                 "cannot be read while the job runs; read it from a snapshot: rd.read_state(job.savepoint(), vertex)"

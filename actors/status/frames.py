@@ -18,6 +18,7 @@ from rayad.actors.status.headline import Figure, headline
 from rayad.actors.status.job_status import JobStatus, VertexStatus
 from rayad.actors.status.journal import JobEvent
 from rayad.actors.status.table import HEADER, amount, heading, replica_cells, vertex_cells
+from rayad.dataflow.operators.state.live import told_tables
 
 POINTS_MOST = 600
 """So many points of the lines over time are kept; beyond, every second one is dropped: they reach back to the beginning, coarser."""
@@ -166,6 +167,7 @@ def _vertex(vertex: VertexStatus) -> dict[str, Any]:
         "title": vertex.title or vertex.name,
         "where": vertex.where,
         "steps": vertex.steps,
+        "read_by": told_tables(vertex.name, vertex.tables),
         "parallelism": vertex.parallelism,
         "is_start": vertex.is_start,
         "level": _level(vertex),

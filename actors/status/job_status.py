@@ -75,6 +75,9 @@ class VertexStatus:
     figures: Mapping[str, int] = field(default_factory=dict)
     """What the vertex counts, by name, of all replicas together: of a vertex of collections how much it keeps."""
 
+    tables: tuple[str, ...] = ()
+    """What of it can be read while it runs, ``job.table(name, state=...)``: the names of states, "" where none has to be said."""
+
     @property
     def parallelism(self) -> int:
         """How many replicas there are."""

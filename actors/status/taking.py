@@ -19,6 +19,7 @@ from rayad.autoscale import JobSample, ReplicaReading, sample_between
 from rayad.autoscale.samples import ReplicaSample
 from rayad.dataflow.logical_graph import NodeKind
 from rayad.dataflow.operators.bad_records import SetAside
+from rayad.dataflow.operators.state.live import tables_of
 from rayad.dataflow.plan import Plan, Stage
 from rayad.progress import ProtocolError, Timestamp
 from rayad.snapshots.attempts import SnapshotStatistics
@@ -57,6 +58,7 @@ class StatusTaker:
     def __init__(self, name: str) -> None:
         self._name = name
         self._kept: deque[tuple[float, tuple[ReplicaReading, ...]]] = deque()
+        self._tables: dict[int, tuple[str, ...]] = {}  # by stage
         self._left: deque[tuple[int, float]] = deque(maxlen=STARTS_KEPT)  # (e, t): at t no source was in an epoch before e
 
     def take(self, plan: Plan, seen: Seen) -> JobStatus:
@@ -79,7 +81,10 @@ class StatusTaker:
             )
             vertex = self._vertex(stage, replicas, views.get(stage.id), starts, slowest, seen.now_s)
             counted = _figures(report for (name, _), report in reports.items() if name == stage.name)
-            vertices.append(replace(vertex, steps=plan.steps_shown(stage), title=plan.called(stage.id), figures=counted))
+            if stage.id not in self._tables:
+                self._tables[stage.id] = tables_of(stage.op, stage.depth)
+            tables = self._tables[stage.id]
+            vertices.append(replace(vertex, steps=plan.steps_shown(stage), title=plan.called(stage.id), figures=counted, tables=tables))
         complete = self._complete(vertices)
         age_s = self._since(complete, slowest, seen.now_s) if complete is not None and slowest is not None else None
         titles = {stage.id: stage.name for stage in plan.stages}

@@ -16,6 +16,7 @@ from rayad.actors.tables.reading import Question, Reading, Wanted
 from rayad.dataflow.config import check_timeout
 from rayad.dataflow.operators.state.tables import TIME, Entries, table_of
 from rayad.dataflow.operators.state.versions import LAST
+from rayad.dataflow.records.values import Row
 from rayad.dataflow.records.wrong_calls import explains_calls
 from rayad.progress import DataflowError, arguments, show
 
@@ -106,7 +107,8 @@ class Tables:
 
     def get(self, key: Any, *, fresh: bool = False, timeout_s: float = TIMEOUT_S) -> dict[str, Value]:
         """What a key has in each table, by the name of the table; see :meth:`Table.get`."""
-        return {name: values[key] for name, values in self.get_many([key], fresh=fresh, timeout_s=timeout_s).items()}
+        found = self.get_many([key], fresh=fresh, timeout_s=timeout_s)
+        return {name: value for name, values in found.items() for value in values.values()}
 
     def get_many(self, keys: Iterable[Any], *, fresh: bool = False, timeout_s: float = TIMEOUT_S) -> dict[str, dict[Any, Value]]:
         """What these keys have in each table, by the name of the table, then by key."""
@@ -219,7 +221,7 @@ class Table:
         """What a key has: its ``.value``, None where it is not there, and the ``.epoch`` that this is of.
 
         Args:
-            key: as ``key_by`` gave it; of several columns a tuple.
+            key: as ``key_by`` gave it; of several columns a tuple; of what keeps whole records of a collection the record.
             fresh: wait until every epoch that has begun at any input by now is complete in the answer. Otherwise it is of the newest epoch
                 that all replicas have passed.
             timeout_s: how long it may take, in seconds.
@@ -227,7 +229,8 @@ class Table:
         Raises DataflowError that names the operator where its state cannot be read, or the job is over; TimeoutError that names the input
         that is open.
         """
-        return self.get_many([key], fresh=fresh, timeout_s=timeout_s)[key]
+        (value,) = self.get_many([key], fresh=fresh, timeout_s=timeout_s).values()
+        return value
 
     def get_many(self, keys: Iterable[Any], *, fresh: bool = False, timeout_s: float = TIMEOUT_S) -> dict[Any, Value]:
         """What these keys have, by key, all at one epoch; arguments and errors as of :meth:`get`."""
@@ -251,6 +254,7 @@ def told_open(inputs: Mapping[str, int], epoch: int) -> str:
 
 
 def _hashable(key: Any) -> Any:
+    key = Row(key) if type(key) is dict else key  # a record of a collection
     try:
         hash(key)
     except TypeError as error:

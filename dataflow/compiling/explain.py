@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rayad.dataflow.logical_graph import Node, NodeKind, Program, ScopeInfo
+from rayad.dataflow.operators.state.live import tables_of, told_tables
 from rayad.dataflow.plan import ApplyStep, EdgeStep, Plan, SinkStep, Stage
 
 _SHAPES = {
@@ -100,7 +101,12 @@ def explain(flow: Program, plan: Plan) -> str:
         lines.append(f"stage {stage.name!r} x{stage.parallelism} ({stage.kind.value}, {stage.where}){inside}")
         op = graph.nodes[stage.id].op
         if hasattr(getattr(op, "cls", None), "keeps"):
-            lines.append(f"  keeps {op().keeps()}")
+            vertex = op()
+            lines.append(f"  keeps {vertex.keeps()}")
+            lines.extend(f"  {told}" for told in [vertex.beyond_memory()] if told)
+        told = told_tables(stage.name, tables_of(op, stage.depth))
+        if told:
+            lines.append(f"  read by {told}")
         shown = _shown(stage, plan)
         for port, steps in enumerate(stage.outputs):
             if steps:

@@ -34,6 +34,8 @@ def _shows(node: Node) -> bool:
     while hasattr(op, "element"):  # of a step that tries another one, or gives its answers a schema
         op = op.element
     if node.kind is NodeKind.VERTEX:
+        if not node.outputs:  # what it keeps can be read
+            return True
         made = getattr(op, "cls", op)
         module = str(getattr(made, "__module__", ""))
         return module == PROCESSES or not module.startswith("rayad.") or getattr(made, "is_seen", False)

@@ -6,6 +6,7 @@ as they are, with their inner counters. Merges then add up what is equal.
 
 from __future__ import annotations
 
+import itertools
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
@@ -99,6 +100,13 @@ class Part:
         self.schema, self._runs = None, None
 
     # -- stored, and as rows ----------------------------------------------------------------------
+    def changes_in(self, run: Run) -> Iterator[tuple[Any, Any, int, Any]]:
+        """The changes in a run, as ``reads.Change``."""
+        keys, *records = [map(as_record, values_of(column)) for column in run.rows.columns]
+        numbers = zip(*(run.beside[name].tolist() for name in self.numbers), strict=True)
+        for key, value, some in zip(keys, records[0] if records else itertools.repeat(None, len(run)), numbers, strict=True):
+            yield (key, value, some[0], None) if self._vector is None else (key, None, 1, self._vector(*some))
+
     def stored(self, take: Callable[[WeightedRuns], Any]) -> Any:
         """What a function gives of each, with what is needed to read it."""
         return None if self._runs is None else (self.schema, self.before.depth, take(self.before), take(self.now))
@@ -205,8 +213,12 @@ class ColumnForm(KeyedState):
             part.reset()
         self.time = None
 
-    # -- snapshots -----------------------------------------------------------------------------------
-    def runs_in_files(self) -> Iterable[WeightedRuns]:
+    # -- beyond memory, and in snapshots ---------------------------------------------------------------
+    @property
+    def noted_bytes(self) -> int:
+        return sum(runs.noted_bytes for runs in self.runs())
+
+    def runs(self) -> Iterable[WeightedRuns]:
         return [runs for part in self.parts.values() for runs in part.there()]
 
     def checkpoint(self) -> Any:

@@ -65,6 +65,7 @@ class WeightedRuns(Runs):
         run = super()._run_of(rows, beside)
         if run.file is not None:
             run.beside = self._wide(run.rows, run.beside)
+            run.in_memory = tuple(run.beside)
         return run
 
     def _wide(self, rows: pa.RecordBatch, beside: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,7 +85,10 @@ class WeightedRuns(Runs):
     def widened(self, schema: pa.Schema) -> WeightedRuns:
         """The same rows in another schema, which :func:`wider_schema` gave."""
         made = WeightedRuns(schema, self.depth, self.numbers, self.key_groups)
-        made.add(again for run in self.each_live() for again in made.arranged(made.read(run.rows, **self._numbers_beside(run))))
+        made.memory = self.memory
+        for run in self.each_live():
+            wide = made.arranged(made.read(run.rows, **self._numbers_beside(run)))
+            made.add(wide if self.memory is None else map(self.memory.put, wide))
         made.forget_changes()
         return made
 

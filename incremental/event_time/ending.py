@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from rayad.incremental.event_time.telling import RECORDS, REFUSED, WINDOWS, Told
 from rayad.incremental.joins.join import Join
 from rayad.incremental.joins.kinds import How
-from rayad.incremental.moment_vertex import Arrived
+from rayad.incremental.moment_vertex import Arrived, MomentVertex
 from rayad.incremental.reducing import Function, Reduce
 from rayad.incremental.sums import Vector
 from rayad.progress import Timestamp
@@ -68,6 +68,7 @@ class EndingReduce(Reduce):
         function, vector: as there.
     """
 
+    why_unreadable = MomentVertex.why_unreadable
     inputs = 2
 
     def __init__(self, rule: KeysEnd, function: Function, vector: Callable[[Any], Vector] | None = None) -> None:
@@ -139,6 +140,7 @@ class NeedingReduce(Reduce):
         function: of the values of a key; it says which it needs.
     """
 
+    why_unreadable = MomentVertex.why_unreadable
     inputs = 2
 
     def __init__(self, lateness: Any, function: Needs) -> None:
@@ -200,6 +202,7 @@ class EndingJoin(Join):
         ends: of each input, the last event time of a change that a record, given by key and value, may meet, or that it is of.
     """
 
+    why_unreadable = MomentVertex.why_unreadable
     has_columns: ClassVar[bool] = False
     more_inputs: ClassVar[int] = 1
 

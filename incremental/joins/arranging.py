@@ -8,7 +8,7 @@ replicas of a vertex that are moved one by one (docs/design/rescaling.md) cannot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rayad.dataflow.logical_graph import Node, NodeKind
@@ -22,6 +22,7 @@ from rayad.incremental.fixed_points import brought_into
 from rayad.incremental.joins.kinds import Side
 from rayad.incremental.moment_vertex import Arrived, MomentVertex
 from rayad.incremental.moments import join
+from rayad.incremental.reads import Shown
 from rayad.incremental.steps import has_key
 from rayad.incremental.traces import Kept, Trace, add
 from rayad.progress import Timestamp
@@ -38,6 +39,7 @@ class SharedJoin(MomentVertex):
     """
 
     adds_up = False
+    why_unreadable = ""
 
     def __init__(self, *sides: Side) -> None:
         self.inputs = 1 + len(sides)
@@ -53,7 +55,17 @@ class SharedJoin(MomentVertex):
     def keeps(self) -> str:
         """See there."""
         joins = len(self.others)
+        if not joins:
+            return "the records of the arranged side"
         return f"the records of the arranged side once, for {joins} join{'s' if joins > 1 else ''}, and those of each other side"
+
+    def shown(self) -> Shown | None:
+        """See there."""
+        return Shown()
+
+    def results_of(self, key: Any, there: Sequence[Any]) -> Iterable[tuple[Any, int]]:
+        """The records of the arranged side: the same for all joins."""
+        return (there[0] or {}).items()
 
     def on_moment(self, time: Timestamp, arrived: list[Arrived], scheduled: Collection[Any]) -> None:
         """Each change of a side meets what the other one has; those of the same moment meet once."""
@@ -95,6 +107,8 @@ class Arrangement:
         self._within: dict[tuple[Loop, ...], tuple[Node, KeyedCollection]] = {}
         self._vertices: dict[tuple[Loop, ...], list[Node]] = {}
         self._derived: dict[Hashable, tuple[Node, KeyedCollection]] = {}
+        if name is not None and not keyed.loops:
+            self._made(_make(), [], name)  # others can read it, though nothing is joined with it
 
     def within(self, loops: tuple[Loop, ...]) -> KeyedCollection:
         """The collection inside these loops, into which it comes once."""
@@ -117,11 +131,19 @@ class Arrangement:
             if not _depends(other, edge.source, node):
                 port = graph.grow(node, edge, _make(*node.op.args, side))
                 return Stream(other.stream.flow, node.id, port)
-        shared = KeyedStream(self.within(loops).not_null().stream, PAIRS)
         name = self._name if self._name is not None and graph.is_free(self._name) else None
-        made = other.stream.flow.vertex(_make(side), inputs=[shared, KeyedStream(theirs.stream, PAIRS)], name=name)
-        vertices.append(graph.nodes[made.node])
-        return made
+        node = self._made(_make(side), [KeyedStream(theirs.stream, PAIRS)], name, loops)
+        return Stream(other.stream.flow, node.id, 0)
+
+    def _made(self, make: Make, others: list[KeyedStream], name: str | None, loops: tuple[Loop, ...] = ()) -> Node:
+        """A vertex that keeps the collection inside these loops, for one join or for none."""
+        keyed = self.within(loops)
+        graph = keyed.stream.flow.graph
+        inputs = [KeyedStream(keyed.not_null().stream, PAIRS), *others]
+        keyed.stream.flow.vertex(make, inputs=inputs, outputs=len(others), name=name)
+        node = graph.nodes[-1]
+        self._vertices.setdefault(loops, []).append(node)
+        return node
 
     def _once(self, kept: dict[Any, tuple[Node, KeyedCollection]], of: Any, make: Callable[[], KeyedCollection]) -> KeyedCollection:
         """What was made before, unless the body of a loop that failed has taken it back."""

@@ -6,13 +6,14 @@ both changes count. Source: McSherry et al., *Differential dataflow* (CIDR 2013)
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, ClassVar
 
 from rayad.incremental.columns.joining import JoinColumns
-from rayad.incremental.joins.kinds import KINDS, Gives, How
+from rayad.incremental.joins.kinds import KINDS, LEFT, RIGHT, Gives, How
 from rayad.incremental.moment_vertex import Arrived, MomentVertex
 from rayad.incremental.moments import Counters, join
+from rayad.incremental.reads import Shown
 from rayad.incremental.traces import Kept, Trace, add
 from rayad.progress import Timestamp
 
@@ -26,6 +27,7 @@ class Join(MomentVertex):
     """
 
     adds_up = False
+    why_unreadable = ""
     has_columns: ClassVar[bool] = True
     more_inputs: ClassVar[int] = 0
     """Inputs behind those of the kind."""
@@ -47,6 +49,22 @@ class Join(MomentVertex):
         said = "the records of both sides" if len(records) == 2 else f"the records of the {records[0]} side"
         return " and the ".join([said, *keys])
 
+    def shown(self) -> Shown | None:
+        """See there."""
+        return Shown(inputs={name: number for number, name in enumerate(self._kind.inputs) if name in (LEFT, RIGHT)})
+
+    def results_of(self, key: Any, there: Sequence[Any]) -> Iterable[tuple[Any, int]]:
+        """See there."""
+        out: dict[Any, int] = {}
+        for port, gives in self._kind.alone:
+            for value, weight in (there[port] or {}).items():
+                add(out, made(gives, key, value, None), weight)
+        for meeting in self._kind.meetings if _meets(key) else ():
+            for value, weight in (there[meeting.records] or {}).items():
+                for met, count in (there[meeting.other] or {}).items():
+                    add(out, made(meeting.gives, key, value, met), weight * count * meeting.sign)
+        return [(record[1], weight) for record, weight in out.items()]
+
     def on_moment(self, time: Timestamp, arrived: list[Arrived], scheduled: Collection[Any]) -> None:
         """Each change of an input meets what the others have; those of the same moment meet once."""
         out: dict[Counters, dict[Any, int]] = {}
@@ -60,7 +78,7 @@ class Join(MomentVertex):
                 is_first, gives = port == meeting.records, meeting.gives
                 other = self.parts[meeting.other if is_first else meeting.records]
                 for (key, value), weight in arrived[port].items():
-                    if key is None or (type(key) is tuple and None in key):
+                    if not _meets(key):
                         continue
                     for met, at, count in other.changes(key):
                         then = moment if at == moment else join(moment, at)
@@ -74,6 +92,11 @@ class Join(MomentVertex):
             add(out.setdefault(moment, {}), record, weight)
         for then in sorted(out):
             self.send_changes(Timestamp.of(time.epoch, then), list(out[then].items()))
+
+
+def _meets(key: Any) -> bool:
+    """Whether a key meets an equal one: not null, nor with null in it."""
+    return not (key is None or (type(key) is tuple and None in key))
 
 
 def made(gives: Gives | None, key: Any, record: Any, other: Any) -> Any:

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from rayad.dataflow.operators.state.by_key import KeyedDict
+from rayad.dataflow.operators.state.tables import Whole
 from rayad.incremental.moment_vertex import Arrived, MomentVertex
 from rayad.incremental.traces import add
 from rayad.progress import DataflowError, Timestamp, show
+
+
+class Alone(Whole):
+    """A record alone in a tuple."""
+
+    def opened(self, values: list[Any]) -> list[list[Any]]:
+        return [[record for (record,) in values]]
+
+    def closed(self, columns: Sequence[Sequence[Any]]) -> list[Any]:
+        return [(record,) for record in columns[0]]
 
 
 class Unique(MomentVertex):
@@ -19,9 +30,11 @@ class Unique(MomentVertex):
         what: the sink, for errors.
     """
 
+    why_unreadable = ""
+
     def __init__(self, what: str) -> None:
         super().__init__()
-        self.rows = KeyedDict()
+        self.rows = KeyedDict(opening=Alone())
         """By key: the record, alone in a tuple."""
         self._what = what
 

@@ -13,7 +13,7 @@ import pytest
 import rayad as rd
 from rayad.progress import DataflowError
 from tests.patience import PATIENCE_S
-from tests.tables.bank import ACCOUNTS, START, TOTAL, program
+from tests.tables.bank import ACCOUNTS, OF_COLLECTIONS, START, TOTAL, of_collections, program
 
 pytestmark = pytest.mark.cluster
 
@@ -61,6 +61,37 @@ def test_a_running_job_is_read_at_one_epoch(tmp_path: Path) -> None:
         job.cancel()
     with pytest.raises(DataflowError, match="is cancelled, and its replicas are gone"):
         table.get(0, timeout_s=PATIENCE_S)
+
+
+def _balances(table: Any) -> list[int]:
+    """Of a table whose values are balances, or records (account, balance)."""
+    return [value["1"] if isinstance(value, dict) else value for value in table["value"].to_pylist()]
+
+
+def test_collections_of_a_running_job_are_read_at_one_epoch(tmp_path: Path) -> None:
+    run = rd.RunConfig(storage_path=str(tmp_path), snapshots=rd.SnapshotConfig(interval_s=0.5))
+    job = of_collections().submit(run, parallelism=2)
+    try:
+        tables, arranged = job.tables(*OF_COLLECTIONS), job.table("arranged")
+        _feed(job, 0)
+        assert arranged.get(3, fresh=True, timeout_s=PATIENCE_S).value == [(3, START)]
+        last = -1
+        for epoch in range(1, 40):
+            _feed(job, epoch)
+            found = tables.scan(fresh=epoch % 5 == 0, timeout_s=PATIENCE_S)
+            (at,) = {int(table.schema.metadata[b"rayad.epoch"]) for table in found.values()}
+            assert at >= last
+            last = at
+            assert [sum(_balances(table)) for table in found.values()] == [TOTAL] * len(found)
+            if epoch == 10:
+                job.rescale("sums", 3)
+            if epoch == 25:
+                os.kill(job.pids()["arranged"][0], signal.SIGKILL)
+        assert tables.get(0, fresh=True, timeout_s=PATIENCE_S)["arranged"].epoch >= 39
+        job.savepoint()
+        assert job.table("sums", committed=True).get(0, timeout_s=PATIENCE_S).epoch >= 39
+    finally:
+        job.cancel()
 
 
 def test_a_fresh_read_names_the_input_that_is_open() -> None:

@@ -27,7 +27,7 @@ def split(batch: Any) -> dict[int, Any]:
     if not len(batch):
         return {0: batch}
     if isinstance(batch, pa.RecordBatch):
-        groups = hash_columns(batch.columns[: keyed_columns(batch.schema) or 0]) % KEY_GROUPS
+        groups = hash_columns(batch.columns[: keyed_columns(batch.schema) or 1]) % KEY_GROUPS
         return {group: batch.filter(pa.array(groups == group)) for group in sorted(set(groups.tolist()))}
     out: dict[int, list[Any]] = {}
     for pair in batch:

@@ -67,13 +67,17 @@ class ReadReplicas(Replicas):
         return given is not None
 
 
+History = list[dict[str, Counter[str]]]
+"""By epoch and table the rows that were there when the epoch was over."""
+
+
 def rows_of(entries: Entries) -> Counter[str]:
     """Rows in any order, as :meth:`Driven.kept` has them."""
     columns = [entries.keys, *entries.columns.values()]
     return Counter(repr([sorted(map(repr, v)) if isinstance(v, list) else v for v in row]) for row in zip(*columns, strict=True))
 
 
-def history_of(make: Callable[[], Vertex], steps: Sequence[Step]) -> list[dict[str, Counter[str]]]:
+def history_of(make: Callable[[], Vertex], steps: Sequence[Step]) -> History:
     """By epoch what there is when it is over."""
     alone = Driven(make)
     alone.context.key_groups = KEY_GROUPS
@@ -100,19 +104,26 @@ def readable(vertex: Vertex) -> list[str]:
             live.begin(name, "it")
     except DataflowError:
         return []
-    tells = all(vertex.sequential or vertex.in_order or live.rows_tell_times(name) for name in names)
-    return names if tells else []
+    return names if all(map(live.is_of_epochs, names)) else []
 
 
 def check_reads(
-    make: Callable[[], Vertex], steps: Sequence[Step], chance: random.Random, *, count: int = 3, broadcast: Broadcast = frozenset()
+    make: Callable[[], Vertex],
+    steps: Sequence[Step],
+    chance: random.Random,
+    *,
+    count: int = 3,
+    broadcast: Broadcast = frozenset(),
+    history: History | None = None,
 ) -> int:
-    """Assert that each epoch is read as it was; gives how many reads there were."""
+    """Assert that each epoch is read as it was; gives how many reads there were. ``history``: what there was, by epoch and table; None:
+    what the tables of its state had."""
     if make().in_order:
         epochs = sorted({step[3].epoch for step in steps if step[0] == "recv"})
         steps = [step for epoch in epochs for step in steps if step[0] == "recv" and step[3].epoch == epoch]
     steps = [("snapshot",) if step[0] in SNAPSHOTS else step for step in steps]
-    history, names = history_of(make, steps), readable(Driven(make).vertex)
+    names = readable(Driven(make).vertex) if history is None else list(history[0])
+    history = history_of(make, steps) if history is None else history
     several, reads = ReadReplicas(make, count, chance, broadcast), 0
     for at, step in enumerate(steps):
         several.step(step)
@@ -131,7 +142,7 @@ def check_reads(
     return reads
 
 
-def _read(several: ReadReplicas, name: str, history: list[dict[str, Counter[str]]], passed: int, chance: random.Random) -> int:
+def _read(several: ReadReplicas, name: str, history: History, passed: int, chance: random.Random) -> int:
     replicas = [replica for replica in several.replicas if isinstance(replica, Read)]
     for replica in replicas:
         if not replica.live.is_read:

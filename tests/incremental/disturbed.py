@@ -13,14 +13,16 @@ from tests.incremental.programs import History, Kept
 from tests.snapshots import attempts
 
 
-def run_disturbed(program: Kept, changes: History, seed: int, folder: Path, *, steps: int = 400, crashes: float = 0.01) -> LocalJob:
+def run_disturbed(
+    program: Kept, changes: History, seed: int, folder: Path, *, steps: int = 400, crashes: float = 0.01, **config: Any
+) -> LocalJob:
     """Run a program, which must give what it gives undisturbed.
 
-    Between so many of the first steps things happen; ``crashes``: the share of these that are failures.
+    Between so many of the first steps things happen; ``crashes``: the share of these that are failures; ``config``: more of the run.
     """
     chance = random.Random(seed)
-    config = rd.RunConfig(storage_path=str(folder), failures=rd.FailureConfig(max_failures=50, delay_s=0.0))
-    job = program.flow(changes).submit(config, runtime="local", seed=seed, parallelism=1 + seed % 3)
+    run = rd.RunConfig(storage_path=str(folder), failures=rd.FailureConfig(max_failures=50, delay_s=0.0), **config)
+    job = program.flow(changes).submit(run, runtime="local", seed=seed, parallelism=1 + seed % 3)
     assert isinstance(job, LocalJob)
     for _ in range(steps):
         if not job.step():

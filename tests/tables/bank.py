@@ -4,7 +4,7 @@ at no other moment. While it runs it is read, its layout changes, and it is lost
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,23 @@ def program() -> rd.Dataflow:
     return flow
 
 
+def of_collections() -> rd.Dataflow:
+    """The same balances by collections, in rows and in columns, and what one of them gives, kept by account."""
+    flow = rd.Dataflow("bank")
+    moves = flow.input("moves")
+    sums = moves.as_collection().key_by(lambda pair: pair[0]).sum(lambda pair: pair[1], name="sums")
+    sums.arrange_by(lambda pair: pair[0], name="arranged")
+    columns = moves.map_batches(_in_columns).as_collection().key_by("account").sum("amount", name="columns")
+    columns.changes().collect("columns")
+    return flow
+
+
+OPERATORS = ("balances", "copies", "by branch", "columns")
+"""Of :func:`program`."""
+OF_COLLECTIONS = ("sums", "arranged", "columns")
+"""Of :func:`of_collections`."""
+
+
 def _in_columns(moves: list[tuple[int, int]]) -> pa.RecordBatch:
     return pa.record_batch({"account": [account for account, _ in moves], "amount": [amount for _, amount in moves]})
 
@@ -48,9 +65,22 @@ def _add(state: list[int], pair: tuple[int, int]) -> list[int]:
 
 
 class Bank:
-    """A bank that is disturbed while it is read; all follows from the seed."""
+    """A bank that is disturbed while it is read; all follows from the seed.
 
-    def __init__(self, seed: int, folder: Path | None, *, epochs: int = 12) -> None:
+    Args:
+        make, names: the program, and the operators whose layout changes.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        folder: Path | None,
+        *,
+        epochs: int = 12,
+        make: Callable[[], rd.Dataflow] = program,
+        names: Sequence[str] = OPERATORS,
+    ) -> None:
+        self._names = names
         self.chance = random.Random(f"bank {seed}")
         self.model: list[dict[int, int]] = []
         self.epochs = epochs
@@ -59,7 +89,7 @@ class Bank:
             run = RunConfig(storage_path=str(folder), snapshots=SnapshotConfig(interval_s=0.05), key_groups=16, batch_rows=2)
         ticks = iter(range(1 << 40))
         options: dict[str, Any] = {"runtime": "local", "parallelism": self.chance.choice([2, 3]), "seed": seed}
-        self.job: LocalJob = program().submit(run, clock=lambda: next(ticks) / 1000, **options)
+        self.job: LocalJob = make().submit(run, clock=lambda: next(ticks) / 1000, **options)
         self.input = self.job.input("moves")
         self.crashes = self.changes = 0
         self.keeps = folder is not None
@@ -100,7 +130,7 @@ class Bank:
             self.crashes += 1
             self._since_loss = 0
         elif drawn < 0.1 and (job.rescaling is None or job.rescaling.is_done):
-            name = chance.choice(["balances", "copies", "by branch", "columns"])
+            name = chance.choice(self._names)
             self.changes += job.start_rescale({name: chance.randrange(1, 5)}, groups=chance.choice([1, 3, None])) is not None
 
     def run(self) -> Iterator[int]:

@@ -221,6 +221,88 @@ def test_the_windows_of_a_key_that_are_open_are_a_list(window: str, form: str) -
     assert table.scan().column_names == ["key", "window_start", "window_end", "sum"]
 
 
+EDGES = [(1, 2), (2, 3), (2, 4)]
+ROADS = [{"src": src, "dst": dst} for src, dst in EDGES]
+
+
+def _collected(form: str, **options: Any) -> LocalJob:
+    """Degrees, all edges, paths of two edges, what 1 reaches, kept by node, and an arrangement with which nothing is joined."""
+    flow = rd.Dataflow("roads")
+    words = flow.input("words")
+    edges = words.as_collection(diff="n") if form == "columns" else words.as_collection()
+    by_src = edges.key_by("src")
+    by_src.count(name="degrees").changes().collect("degrees")
+    edges.distinct(name="edges").changes().collect("edges")
+    edges.key_by("dst").join(by_src, "left", name="paths").changes().collect("paths")
+    edges.arrange_by("src", name="by src")
+    start = flow.from_items([1]).as_collection()
+
+    def further(reached: rd.Collection) -> rd.Collection:
+        return reached.key_by(lambda node: node).join(by_src).map(lambda met: met[1][1]["dst"]).concat(start).distinct()
+
+    start.iterate(further).arrange_by(lambda node: node, name="reached")
+    epoch: Any = ROADS
+    if form == "columns":
+        epoch = pa.Table.from_pylist([{**road, "n": 1} for road in ROADS])
+    return fed(flow, [epoch], **options)
+
+
+@pytest.mark.parametrize("form", ["rows", "columns"])
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_collections_are_read_as_what_they_give(form: str, parallelism: int) -> None:
+    job = _collected(form, parallelism=parallelism)
+    job.tables("degrees", "edges", "by src", "paths", "reached").scan(fresh=True)
+    while job.step():
+        pass
+    assert job.table("degrees").get(2, fresh=True) == Value(2, 0)
+    assert job.table("edges").get(ROADS[1]) == Value(1, 0)
+    assert job.table("edges").get({"src": 9, "dst": 9}) == Value(None, 0)
+    assert sorted(job.table("by src").get(2).value, key=repr) == [ROADS[1], ROADS[2]]
+    assert sorted(job.table("paths").get(2).value, key=repr) == [(ROADS[0], ROADS[1]), (ROADS[0], ROADS[2])]
+    assert job.table("paths").get(3).value == [(ROADS[1], None)]
+    assert job.table("paths", state="left").get(2).value == [ROADS[0]]
+    assert job.tables("degrees", "reached").get(4) == {"degrees": Value(None, 0), "reached": Value([4], 0)}
+    assert job.table("degrees").scan().sort_by("key").to_pylist() == [{"key": 1, "value": 1}, {"key": 2, "value": 2}]
+    assert job.table("edges").scan().select(["count"]).to_pylist() == [{"count": 1}] * 3
+    with pytest.raises(DataflowError, match=r"has no state 'both' that stays: it has \['left', 'results', 'right'\]"):
+        job.table("paths", state="both").get(2)
+
+
+def test_a_record_that_goes_is_gone_from_all_that_follows_from_it() -> None:
+    job = _collected("columns", parallelism=2)
+    tables = job.tables("degrees", "edges", "by src", "paths", "reached")
+    tables.scan(fresh=True)
+    words = job.input("words")
+    words.send(pa.Table.from_pylist([{**ROADS[0], "n": -1}]))
+    words.advance_to(2)
+    while job.step():
+        found = tables.scan()
+        at = int(found["degrees"].schema.metadata[b"rayad.epoch"])
+        assert [table.num_rows for table in found.values()] == ([2, 3, 3, 4, 4] if at == 0 else [1, 2, 2, 2, 1])
+    assert int(tables.scan()["edges"].schema.metadata[b"rayad.epoch"]) == 1
+
+
+def test_explain_tells_what_can_be_read() -> None:
+    flow = rd.Dataflow("told")
+    words = flow.input("words").as_collection()
+    words.key_by(len).join(words.key_by(len), name="pairs").changes().collect("out")
+    told = flow.explain().splitlines()
+    assert "  read by job.table('pairs'), state='left', state='right'" in told
+
+
+def test_the_newest_records_are_read_without_those_that_are_gone() -> None:
+    flow = rd.Dataflow("orders")
+    flow.input("words").as_collection(key="id", order="at", deleted="gone").collect("out")
+    orders = [{"id": 1, "at": 1, "gone": False}, {"id": 2, "at": 1, "gone": False}, {"id": 2, "at": 2, "gone": True}]
+    job = fed(flow, [orders[:2]], parallelism=2)
+    table = job.table("upserts")
+    assert table.get(2, fresh=True).value == orders[1]
+    job.input("words").send([orders[2]])
+    job.input("words").advance_to(2)
+    assert table.get(2, fresh=True) == Value(None, 1)
+    assert table.get(1).value == orders[0]
+
+
 def _interval_join(flow: rd.Dataflow) -> None:
     words, others = (flow.input(name).assign_timestamps(lambda r: r["at"]).key_by(lambda r: r["key"]) for name in ("words", "others"))
     words.join(others, within=rd.between(-1, 1), name="it").collect("out")
@@ -237,12 +319,19 @@ def _own(flow: rd.Dataflow) -> None:
     flow.input("words").vertex(Kept, name="it").collect("out")
 
 
-def _collection(flow: rd.Dataflow) -> None:
-    flow.input("words").as_collection().key_by(lambda word: word).count(name="it").collect("out")
+def _ending(flow: rd.Dataflow) -> None:
+    windowed = flow.input("words").as_collection().key_by(len).window(rd.windows.tumbling(2), lambda word: 1, lateness=1)
+    windowed.count(name="it").collect("out")
+
+
+def _in_a_loop(flow: rd.Dataflow) -> None:
+    words = flow.input("words").as_collection()
+    words.iterate(lambda inner: inner.map(lambda word: word[:1]).concat(words).distinct(name="it")).collect("out")
 
 
 REFUSED = {
-    "an operator of a collection": (_collection, WORDS, "is an operator of a collection, which keeps what it was given"),
+    "an operator of a collection that forgets": (_ending, WORDS, "is an operator of a collection whose results do not follow from what"),
+    "an operator of a loop": (_in_a_loop, WORDS, "is inside a loop, whose times have counters: what leaves the loop can be read"),
     "a join of intervals": (_interval_join, [[]], "keeps 'open' as IntervalRows, which has no former values"),
     "a vertex of the user's": (_own, WORDS, "has no keyed state of Rayad's (Kept)"),
 }

@@ -115,7 +115,8 @@ function boxOf(vertex, { x, y, width, height }) {
   const [left, top] = [x - width / 2, y - height / 2]
   const group = drawn("g", {})
   const [below, steps] = [belowOf(vertex), stepsOf(vertex)]
-  group.append(drawn("title", {}, [vertex.name, vertex.where && `made at ${vertex.where}`, steps && `then ${steps}`].filter(Boolean).join("\n")))
+  group.append(drawn("title", {}, [vertex.name, vertex.where && `made at ${vertex.where}`, steps && `then ${steps}`,
+    vertex.read_by && `read by ${vertex.read_by}`].filter(Boolean).join("\n")))
   group.append(drawn("rect", { x: left, y: top, width, height, rx: 7, class: "box", fill: `var(--pressure-${vertex.level})` }))
   const room = width - 2 * BOX.padding
   const lines = [[fitting(vertex.title, room + 4, NAME_FONT), "name"], [`×${vertex.parallelism}  ${vertex.rate}`, ""]]

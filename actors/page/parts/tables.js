@@ -52,7 +52,8 @@ function showVertices(frame) {
     if (!isOpen) continue
     const about = table.appendChild(made("tr", undefined, "replica", "about")).appendChild(made("td"))
     about.colSpan = across
-    const told = [vertex.where && `made at ${vertex.where}`, vertex.steps.length && `then ${stepsOf(vertex)}`].filter(Boolean).join("; ")
+    const told = [vertex.where && `made at ${vertex.where}`, vertex.steps.length && `then ${stepsOf(vertex)}`,
+      vertex.read_by && `read by ${vertex.read_by}`].filter(Boolean).join("; ")
     about.append(told)
     if (may("state")) {
       const look = made("button", "first keys of its state", "button")

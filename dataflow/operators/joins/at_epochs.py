@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -16,8 +16,21 @@ from rayad.dataflow.records.batches import take_rows
 from rayad.dataflow.records.key_hashing import hash_keys
 
 if TYPE_CHECKING:
-    from rayad.dataflow.operators.joins.columns import ColumnJoin
+    from rayad.dataflow.operators.state.runs.runs import Runs
     from rayad.dataflow.operators.state.tables import Entries
+    from rayad.progress import Timestamp
+
+
+class Sides(Protocol):
+    """Both sides of a join in columns."""
+
+    @property
+    def times(self) -> Sequence[Timestamp]:
+        """Those of the rows, by number."""
+
+    @property
+    def parts(self) -> Sequence[Runs | None]:
+        """The rows of each side; beside each is the number of its time."""
 
 
 class JoinAtEpochs(AtEpochs):
@@ -31,7 +44,7 @@ class JoinAtEpochs(AtEpochs):
     rows_tell_times = True
     since = -1
 
-    def __init__(self, state: ColumnJoin) -> None:
+    def __init__(self, state: Sides) -> None:
         self._state = state
 
     def begin_now(self) -> None:

@@ -207,6 +207,21 @@ class Everywhere(WholeState):
         return {}
 
 
+class TableOfOthers(Protocol):
+    """What others can read of a vertex while it runs; each of its states is one."""
+
+    @property
+    def parts_read(self) -> tuple[str, ...]:
+        """See :class:`KeyedState`, here and below."""
+
+    @property
+    def form_now(self) -> str:
+        """What keeps it now, for errors."""
+
+    def at_epochs(self, epochs: Epochs) -> AtEpochs | None:
+        """Keep from now on what it was at each epoch that may still be read; None: it cannot."""
+
+
 class ReadByOthers(Protocol):
     """State of a running vertex as others read it (:class:`rayad.dataflow.operators.state.live.LiveState`)."""
 
@@ -239,6 +254,10 @@ class KeyedVertex(Vertex):
     def states(self) -> dict[str, KeyedState]:
         """What is stored and moves, by name."""
         return {name: value for name, value in vars(self).items() if isinstance(value, KeyedState)}
+
+    def tables_read(self) -> Mapping[str, TableOfOthers]:
+        """What others can read of it while it runs, by name. Where there are several, a reader says which."""
+        return {name: state for name, state in self.states().items() if not state.is_in_flight}
 
     def figures(self) -> dict[str, int]:
         """What it counts, by name, for the job's status: of all replicas the sums are shown. Asked every few seconds while it runs."""
@@ -305,4 +324,4 @@ class KeyedVertex(Vertex):
             state.gave()
 
 
-__all__ = ["Everywhere", "KeyedState", "KeyedVertex", "NotedState", "WholeState"]
+__all__ = ["Everywhere", "KeyedState", "KeyedVertex", "NotedState", "TableOfOthers", "WholeState"]

@@ -14,7 +14,7 @@ from rayad.dataflow.operators.state.reads.at_epochs import AtEpochs, Epochs
 from rayad.progress import DataflowError
 
 if TYPE_CHECKING:
-    from rayad.dataflow.operators.state.keyed_state import KeyedState, KeyedVertex
+    from rayad.dataflow.operators.state.keyed_state import KeyedVertex, TableOfOthers
     from rayad.dataflow.operators.state.tables import Entries
 
 INSTEAD = "read it from a snapshot: rd.read_state(job.savepoint(), vertex)"
@@ -50,9 +50,9 @@ class LiveState:
             return str(name)
         if self._vertex.why_unreadable:
             raise DataflowError(f"{what} {self._vertex.why_unreadable}: it cannot be read while the job runs; {INSTEAD}")
-        states: dict[str, KeyedState] = {key: state for key, state in self._vertex.states().items() if not state.is_in_flight}
+        states = self._vertex.tables_read()
         found = name or (next(iter(states)) if len(states) == 1 else None)
-        if found in states:
+        if found is not None and found in states:
             self._tables[found] = self._begun(found, states[found], what), ""
             return found
         for key, state in states.items() if found is not None else ():
@@ -68,7 +68,7 @@ class LiveState:
             else f"{what} keeps nothing by key from one epoch to the next: there is no table to read"
         )
 
-    def _begun(self, name: str, state: KeyedState, what: str) -> AtEpochs:
+    def _begun(self, name: str, state: TableOfOthers, what: str) -> AtEpochs:
         if name not in self._read:
             read = state.at_epochs(self._epochs)
             if read is None:
@@ -79,9 +79,9 @@ class LiveState:
             self._read[name] = read
         return self._read[name]
 
-    def rows_tell_times(self, name: str) -> bool:
-        """Whether each row of a table tells its epoch."""
-        return self._tables[name][0].rows_tell_times
+    def is_of_epochs(self, name: str) -> bool:
+        """Whether a table is of an epoch at any time: it is changed in the order of epochs, or each of its rows tells its own."""
+        return self._vertex.sequential or self._vertex.in_order or self._tables[name][0].rows_tell_times
 
     def since(self, name: str) -> int:
         """The oldest epoch that can be read."""
@@ -110,7 +110,7 @@ class LiveState:
 
     def take(self, given: Mapping[str, Any]) -> None:
         """Keep what a sibling gave. A state that nobody has read here is read from now on, as there."""
-        states = self._vertex.states()
+        states = self._vertex.tables_read()
         for name in {**dict.fromkeys(given), **dict.fromkeys(self._read)}:
             if name in given:
                 with suppress(DataflowError):  # it cannot be read in the form that it has here: who asks is told so
@@ -119,4 +119,36 @@ class LiveState:
                 self._read[name].begin_now()
 
 
-__all__ = ["LiveState"]
+def tables_of(made: Any, depth: int) -> tuple[str, ...]:
+    """What others can read of a vertex while it runs: the names of its states, "" where none has to be said.
+
+    Args:
+        made: what makes the vertex.
+        depth: how many loops are around it.
+    """
+    cls = getattr(made, "cls", None)
+    if depth or not hasattr(cls, "tables_read") or cls.why_unreadable:  # type: ignore[union-attr]
+        return ()
+    vertex = made()
+    live, found, states = LiveState(vertex, lambda: -1, lambda: -1), [], vertex.tables_read()
+    for name, state in states.items():
+        with suppress(DataflowError):
+            if live.is_of_epochs(live.begin(name, name)):
+                found += [name if len(states) > 1 else "", *state.parts_read]
+    return tuple(found)
+
+
+def told_tables(name: str, tables: Sequence[str]) -> str:
+    """How a vertex is read, in words; "" where it is not.
+
+    >>> told_tables("both", ["", "left", "right"])
+    "job.table('both'), state='left', state='right'"
+    """
+    if not tables:
+        return ""
+    first, *others = tables
+    call = f"job.table({name!r})" if not first else f"job.table({name!r}, state={first!r})"
+    return ", ".join([call, *(f"state={each!r}" for each in others)])
+
+
+__all__ = ["LiveState", "tables_of", "told_tables"]

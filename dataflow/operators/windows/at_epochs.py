@@ -8,16 +8,55 @@ epochs anyway.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from rayad.dataflow.operators.state.reads.at_epochs import AtEpochs, Epochs
 from rayad.dataflow.operators.state.versions import ABSENT, Versions, copied
 
 if TYPE_CHECKING:
     from rayad.dataflow.operators.state.tables import Entries
-    from rayad.dataflow.operators.windows.columns import WindowColumns
-    from rayad.dataflow.operators.windows.open_windows import OpenWindows
     from rayad.dataflow.windows import Window
+
+
+class InRows(Protocol):
+    """Open windows, or sessions, in rows."""
+
+    read: WindowsAtEpochs | None
+    """Told what is about to be changed."""
+
+    @property
+    def open(self) -> Mapping[Window, Mapping[Any, Any]]:
+        """Accumulators by window, then by key."""
+
+    @property
+    def sessions(self) -> Mapping[Any, list[list[Any]]]:
+        """The sessions of each key."""
+
+    def rows_of_sessions(self, key: Any, sessions: Any) -> list[tuple[Any, Window, Any]]:
+        """Key, window and accumulator of each."""
+
+    def entries_of(self, rows: list[tuple[Any, Window, Any]]) -> Entries:
+        """These as a table."""
+
+
+class InColumns(Protocol):
+    """Open windows, or sessions, in columns."""
+
+    read: ColumnsAtEpochs | None
+    """Told that something is about to be changed."""
+
+    def frozen(self) -> Self:
+        """What is here now."""
+
+    def open_now(self, keys: Sequence[Any] | None) -> InTable:
+        """The windows of these keys (None: all) that are open."""
+
+
+class InTable(Protocol):
+    """What is a table."""
+
+    def entries(self) -> dict[str, Entries]:
+        """It."""
 
 
 class StaysBehind(AtEpochs):
@@ -39,7 +78,7 @@ class WindowsAtEpochs(StaysBehind):
         state: the windows; from now on it tells which are about to be changed.
     """
 
-    def __init__(self, state: OpenWindows, epochs: Epochs) -> None:
+    def __init__(self, state: InRows, epochs: Epochs) -> None:
         self._state = state
         self._windows, self._sessions = (Versions(epochs.now, epochs.applied) for _ in range(2))
         self._open = _ByPair(state)
@@ -95,7 +134,7 @@ class WindowsAtEpochs(StaysBehind):
 class _ByPair(Mapping[tuple[Any, "Window"], Any]):
     """Accumulators by key and window."""
 
-    def __init__(self, state: OpenWindows) -> None:
+    def __init__(self, state: InRows) -> None:
         self._state = state
 
     def __getitem__(self, pair: tuple[Any, Window]) -> Any:
@@ -121,11 +160,11 @@ class ColumnsAtEpochs(StaysBehind):
         state: the windows; from now on it tells when it is about to be changed.
     """
 
-    def __init__(self, state: WindowColumns, epochs: Epochs) -> None:
+    def __init__(self, state: InColumns, epochs: Epochs) -> None:
         self._state = state
         self._epochs = epochs
         self._since = epochs.applied()
-        self._before: list[tuple[int, WindowColumns]] = []  # what there was before an epoch, epochs ascending
+        self._before: list[tuple[int, InColumns]] = []  # what there was before an epoch, epochs ascending
         state.read = self
 
     @property
@@ -153,7 +192,7 @@ class ColumnsAtEpochs(StaysBehind):
     def of_all(self, epoch: int, part: str = "") -> Entries:
         return self._at(epoch).open_now(None).entries()[""]
 
-    def _at(self, epoch: int) -> WindowColumns:
+    def _at(self, epoch: int) -> InColumns:
         return next((before for changed, before in self._before if changed > epoch), self._state)
 
 

@@ -6,13 +6,33 @@ Rows that came out of columns have no former values, so the epoch in which they 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from rayad.dataflow.operators.state.reads.at_epochs import AtEpochs, Epochs
 from rayad.dataflow.operators.state.tables import Entries
 
-if TYPE_CHECKING:
-    from rayad.dataflow.operators.state.two_forms import TwoForms
+
+class Form(Protocol):
+    """Rows, or columns."""
+
+    @property
+    def is_used(self) -> bool:
+        """Whether there is anything."""
+
+    def at_epochs(self, epochs: Epochs) -> AtEpochs | None:
+        """Keep from now on what it was."""
+
+
+class Both(Protocol):
+    """State in two forms."""
+
+    @property
+    def rows(self) -> Form:
+        """Its rows."""
+
+    @property
+    def columns(self) -> Form:
+        """Its columns."""
 
 
 class BothAtEpochs(AtEpochs):
@@ -23,7 +43,7 @@ class BothAtEpochs(AtEpochs):
         rows: of its rows.
     """
 
-    def __init__(self, state: TwoForms[Any, Any], rows: AtEpochs, columns: AtEpochs, epochs: Epochs) -> None:
+    def __init__(self, state: Both, rows: AtEpochs, columns: AtEpochs, epochs: Epochs) -> None:
         self._state = state
         self._epochs = epochs
         self._rows, self._columns = rows, columns

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 from rayad.dataflow.operators.state.group_index import chosen, groups_of_keys
 from rayad.dataflow.operators.state.reads.at_epochs import AtEpochs, Epochs
 from rayad.dataflow.operators.state.tables import TIME, Entries
-
-if TYPE_CHECKING:
-    from rayad.dataflow.operators.state.by_key import KeyedLists
 
 SIDES = ("left", "right")
 Row = tuple[Any, int, Any, Any]
 """Key, side, value, time."""
 Dropped = list[tuple[int, int, Any, Any]]
 """Of a key: the epoch in which a row was dropped, its side, value and time."""
+
+
+class Sides(Protocol):
+    """Both sides of a join, by key."""
+
+    before_drop: Callable[[list[Any]], None] | None
+    """Told of keys that are about to be dropped."""
+
+    @property
+    def kept(self) -> Sequence[Mapping[Any, list[Any]]]:
+        """The values and times of each side."""
 
 
 class ListsAtEpochs(AtEpochs):
@@ -29,7 +37,7 @@ class ListsAtEpochs(AtEpochs):
     has_one_row = False
     rows_tell_times = True
 
-    def __init__(self, state: KeyedLists, epochs: Epochs) -> None:
+    def __init__(self, state: Sides, epochs: Epochs) -> None:
         self._state = state
         self._epochs = epochs
         self._since = epochs.applied()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from rayad.dataflow.operators.state.contents import originals
 from rayad.dataflow.operators.state.group_index import chosen, groups_of_columns, groups_of_keys
@@ -14,14 +15,60 @@ from rayad.dataflow.operators.state.reads.at_epochs import AtEpochs, Epochs
 from rayad.dataflow.operators.state.tables import Entries
 from rayad.dataflow.records.key_hashing import key_group
 
-if TYPE_CHECKING:
-    from rayad.dataflow.operators.state.by_key import GrowingSet
-    from rayad.dataflow.operators.state.seen_rows import SeenRows
-
 BEFORE = -1
 """The epoch of what came before the first read."""
 HASHES = 1 << 16
 """Rows of a key are looked for among those whose hash is the same in so many."""
+
+
+Slots = npt.NDArray[np.int64]
+
+
+class Pairs(Protocol):
+    """``(key, something)`` pairs that stay."""
+
+    came: Callable[[list[Any]], None] | None
+    """Told of those that come."""
+
+    @property
+    def kept(self) -> Collection[Any]:
+        """All of them."""
+
+
+class Rows(Protocol):
+    """Rows in columns, with slots or below them."""
+
+    came: RowsAtEpochs | None
+    """Told of the slots that come."""
+
+    @property
+    def slots(self) -> int:
+        """How many there are, those that were given away included."""
+
+    @property
+    def is_below(self) -> bool:
+        """Whether there are rows without a slot."""
+
+    def are_here(self) -> npt.NDArray[np.bool_]:
+        """Whether the row of each slot is here."""
+
+    def key_columns(self, first: int) -> list[Any]:
+        """The keys of the slots from ``first`` on."""
+
+    def pairs_at(self, slots: Slots) -> list[Any]:
+        """The rows of slots as pairs."""
+
+    def pairs_below(self, keys: Sequence[Any] | None = None) -> list[Any]:
+        """The rows without a slot, perhaps only those of these keys and of some others."""
+
+    def slots_of_groups(self, groups: frozenset[int], key_groups: int) -> Slots:
+        """The slots whose rows are of these key-groups."""
+
+    def rows_at(self, slots: Slots) -> pa.RecordBatch:
+        """The rows of slots, marked with their key."""
+
+    def slots_of(self, rows: pa.RecordBatch) -> Slots:
+        """The slots of rows that are here."""
 
 
 class CameIn(AtEpochs):
@@ -60,7 +107,7 @@ class PairsAtEpochs(CameIn):
         state: the pairs; from now on it tells which come.
     """
 
-    def __init__(self, state: GrowingSet, epochs: Epochs) -> None:
+    def __init__(self, state: Pairs, epochs: Epochs) -> None:
         super().__init__(epochs)
         self._by_key: dict[Any, dict[Any, int]] = {}
         for key, value in state.kept:
@@ -97,7 +144,7 @@ class RowsAtEpochs(CameIn):
         state: the rows; from now on it tells which slots come, and how they are numbered anew.
     """
 
-    def __init__(self, state: SeenRows, epochs: Epochs) -> None:
+    def __init__(self, state: Rows, epochs: Epochs) -> None:
         super().__init__(epochs)
         self._state = state
         self._came: npt.NDArray[np.int64] = np.full(state.slots, BEFORE, np.int64)

@@ -103,7 +103,9 @@ class MemoryBound:
         if run.on_disk or run.nbytes < FILE_BYTES_MIN:
             return run
         if run.is_mapped:
-            run.index, run.on_disk = None, True
+            for name in run.in_memory:
+                run.beside[name] = self.mapped(run.beside[name].view(np.uint8)).view(run.beside[name].dtype)
+            run.index, run.on_disk, run.in_memory = None, True, ()
         else:
             _put(run, self.files)
         return run

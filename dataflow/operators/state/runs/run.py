@@ -30,6 +30,7 @@ class Run:
         consolidated: whether no two rows have one key and moment, where that is looked for.
         index: what a search has made of it, to be found again.
         is_mapped: whether its rows are a file of a snapshot, mapped: to put it on disk nothing needs to be written.
+        in_memory: of a run that is mapped, the numbers beside rows that are not.
         on_disk: whether it is mapped, and counts as no memory (``disk``).
         size: see :attr:`nbytes`; None: nobody has asked.
         file: of snapshots, in which its rows are from row ``first`` on; None: in none.
@@ -43,6 +44,7 @@ class Run:
     consolidated: bool = False
     index: Any = None
     is_mapped: bool = False
+    in_memory: tuple[str, ...] = ()
     on_disk: bool = False
     size: int | None = None
     file: RunFile | None = None
@@ -66,7 +68,7 @@ class Run:
 
     def at(self, rows: Positions) -> Run:
         """The rows at these positions."""
-        return self._with(take_rows(self.rows, pa.array(rows)), rows, is_mapped=False, on_disk=False, file=None)
+        return self._with(take_rows(self.rows, pa.array(rows)), rows, is_mapped=False, in_memory=(), on_disk=False, file=None)
 
     def some(self, rows: Any) -> Run:
         """The rows of a mask."""

@@ -1,0 +1,129 @@
+"""Collections in columns beyond memory: with all runs on disk, and merges in small pieces, results are what they are in memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import rayad as rd
+from rayad.actors.worker.state_files import StateFiles
+from rayad.dataflow.operators.state.runs import disk, files
+from rayad.dataflow.operators.state.runs.disk import MemoryBound
+from rayad.dataflow.operators.state.runs.run import Run
+from rayad.dataflow.operators.state.runs.runs import Runs
+from rayad.incremental.columns.weighted_runs import CODE, WeightedRuns
+from tests.incremental.disturbed import run_disturbed
+from tests.incremental.field_programs import in_form
+from tests.incremental.programs import history
+from tests.thorough import amount
+
+BOUND = 1 << 20
+SEEDS = amount(each_run=3, soak=100)
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Runs of a few rows go to disk, are merged in pieces of a few rows, and are files of snapshots. Gives what has happened."""
+    seen = Counter[str]()
+    monkeypatch.setattr(disk, "FILE_BYTES_MIN", 1)
+    monkeypatch.setattr(disk, "HELD_PART", BOUND)
+    monkeypatch.setattr(disk, "LEFT_PART", BOUND >> 5)
+    monkeypatch.setattr(disk, "PIECE_PART", BOUND >> 8)
+    monkeypatch.setattr(files, "FILED_BYTES_MIN", 60)
+    opened, put, in_pieces = files.opened, MemoryBound.put, Runs._merged_in_pieces
+    monkeypatch.setattr(files, "opened", lambda data, is_mapped=False: opened(data, is_mapped=True))
+
+    def counted_put(self: MemoryBound, run: Run) -> Run:
+        seen["put on disk"] += not run.on_disk and not run.is_mapped
+        seen["files of snapshots, mapped"] += not run.on_disk and run.is_mapped
+        return put(self, run)
+
+    def counted_pieces(self: Runs, runs: Any, memory: MemoryBound) -> list[Run]:
+        out = in_pieces(self, runs, memory)
+        seen["merges in pieces"] += len(out) > 1
+        return out
+
+    monkeypatch.setattr(MemoryBound, "put", counted_put)
+    monkeypatch.setattr(Runs, "_merged_in_pieces", counted_pieces)
+    return seen
+
+
+@pytest.mark.parametrize("form", ["columns", "mixed"])
+@pytest.mark.parametrize("number", range(len(in_form("columns"))), ids=[program.name for program in in_form("columns")])
+@pytest.mark.thorough
+def test_results_are_right_whatever_happens(form: Any, number: int, tmp_path: Path, tiny: Counter[str]) -> None:
+    program = in_form(form)[number]
+    for seed in range(SEEDS):
+        folder = tmp_path / str(seed)
+        run_disturbed(program, history(program.shape, seed), seed, folder, crashes=0.02, state_memory_bytes=BOUND)
+    assert tiny["put on disk"], tiny
+
+
+def test_what_is_tried_has_happened(tmp_path: Path, tiny: Counter[str]) -> None:
+    for number, program in enumerate(in_form("columns")):
+        run_disturbed(program, history(program.shape, number), number, tmp_path / str(number), crashes=0.02, state_memory_bytes=BOUND)
+    assert min(tiny[what] for what in ("put on disk", "files of snapshots, mapped", "merges in pieces")) >= 5, tiny
+
+
+def _runs() -> WeightedRuns:
+    return WeightedRuns(pa.schema({"key": pa.int64(), "record": pa.string()}), 0, ("n",), 16)
+
+
+def _add(runs: WeightedRuns, keys: Any) -> None:
+    rows = pa.record_batch([pa.array(keys), pa.array([f"record {key}" for key in keys])], schema=runs.schema)
+    runs.add(runs.arranged(runs.read(rows, n=np.ones(len(keys), np.int64))))
+
+
+def test_no_more_is_in_memory_than_the_bound_says() -> None:
+    runs, memory = _runs(), MemoryBound(4 << 20, StateFiles("state", None))
+    for number in range(20):
+        _add(runs, range(number * 10_000, (number + 1) * 10_000))
+        runs.all()
+        memory.hold([_Holder(runs)])
+        assert runs.memory_bytes <= memory.bytes_max // 2
+    assert runs.count == 200_000
+    assert sum(int(run.beside["n"].sum()) for run in runs.all()) == 200_000
+
+
+class _Holder:
+    noted_bytes = 0
+
+    def __init__(self, runs: WeightedRuns) -> None:
+        self._runs = runs
+
+    def forget_changes(self) -> None:
+        self._runs.forget_changes()
+
+    def runs(self) -> Any:
+        return [self._runs]
+
+
+def test_what_is_beside_the_rows_of_a_file_that_is_mapped_goes_to_disk_too() -> None:
+    """Codes are found out anew, and numbers are wider than in the file: they would stay in memory."""
+    runs, memory = _runs(), MemoryBound(1 << 20, StateFiles("state", None))
+    _add(runs, range(5000))
+    (run,) = runs.all()
+    run.is_mapped, run.in_memory = True, ("n", CODE)
+    before, rows, place = {name: run.beside[name].copy() for name in run.in_memory}, run.rows, run.place
+    beside = dict(run.beside)
+    memory.put(run)
+    assert run.on_disk
+    assert run.rows is rows
+    assert run.place is place
+    assert not run.in_memory
+    for name, numbers in before.items():
+        assert run.beside[name] is not beside[name]
+        assert run.beside[name].dtype == numbers.dtype
+        assert (run.beside[name] == numbers).all()
+
+
+def test_a_bound_changes_nothing_of_what_rows_give(tmp_path: Path) -> None:
+    flow = rd.Dataflow("rows")
+    flow.from_epochs([[("a", 1)], [("a", 2)]]).as_collection().key_by(lambda pair: pair[0]).count().collect("out")
+    out = flow.run(rd.RunConfig(state_memory_bytes=BOUND, spill_directory=str(tmp_path)), runtime="local")["out"]
+    assert sorted((time.epoch, *change) for time, change in out) == [(0, ("a", 1), 1), (1, ("a", 1), -1), (1, ("a", 2), 1)]
