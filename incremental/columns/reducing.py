@@ -91,7 +91,7 @@ class LinearColumns(ColumnForm):
         if part.schema is None:
             return [], []
         gathered = keys_of(part.now, run, due, moment)
-        before = sums_of(gathered, self.linear.numbers)
+        before = sums_of(gathered, part.numbers)
         gathered.add(before, part.before, part.before.all())
         after = {name: numbers.copy() for name, numbers in before.items()}
         gathered.add(after, part.now, part.now.all())

@@ -70,6 +70,7 @@ class WeightedRuns(Runs):
 
     def _wide(self, rows: pa.RecordBatch, beside: Mapping[str, Any]) -> dict[str, Any]:
         wide = {name: np.asarray(value, np.float64 if name == ABOUT else np.int64) for name, value in beside.items()}
+        wide |= {name: np.zeros(rows.num_rows, np.int64) for name in self.numbers if name not in wide}
         if self._has_codes:
             wide[CODE] = codes_of(rows.column(1))
         return wide
@@ -82,9 +83,9 @@ class WeightedRuns(Runs):
         """The runs, not merged."""
         return [*self._in_sequences(), *self._fresh]
 
-    def widened(self, schema: pa.Schema) -> WeightedRuns:
-        """The same rows in another schema, which :func:`wider_schema` gave."""
-        made = WeightedRuns(schema, self.depth, self.numbers, self.key_groups)
+    def widened(self, schema: pa.Schema, numbers: Sequence[str]) -> WeightedRuns:
+        """The same rows in another schema, which :func:`wider_schema` gave, and with more numbers, which are zero."""
+        made = WeightedRuns(schema, self.depth, numbers, self.key_groups)
         made.memory = self.memory
         for run in self.each_live():
             wide = made.arranged(made.read(run.rows, **self._numbers_beside(run)))

@@ -198,6 +198,8 @@ def test_values_of_all_types_are_as_in_rows(kind: str) -> None:
         made = [keyed.row_number("n"), keyed.lag(["n"]), keyed.top_k(3, "n"), keyed.join(keyed, "left"), keyed.count()]
         if kind != "dict":
             made += [keyed.min("v"), keyed.max("v"), keyed.rank("v"), keyed.top_k(3, "v")]
+        if kind in ("int8", "float"):
+            made += [keyed.sum("v"), keyed.mean("v")]
         for number, one in enumerate(made):
             one.collect(str(number))
         refused = patch.object(moment_vertex, "_weights", lambda batches: pytest.fail(f"rows: {batches}"))
