@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 from rayad.dataflow.operators import stateless as el
 from rayad.dataflow.operators.projections import OfFields, Projection, Where
 from rayad.dataflow.records.batches import ROWS_KEY, to_rows
-from rayad.dataflow.records.values import fields_of, is_tuple, tuple_array
+from rayad.dataflow.records.values import fields_of, is_tuple, tuple_array, with_plain_tuples
 from rayad.dataflow.streams.steps import stateless
 from rayad.incremental.columns.form import (
     DIFF,
@@ -56,6 +56,11 @@ class InBothForms(el.Element):
 def mapped(stream: Stream, function: Callable[[Any], Any], columns: InColumns, name: str | None = None) -> Stream:
     """``function(change)`` instead of each change."""
     return stateless(stream, el.Map.base, InBothForms(el.Map(function), columns), name)
+
+
+def flat_mapped(stream: Stream, function: Callable[[Any], Iterable[Any]], columns: InColumns, name: str | None = None) -> Stream:
+    """All changes of ``function(change)`` instead of each change."""
+    return stateless(stream, el.FlatMap.base, InBothForms(el.FlatMap(function), columns), name)
 
 
 def filtered(stream: Stream, predicate: Callable[[Any], Any], columns: InColumns, name: str | None = None) -> Stream:
@@ -229,7 +234,7 @@ def _joined(batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array, pa.Array] | None
 # -- expressions over the fields of records ----------------------------------------------------------------------------
 @dataclass(slots=True)
 class Projected(el.Element):
-    """Records as a projection by expressions makes them. Parts of tuples are fields called "0", "1", ...
+    """Records as a projection by expressions makes them. Parts of tuples, and of windows, are fields called "0", "1", ...
 
     Args:
         projection: ``select``, ``with_columns``, or a filter by an expression.
@@ -248,7 +253,7 @@ class Projected(el.Element):
         record = batch.column(RECORD)
         if not pa.types.is_struct(record.type) or record.null_count:
             return None
-        fields = pa.RecordBatch.from_struct_array(record)
+        fields = pa.RecordBatch.from_struct_array(with_plain_tuples(record))
         if isinstance(self.projection, Where):
             numbered = fields.append_column(_ROW, pa.array(np.arange(batch.num_rows)))
             kept = self.projection.of_columns(numbered).column(_ROW)
@@ -310,6 +315,6 @@ def projected(stream: Stream, projection: OfFields, name: str | None) -> Stream:
 
 
 __all__ = [
-    "Begin", "KeyedBy", "Tagged", "alone", "alone_right", "by_first", "by_record", "filtered", "first", "in_rows", "left_of", "mapped",
-    "negated", "plain", "projected", "swapped", "with_key",
+    "Begin", "KeyedBy", "Tagged", "alone", "alone_right", "by_first", "by_record", "filtered", "first", "flat_mapped", "in_rows", "left_of",
+    "mapped", "negated", "plain", "projected", "swapped", "with_key",
 ]  # fmt: skip

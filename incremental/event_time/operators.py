@@ -14,6 +14,8 @@ from rayad.dataflow.records.event_times import shifted
 from rayad.dataflow.streams.making import Make
 from rayad.dataflow.windows import AsOf, Between, Session, Sliding, Tumbling
 from rayad.incremental import functions, steps
+from rayad.incremental.columns.steps import filtered, flat_mapped, in_rows, mapped
+from rayad.incremental.event_time import columns
 from rayad.incremental.event_time.ending import Ending, EndingJoin, KeysEnd, NeedingReduce, window_end
 from rayad.incremental.event_time.functions import Assigned, Latest, Placed, Sessions, Timed, Within, by_window
 from rayad.incremental.event_time.telling import RECORDS, OnTime, told_of
@@ -86,16 +88,19 @@ def joined_in_interval(
 def windowed(keyed: KeyedCollection, windows: Tumbling | Sliding | Session, at: At, lateness: Any, name: str | None) -> KeyedCollection:
     """See ``KeyedCollection.window``."""
     made = type(keyed)
+    field = at.name if isinstance(at, steps.Field) else None
     if isinstance(windows, (Tumbling, Sliding)):
         ending = None
         if lateness is not None:
             ending = Ending(KeysEnd(lateness, window_end), told_of("window", lateness, keyed.loops, [(keyed.stream, at)]))
-        return made(keyed.stream.flat_map(Assigned(windows, at)), keyed.loops, ending=ending)
-    timed = made(keyed.stream.filter(Timed(at)), keyed.loops)
+        in_columns = in_rows if field is None else columns.Assigned(windows, field)
+        return made(flat_mapped(keyed.stream, Assigned(windows, at), in_columns), keyed.loops, ending=ending)
+    timed = made(filtered(keyed.stream, Timed(at), in_rows if field is None else columns.Timed(field)), keyed.loops)
     function = Sessions(windows, at)
     if lateness is None:
-        found = _needing(timed, function, None, None, "sessions", name)
-        return made(found.stream.map(by_window), keyed.loops)
+        grouped = None if field is None else columns.Sessions(windows, field)
+        found = timed.reduce_weights(function, "sessions", name=name, in_columns=grouped)
+        return made(mapped(found.stream, by_window, columns.by_window), keyed.loops)
     times = told_of("window", lateness, keyed.loops, [(timed.stream, at)])
     found = _needing(_on_time(timed, at, lateness, times), function, lateness, times, "sessions", name)
     ending = Ending(KeysEnd(lateness, window_end, at_end=False, refuses=False), times)

@@ -13,10 +13,13 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
+from rayad.dataflow import windows
 from rayad.dataflow.operators.state import seen_rows
 from rayad.incremental import functions, ranking
 from rayad.incremental.columns import grouped, linear, ordered, weighted_runs
 from rayad.incremental.consolidating import Consolidate
+from rayad.incremental.event_time import columns as event_time
+from rayad.incremental.event_time.functions import Sessions
 from rayad.incremental.joins.arranging import SharedJoin
 from rayad.incremental.joins.join import Join
 from rayad.incremental.joins.kinds import KINDS, How, Side
@@ -134,6 +137,7 @@ def _in_order(forms: tuple[Function, grouped.Grouped | None]) -> tuple[Callable[
 
 
 FIELD = functions.Added(Field("v"))
+GAP = windows.session(1)
 IN_COLUMNS: dict[str, tuple[Callable[[], MomentVertex], int, Callable[[Weights], Counter[Any]]]] = {
     "join": VERTICES["join"],
     "shared join": VERTICES["shared join"],
@@ -144,6 +148,7 @@ IN_COLUMNS: dict[str, tuple[Callable[[], MomentVertex], int, Callable[[Weights],
     "mean": (lambda: Reduce(functions.mean, FIELD, linear.Summed("v", mean=True)), 1, reduced(_summed(functions.mean, FIELD))),
     "sum of floats": (lambda: Reduce(functions.total, FIELD, linear.Summed("v")), 1, reduced(_summed(functions.total, FIELD))),
     "mean of floats": (lambda: Reduce(functions.mean, FIELD, linear.Summed("v", mean=True)), 1, reduced(_summed(functions.mean, FIELD))),
+    "sessions": _in_order((Sessions(GAP, Field("v")), event_time.Sessions(GAP, "v"))),
     "consolidate": (Consolidate, 1, consolidated),
     "min": _in_order((functions.Best(min, Field("v")), ordered.Best(False, "v"))),
     "max": _in_order((functions.Best(max, Field("v")), ordered.Best(True, "v"))),
