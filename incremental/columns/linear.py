@@ -41,6 +41,8 @@ class Linear(ABC):
     numbers: ClassVar[tuple[str, ...]] = (COUNT,)
     vector: ClassVar[Callable[..., Any] | None] = None
     """Of the numbers of a key, the vector that the row form keeps; None: it keeps weights by value."""
+    takes_negative: ClassVar[bool] = False
+    """Whether there may be less than nothing of a key."""
 
     def numbers_of(self, batch: pa.RecordBatch) -> Numbers:
         """What is added of each change. Raises NotColumns."""
@@ -49,6 +51,10 @@ class Linear(ABC):
     def present(self, numbers: Numbers) -> Any:
         """Which keys have a result, as a mask."""
         return numbers[COUNT] != 0
+
+    def often(self, keys: pa.Array, numbers: Numbers) -> Any:
+        """How often each key has its result, shape (keys,), int64."""
+        return self.present(numbers).astype(np.int64)
 
     def of_key(self, key: str) -> str:
         """What is counted, for errors."""

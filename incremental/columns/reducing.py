@@ -100,7 +100,7 @@ class LinearColumns(ColumnForm):
         elif run is not None:  # its keys are the gathered ones
             for name, numbers in after.items():
                 numbers += run.beside[name]
-        if (after[COUNT] < 0).any():
+        if not self.linear.takes_negative and (after[COUNT] < 0).any():
             first = int(np.argmin(after[COUNT]))
             (key,) = values_of(gathered.keys.column(0).slice(first, 1))
             raise negative(self.linear.of_key(show(key, 80)), int(after[COUNT][first]), time)
@@ -112,19 +112,21 @@ class LinearColumns(ColumnForm):
         return out, again
 
     def _difference(self, time: Timestamp, gathered: Gathered, before: Numbers, after: Numbers) -> Out:
-        was, now = self.linear.present(before), self.linear.present(after)
+        keys = gathered.keys.column(0)
+        was, now = self.linear.often(keys, before), self.linear.often(keys, after)
         old, new = self.linear.results(before), self.linear.results(after)
         if not time.counters:
             unlike = was != now
-            if not pa.types.is_null(new.type):
-                same = pc.fill_null(pc.equal(old, new), pc.and_(old.is_null(), new.is_null()))
-                unlike |= ~same.to_numpy(zero_copy_only=False)
-            gone, come = np.flatnonzero(was & unlike), np.flatnonzero(now & unlike)
-            parts = [(gone, old, gone, np.full(len(gone), -1)), (come, new, come, np.full(len(come), 1))]
-            which, results, weights = changed(parts)
-            return left_batch(time, (rows_at(gathered.keys.column(0), which), results, weights))
+            if pa.types.is_null(new.type):
+                some = np.flatnonzero(unlike)
+                return left_batch(time, (rows_at(keys, some), pa.nulls(len(some)), (now - was)[some]))
+            same = pc.fill_null(pc.equal(old, new), pc.and_(old.is_null(), new.is_null()))
+            unlike |= ~same.to_numpy(zero_copy_only=False)
+            gone, come = np.flatnonzero((was != 0) & unlike), np.flatnonzero((now != 0) & unlike)
+            which, results, weights = changed([(gone, old, gone, -was[gone]), (come, new, come, now[come])])
+            return left_batch(time, (rows_at(keys, which), results, weights))
         gone, come = np.flatnonzero(was), np.flatnonzero(now)
-        parts = [(gone, old, gone, np.full(len(gone), -1)), (come, new, come, np.full(len(come), 1))]
+        parts = [(gone, old, gone, -was[gone]), (come, new, come, now[come])]
         given = self.given["given"]
         for runs in given.there()[1:]:
             for run in runs.all():

@@ -268,7 +268,7 @@ class Projected(el.Element):
             plain = self.projection.of_plain_rows([_shallow(record) for record, _ in rows])
             if plain is not None:
                 return [(as_record(_value(record)), weight) for record, (_, weight) in zip(plain, rows, strict=True)]
-        fields = [_fields(record) for record, _ in rows]
+        fields = [as_fields(record) for record, _ in rows]
         odd = next((record for (record, _), made in zip(rows, fields, strict=True) if not isinstance(made, dict)), None)
         if odd is not None:
             raise DataflowError(
@@ -286,15 +286,15 @@ _ROW = "\0row"
 
 
 def _shallow(value: Any) -> Any:
-    """As :func:`_fields`, for fields that are looked up: dicts are as they are, whatever is in them."""
+    """As :func:`as_fields`, for fields that are looked up: dicts are as they are, whatever is in them."""
     return {str(i): _shallow(part) for i, part in enumerate(value)} if type(value) is tuple else value
 
 
-def _fields(value: Any) -> Any:
-    """Tuples as dicts, to any depth."""
+def as_fields(value: Any) -> Any:
+    """A value as expressions see it: tuples as dicts, to any depth."""
     if isinstance(value, tuple):
-        return {str(i): _fields(part) for i, part in enumerate(value)}
-    return {name: _fields(part) for name, part in value.items()} if isinstance(value, dict) else value
+        return {str(i): as_fields(part) for i, part in enumerate(value)}
+    return {name: as_fields(part) for name, part in value.items()} if isinstance(value, dict) else value
 
 
 def _value(value: Any) -> Any:
@@ -315,6 +315,6 @@ def projected(stream: Stream, projection: OfFields, name: str | None) -> Stream:
 
 
 __all__ = [
-    "Begin", "KeyedBy", "Tagged", "alone", "alone_right", "by_first", "by_record", "filtered", "first", "flat_mapped", "in_rows", "left_of",
-    "mapped", "negated", "plain", "projected", "swapped", "with_key",
+    "Begin", "KeyedBy", "Tagged", "alone", "alone_right", "as_fields", "by_first", "by_record", "filtered", "first", "flat_mapped",
+    "in_rows", "left_of", "mapped", "negated", "plain", "projected", "swapped", "with_key",
 ]  # fmt: skip

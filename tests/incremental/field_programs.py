@@ -172,6 +172,17 @@ def in_form(form: Form) -> list[InFields]:
         InFields("sums", lambda edges: edges.key_by("src").sum("dst"), _of_values(sum), small, form),
         InFields("means", lambda edges: edges.key_by("src").mean("dst"), _of_values(lambda some: sum(some) / len(some)), small, form),
         InFields("tenths", _tenths, _of_values(lambda some: float(sum(Fraction(value * 0.1) for value in some))), small, form),
+        InFields(
+            "threshold",
+            lambda edges: edges.select("src").threshold(rd.col("1") - rd.col("0", "src")),
+            lambda there: {
+                Row(src=source): weight - source
+                for source, weight in Counter(source for source, _ in there.elements()).items()
+                if weight != source
+            },
+            small,
+            form,
+        ),
         InFields("tumbling", _in_windows(rd.windows.tumbling(3, 1)), _windows_of(rd.windows.tumbling(3, 1)), small, form),
         InFields("sliding", _in_windows(rd.windows.sliding(4, 2)), _windows_of(rd.windows.sliding(4, 2)), small, form),
         InFields("sessions", _in_windows(rd.windows.session(1)), _sessions_of, small, form),

@@ -11,12 +11,14 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import pyarrow.compute as pc
 import pytest
 
 from rayad.dataflow import windows
 from rayad.dataflow.operators.state import seen_rows
 from rayad.incremental import functions, ranking
 from rayad.incremental.columns import grouped, linear, ordered, weighted_runs
+from rayad.incremental.columns.thresholds import Threshold
 from rayad.incremental.consolidating import Consolidate
 from rayad.incremental.event_time import columns as event_time
 from rayad.incremental.event_time.functions import Sessions
@@ -138,6 +140,8 @@ def _in_order(forms: tuple[Function, grouped.Grouped | None]) -> tuple[Callable[
 
 FIELD = functions.Added(Field("v"))
 GAP = windows.session(1)
+OFTEN = Threshold(pc.field("1") * 2 - pc.field("0"))
+"""It may be below nothing."""
 IN_COLUMNS: dict[str, tuple[Callable[[], MomentVertex], int, Callable[[Weights], Counter[Any]]]] = {
     "join": VERTICES["join"],
     "shared join": VERTICES["shared join"],
@@ -149,6 +153,7 @@ IN_COLUMNS: dict[str, tuple[Callable[[], MomentVertex], int, Callable[[Weights],
     "sum of floats": (lambda: Reduce(functions.total, FIELD, linear.Summed("v")), 1, reduced(_summed(functions.total, FIELD))),
     "mean of floats": (lambda: Reduce(functions.mean, FIELD, linear.Summed("v", mean=True)), 1, reduced(_summed(functions.mean, FIELD))),
     "sessions": _in_order((Sessions(GAP, Field("v")), event_time.Sessions(GAP, "v"))),
+    "threshold": (lambda: Reduce(functions.Threshold(OFTEN), None, OFTEN), 1, reduced(functions.Threshold(OFTEN))),
     "consolidate": (Consolidate, 1, consolidated),
     "min": _in_order((functions.Best(min, Field("v")), ordered.Best(False, "v"))),
     "max": _in_order((functions.Best(max, Field("v")), ordered.Best(True, "v"))),
@@ -160,7 +165,7 @@ IN_COLUMNS: dict[str, tuple[Callable[[], MomentVertex], int, Callable[[Weights],
     "lead": _in_order(ranking.shifted("v", False, "lead", -2, None)),
 }
 """Operators that have a form in columns."""
-BY_RECORD = ("distinct", "consolidate")
+BY_RECORD = ("distinct", "consolidate", "threshold")
 """Those to which records come as keys."""
 OF_FLOATS = {"sum of floats": 0.1, "mean of floats": 1e-17}
 """Those whose values are so many times the numbers that others have, no two of which have an exact sum in floats."""
