@@ -10,6 +10,7 @@ such values (``batches.to_rows``).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import starmap
 from typing import Any, NamedTuple, NoReturn
 
@@ -116,6 +117,7 @@ def with_plain_tuples(column: pa.Array) -> pa.Array:
     return pa.StructArray.from_arrays(parts, names=names, mask=column.is_null() if column.null_count else None)
 
 
+@lru_cache(maxsize=1024)
 def _has_windows(kind: pa.DataType) -> bool:
     return bool(pa.types.is_struct(kind)) and (is_window(kind) or any(_has_windows(kind.field(i).type) for i in range(kind.num_fields)))
 

@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 
 from rayad.dataflow.operators.state.runs.order import Places
 from rayad.dataflow.operators.state.runs.run import Run
-from rayad.dataflow.records.batches import mark_tuples
+from rayad.dataflow.records.batches import mark_tuples, rows_at
 from rayad.dataflow.records.values import tuple_array, values_of
 from rayad.incremental.columns.form import KEY, RECORD, changes, together, together_arrays
 from rayad.incremental.columns.joining import by_moment
 from rayad.incremental.columns.kept import COUNT, ColumnForm, Out, Part
 from rayad.incremental.columns.linear import Linear, Numbers
-from rayad.incremental.columns.weighted_runs import ABOUT, WeightedRuns, rows_at
+from rayad.incremental.columns.weighted_runs import ABOUT, WeightedRuns
 from rayad.incremental.records import negative
 from rayad.progress import Timestamp, show
 
@@ -66,7 +66,7 @@ class Gathered:
         which, joins = (np.concatenate(parts) for parts in zip(*self._later, strict=True))
         out: Out = []
         for at, rows in by_moment(joins):
-            keys = self.keys.take(pa.array(np.unique(which if rows is None else which[rows])))
+            keys = rows_at(self.keys, np.unique(which if rows is None else which[rows]))
             out.append((Timestamp.of(epoch, at), mark_tuples(keys)))
         return out
 
@@ -163,7 +163,7 @@ def changed(parts: Sequence[tuple[Any, pa.Array, Any, Any]]) -> tuple[Any, pa.Ar
     if all(pa.types.is_null(of.type) for _, of, _, _ in parts):
         results = pa.nulls(len(which))
     else:
-        results = together_arrays([of.take(pa.array(rows)) for _, of, rows, _ in parts])
+        results = together_arrays([rows_at(of, rows) for _, of, rows, _ in parts])
     return which, results, np.concatenate([part[3] for part in parts])
 
 
@@ -181,7 +181,7 @@ def keys_of(runs: WeightedRuns, run: Run | None, due: Sequence[pa.RecordBatch], 
     places = runs.places(keys)
     order, heads = runs.equal_rows(keys, places, [])
     which = heads if order is None else order[heads]
-    return Gathered(keys.take(pa.array(which)), places[which], moment)
+    return Gathered(rows_at(keys, which), places[which], moment)
 
 
 __all__ = ["Gathered", "LinearColumns", "changed", "difference_of", "keys_of", "left_batch", "sums_of"]

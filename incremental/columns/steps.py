@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from rayad.dataflow.operators import stateless as el
 from rayad.dataflow.operators.projections import OfFields, Projection, Where
-from rayad.dataflow.records.batches import ROWS_KEY, to_rows
+from rayad.dataflow.records.batches import ROWS_KEY, rows_at, to_rows
 from rayad.dataflow.records.values import fields_of, is_tuple, tuple_array, with_plain_tuples
 from rayad.dataflow.streams.steps import stateless
 from rayad.incremental.columns.form import (
@@ -189,7 +189,7 @@ def negated(batch: pa.RecordBatch) -> pa.RecordBatch:
 def with_key(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Without keys that are null, or tuples with null in them."""
     valid = valid_keys(batch.column(KEY))
-    return batch if valid is None else batch.take(pa.array(np.flatnonzero(valid)))
+    return batch if valid is None else rows_at(batch, np.flatnonzero(valid))
 
 
 def left_of(batch: pa.RecordBatch) -> pa.RecordBatch | None:
@@ -220,6 +220,17 @@ def alone_right(batch: pa.RecordBatch) -> pa.RecordBatch | None:
         return None
     key, right = fields_of(record)
     return changes(tuple_array([key, tuple_array([pa.nulls(len(right)), right])]), batch.column(DIFF))
+
+
+def alone_in_tuple(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A key that is never null."""
+    return changes(tuple_array([batch.column(RECORD)]), batch.column(DIFF))
+
+
+def content_of(batch: pa.RecordBatch) -> pa.RecordBatch | None:
+    """What is alone in the key."""
+    key = first(batch)
+    return None if key is None else first(key)
 
 
 def _joined(batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array, pa.Array] | None:
@@ -315,6 +326,6 @@ def projected(stream: Stream, projection: OfFields, name: str | None) -> Stream:
 
 
 __all__ = [
-    "Begin", "KeyedBy", "Tagged", "alone", "alone_right", "as_fields", "by_first", "by_record", "filtered", "first", "flat_mapped",
-    "in_rows", "left_of", "mapped", "negated", "plain", "projected", "swapped", "with_key",
+    "Begin", "KeyedBy", "Tagged", "alone", "alone_in_tuple", "alone_right", "as_fields", "by_first", "by_record", "content_of",
+    "filtered", "first", "flat_mapped", "in_rows", "left_of", "mapped", "negated", "plain", "projected", "swapped", "with_key",
 ]  # fmt: skip

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rayad.dataflow.records.batches import rows_at
 from rayad.dataflow.records.expressions import Expressions, checked_expression
 from rayad.dataflow.records.values import with_plain_tuples
 from rayad.incremental.columns.kept import COUNT
@@ -39,7 +40,7 @@ class Threshold(Linear):
 
     def often(self, keys: pa.Array, numbers: Numbers) -> Any:
         there = np.flatnonzero(numbers[COUNT])
-        record = with_plain_tuples(keys.take(pa.array(there)))
+        record = with_plain_tuples(rows_at(keys, there))
         batch = pa.RecordBatch.from_arrays([record, pa.array(numbers[COUNT][there])], names=[RECORD, TIMES])
         (found,) = self._expressions.of_columns(batch)
         if not (pa.types.is_boolean(found.type) or pa.types.is_integer(found.type) or pa.types.is_null(found.type)):

@@ -1,4 +1,4 @@
-"""Windows of event time in columns: the same as in rows (``functions.py``), where the event time is a field."""
+"""Windows and joins by event time in columns: the same as in rows (``functions.py``), where the event time is a field."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from rayad.dataflow.operators.windows.pane_ticks import as_bounds, grid_of, have_windows, ticks_of, windows_holding
-from rayad.dataflow.records.values import is_tuple, tuple_array, windows_of
-from rayad.dataflow.windows import Session, Sliding, Tumbling
-from rayad.incremental.columns.form import DIFF, KEY, RECORD, NotColumns, field_of, keyed_changes
+from rayad.dataflow.operators.windows.pane_ticks import as_bounds, grid_of, have_windows, length_ticks, ticks_of, windows_holding
+from rayad.dataflow.records.batches import rows_at
+from rayad.dataflow.records.event_times import Lengths
+from rayad.dataflow.records.values import fields_of, is_tuple, tuple_array, windows_of
+from rayad.dataflow.windows import Between, Session, Sliding, Tumbling
+from rayad.incremental.columns.form import DIFF, KEY, RECORD, NotColumns, field_of, keyed_changes, valid_keys
 from rayad.incremental.columns.grouped import Grouped, Records
 
 
@@ -20,16 +22,50 @@ class Timed:
 
     Args:
         field: with it.
+        keyed: whether the key must not be null, either.
+        turned: give the others.
     """
 
     field: str
+    keyed: bool = False
+    turned: bool = False
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         try:
             times = field_of(batch.column(RECORD), self.field)
         except NotColumns:
             return None
-        return batch.filter(times.is_valid()) if times.null_count else batch
+        there = times.is_valid().to_numpy(zero_copy_only=False)
+        keys = valid_keys(batch.column(KEY)) if self.keyed else None
+        there = there if keys is None else there & keys
+        return rows_at(batch, np.flatnonzero(there != self.turned))
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """The changes of joined pairs whose event times are so far from each other. None of these is null.
+
+    Args:
+        fields: with the event times of left and right records.
+    """
+
+    within: Between
+    fields: tuple[str, str]
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        pair = batch.column(RECORD).field(1)
+        try:
+            left, right = (ticks_of(field_of(record, name), self.within) for record, name in zip(fields_of(pair), self.fields, strict=True))
+        except NotColumns:
+            return None
+        scale = self.within.scale
+        if left is None or right is None or left[1] != right[1] or scale.kind not in (Lengths.WHOLE, Lengths.SPAN):
+            return None
+        lower, upper = (length_ticks(scale.ticks(bound), scale, left[1]) for bound in (self.within.lower, self.within.upper))
+        if lower is None or upper is None:
+            return None
+        apart = right[0] - left[0]
+        return rows_at(batch, np.flatnonzero((lower <= apart) & (apart <= upper)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +81,11 @@ class Assigned:
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         timed = Timed(self.field)(batch)
-        found = None if timed is None else windows_holding(timed.column(RECORD).field(self.field), self.windows)
+        found = None if timed is None else windows_holding(field_of(timed.column(RECORD), self.field), self.windows)
         if timed is None or found is None:
             return None
         where, starts, ends = found
-        held = timed.take(pa.array(where))
+        held = rows_at(timed, where)
         return keyed_changes(tuple_array([held.column(KEY), windows_of(starts, ends)]), held.column(RECORD), held.column(DIFF))
 
 
@@ -76,7 +112,7 @@ class Sessions(Grouped):
         session, first = np.cumsum(begins) - 1, np.flatnonzero(begins)
         last = np.append(first[1:], len(at)) - 1
         windows = windows_of(as_bounds(at[first][session], bound), as_bounds((at[last] + grid.size)[session], bound))
-        record = there.record.take(pa.array(order))
+        record = rows_at(there.record, order)
         return Records(group, tuple_array([windows, record]), there.weights[order])
 
 
@@ -89,4 +125,4 @@ def by_window(batch: pa.RecordBatch) -> pa.RecordBatch | None:
     return keyed_changes(tuple_array([key, found.field(0)]), found.field(1), batch.column(DIFF))
 
 
-__all__ = ["Assigned", "Sessions", "Timed", "by_window"]
+__all__ = ["Assigned", "Sessions", "Timed", "Within", "by_window"]
