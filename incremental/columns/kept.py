@@ -112,7 +112,11 @@ class Part:
         keys, *records = [map(as_record, values_of(column)) for column in run.rows.columns]
         numbers = zip(*(run.beside[name].tolist() for name in self.numbers), strict=True)
         for key, value, some in zip(keys, records[0] if records else itertools.repeat(None, len(run)), numbers, strict=True):
-            yield (key, value, some[0], None) if self._vector is None else (key, None, 1, self._vector(dict(zip(self.numbers, some, strict=True))))
+            yield (
+                (key, value, some[0], None)
+                if self._vector is None
+                else (key, None, 1, self._vector(dict(zip(self.numbers, some, strict=True))))
+            )
 
     def stored(self, take: Callable[[WeightedRuns], Any]) -> Any:
         """What a function gives of each, with what is needed to read it."""
