@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 import rayad as rd
 
@@ -49,7 +50,7 @@ def _turned(records: rd.Collection) -> rd.Collection:
 
 OPERATORS: dict[str, Callable[[rd.Collection], rd.Collection]] = {
     "join": lambda records: _keyed(records).join(_keyed(records.with_columns({"w": rd.col("v") + 1}))),
-    "left join": lambda records: _keyed(records).join(_keyed(records.filter(rd.col("v") % 2 == 0)), "left"),
+    "left join": lambda records: _keyed(records).join(_keyed(records.filter(pc.bit_wise_and(rd.col("v"), 1) == 0)), "left"),
     "count": lambda records: _keyed(records).count(),
     "sum": lambda records: _keyed(records).sum("v"),
     "distinct": lambda records: records.select("k").distinct(),

@@ -107,6 +107,13 @@ def batches(keys: int, changes: int, epochs: int, *, by_record: bool) -> Iterato
         yield batch(np.concatenate([some, some]), np.concatenate([before, values[some]]), weights)
 
 
+def of_floats(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same changes, the values tenths."""
+    keys, record, weights = batch.columns
+    value = pa.array(record.field(1).to_numpy() + 0.1)
+    return keyed_changes(keys, pa.StructArray.from_arrays([record.field(0), value], names=["k", "v"]), weights)
+
+
 def counted_batches(keys: int, changes: int, epochs: int) -> Iterator[pa.RecordBatch]:
     """All keys, then in each epoch a record more of so many of them."""
     chance = np.random.default_rng(7)
@@ -133,6 +140,8 @@ def bulk(keys: int, changes: int, epochs: int, repetitions: int, *, in_rows: boo
     replaced = list(batches(keys, changes, epochs, by_record=False))
     records = list(batches(keys, changes, epochs, by_record=True))
     counted = list(counted_batches(keys, changes, epochs))
+    tenths = list(map(of_floats, replaced))
+    summed = functions.total, functions.Added(Field("v"))
     function, in_columns = ranking.numbered("v", False, "row_number")
     numbered = function, None, in_columns
     makers: list[tuple[str, Callable[[], tuple[Update, Update]], list[Any]]] = [
@@ -143,9 +152,11 @@ def bulk(keys: int, changes: int, epochs: int, repetitions: int, *, in_rows: boo
         ("check, columns", lambda: of_vertex(Present, 0), records),
         ("left join, columns", lambda: of_vertex(lambda: Join("left"), 0, 1, 2), replaced),
         ("semi join, columns", lambda: of_vertex(lambda: Join("semi"), 0, 1), replaced),
-        ("sum, columns", lambda: of_vertex(lambda: Reduce(functions.total, functions.Added(Field("v")), Summed("v")), 0), replaced),
+        ("sum, columns", lambda: of_vertex(lambda: Reduce(*summed, Summed("v")), 0), replaced),
+        ("sum of floats, columns", lambda: of_vertex(lambda: Reduce(*summed, Summed("v")), 0), tenths),
         ("min, columns", lambda: of_vertex(lambda: Reduce(functions.Best(min, Field("v")), None, ordered.Best(False, "v")), 0), replaced),
         ("row_number, columns", lambda: of_vertex(lambda: Reduce(*numbered), 0), replaced),
+        ("sum of floats, rows", lambda: of_vertex(lambda: Reduce(*summed), 0), list(map(to_rows, tenths)) if in_rows else []),
         ("join, rows", lambda: of_vertex(Join, 0, 1), [to_rows(batch) for batch in replaced]),
         ("count, rows", lambda: of_vertex(lambda: Reduce(functions.count, functions.one), 0), [to_rows(batch) for batch in counted]),
         ("distinct, rows", lambda: of_vertex(lambda: Reduce(distinct), 0), [to_rows(batch) for batch in records]),
@@ -162,7 +173,7 @@ def bulk(keys: int, changes: int, epochs: int, repetitions: int, *, in_rows: boo
     for name, times in found.items():
         loaded, update = (statistics.median(some) for some in zip(*times, strict=True))
         each = update / changes * MICRO
-        print(f"  {name:20} load {loaded / keys * MICRO:6.2f}   update {each:6.2f}   {update / bare:6.2f} times the bare runs")
+        print(f"  {name:22} load {loaded / keys * MICRO:6.2f}   update {each:6.2f}   {update / bare:6.2f} times the bare runs")
 
 
 def checking(keys: int, changes: int, epochs: int, repetitions: int) -> None:

@@ -11,21 +11,15 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from rayad.dataflow.records.event_times import Lengths, Scale, offset_ticks, plain_length, shifted
 from rayad.dataflow.records.selectors import ValueSelector
 from rayad.dataflow.records.users_line import users_line
+from rayad.dataflow.records.values import Window
 from rayad.dataflow.records.wrong_calls import explained
 from rayad.dataflow.records.wrong_names import by_instead, no_such_name_in
 from rayad.progress import DataflowError, arguments, show
-
-
-class Window(NamedTuple):
-    """Event times ``start <= t < end``."""
-
-    start: Any
-    end: Any
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from rayad.incremental.columns import steps as columns
 from rayad.incremental.columns.grouped import Grouped, OfSides
 from rayad.incremental.columns.linear import AnyOfKey, Counted, Linear, Summed
 from rayad.incremental.columns.linear import Present as AnyPresent
+from rayad.incremental.columns.thresholds import Threshold
 from rayad.incremental.consolidating import Consolidate
 from rayad.incremental.entering import EnterAt
 from rayad.incremental.event_time import operators as in_time
@@ -142,10 +143,13 @@ class Collection(Ends):
         there = self.by_record().reduce_weights(reducing.distinct, "distinct", name=name, in_columns=AnyPresent())
         return self._made(columns.mapped(there.stream, steps.Mapped(itemgetter(0)), columns.first))
 
-    def threshold(self, function: Callable[[Any, int], int], *, name: str | None = None) -> Collection:
-        """Each record as often as ``function(record, count)`` says."""
-        made = functions.Threshold(checked_function(function, "threshold", "record", "count"))
-        return self.by_record().reduce_weights(made, "threshold", name=name).map(itemgetter(0))
+    def threshold(self, function: Callable[[Any, int], int] | pc.Expression, *, name: str | None = None) -> Collection:
+        """Each record as often as ``function(record, count)`` says, or an expression of the pair of both: ``rd.col("0")`` is the record,
+        ``rd.col("0", "a")`` a field of it, ``rd.col("1")`` the count; true is once, null and false not at all."""
+        in_columns = Threshold(function) if isinstance(function, pc.Expression) else None
+        made = functions.Threshold(in_columns or checked_function(function, "threshold", "record", "count"))
+        there = self.by_record().reduce_weights(made, "threshold", name=name, in_columns=in_columns)
+        return self._made(columns.mapped(there.stream, steps.Mapped(itemgetter(0)), columns.first))
 
     def intersect(self, other: Collection, *, name: str | None = None) -> Collection:
         """The distinct records that are in both."""

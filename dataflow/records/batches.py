@@ -9,6 +9,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -18,6 +19,8 @@ from rayad.dataflow.records.values import values_of
 from rayad.progress import DataflowError, show
 
 ROWS_KEY = b"rayad.rows"
+OF_TUPLES = {ROWS_KEY: b"tuples:1"}
+"""The metadata that :func:`mark_tuples` gives."""
 
 Batch = list[Any] | pa.RecordBatch
 """What travels on an edge: many records of one timestamp."""
@@ -36,7 +39,7 @@ def mark_keyed(batch: pa.RecordBatch, key_columns: int, *, named: bool = False) 
 
 def mark_tuples(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Say that rows of ``batch`` are tuples whose first is the key, and that structs in them may be tuples, too (``values.is_tuple``)."""
-    return _marked(batch, b"tuples", 1)
+    return batch.replace_schema_metadata({**(batch.schema.metadata or {}), **OF_TUPLES})
 
 
 def has_tuples(batch: Any) -> bool:
@@ -117,6 +120,32 @@ def _no_values(kind: pa.DataType) -> pa.Array:
     if kind.mode == "sparse":
         return pa.UnionArray.from_sparse(types, children, names, kind.type_codes)
     return pa.UnionArray.from_dense(types, pa.array([], pa.int32()), children, names, kind.type_codes)
+
+
+_FEW_ROWS = 4
+"""Arrow's ``take`` costs as much for one row as for hundreds; so few are faster put together from slices."""
+
+
+def rows_at(rows: Any, positions: Any) -> Any:
+    """Copy the rows of a batch, or of a column, at these positions; as they are where these are all in order.
+
+    Args:
+        rows: a RecordBatch or an Array.
+        positions: shape (n,), integers.
+
+    >>> rows_at(pa.array(["a", "b", "c"]), np.array([2, 0])).to_pylist()
+    ['c', 'a']
+    """
+    few = len(positions)
+    if few == len(rows) and (positions == np.arange(few)).all():
+        return rows
+    if 0 < few <= _FEW_ROWS:
+        slices = [rows.slice(at, 1) for at in positions.tolist()]
+        try:
+            return pa.concat_batches(slices) if isinstance(rows, pa.RecordBatch) else pa.concat_arrays(slices)
+        except pa.ArrowNotImplementedError:
+            pass
+    return take_rows(rows, pa.array(positions)) if isinstance(rows, pa.RecordBatch) else rows.take(pa.array(positions))
 
 
 def take_rows(batch: pa.RecordBatch, rows: pa.Array) -> pa.RecordBatch:

@@ -9,20 +9,20 @@ A part of a record of which nothing but nulls is known has Arrow's type null, an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rayad.dataflow.records.batches import has_tuples, mark_tuples, one_batch
+from rayad.dataflow.records.batches import OF_TUPLES, has_tuples, one_batch
 from rayad.dataflow.records.content_codes import content_codes, contents_of, differences, has_contents
 from rayad.dataflow.records.key_hashing import mix64_array
 from rayad.dataflow.records.values import fields_of, is_tuple
 from rayad.progress import DataflowError
 
 KEY, RECORD, DIFF = "key", "record", "diff"
+_CHANGES, _KEYED_CHANGES = [RECORD, DIFF], [KEY, RECORD, DIFF]
 
 
 class NotColumns(Exception):
@@ -31,20 +31,12 @@ class NotColumns(Exception):
 
 def changes(record: pa.Array, weights: Any) -> pa.RecordBatch:
     """Records and their weights."""
-    return pa.RecordBatch.from_arrays([record, _diff(weights)], schema=_schema((RECORD, DIFF), (record.type, pa.int64())))
+    return pa.RecordBatch.from_arrays([record, _diff(weights)], names=_CHANGES, metadata=OF_TUPLES)
 
 
 def keyed_changes(key: pa.Array, record: pa.Array, weights: Any) -> pa.RecordBatch:
     """Keys, records and their weights."""
-    schema = _schema((KEY, RECORD, DIFF), (key.type, record.type, pa.int64()))
-    return pa.RecordBatch.from_arrays([key, record, _diff(weights)], schema=schema)
-
-
-@lru_cache(maxsize=1024)
-def _schema(names: tuple[str, ...], kinds: tuple[pa.DataType, ...]) -> pa.Schema:
-    """Marked as changes; made once, since small batches take as long as their schema."""
-    arrays = [pa.nulls(0, kind) for kind in kinds]
-    return mark_tuples(pa.RecordBatch.from_arrays(arrays, names=list(names))).schema
+    return pa.RecordBatch.from_arrays([key, record, _diff(weights)], names=_KEYED_CHANGES, metadata=OF_TUPLES)
 
 
 def _diff(weights: Any) -> pa.Array:

@@ -1,6 +1,7 @@
 """Rows as columns, where there are many and Arrow has their types: what is made of them is the same, in a tenth of the time.
 
-A field becomes a column where all that is in it is of one Python type: int, float, str, bool, a tuple of such, or a dict of such; and None.
+A field becomes a column where all that is in it is of one Python type: int, float, str, bool, a tuple of such (windows are), or a dict of
+such; and None.
 ``1`` and ``1.0`` are one record, so a field that has both stays in rows, as do all other types. Whether it is worth while is for the caller
 to say: columns cost as much for one row as for hundreds, and what is kept in columns becomes rows when a few rows come. So it is done of
 many records with fields (decision 110).
@@ -8,14 +9,14 @@ many records with fields (decision 110).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rayad.dataflow.records.values import Row, is_tuple, tuple_array
+from rayad.dataflow.records.values import Row, Window, is_tuple, tuple_array, windows_of
 from rayad.incremental.columns.form import changes, keyed_changes
 
 MANY = 1024
@@ -45,8 +46,8 @@ def column_of(values: Sequence[Any]) -> pa.Array | None:
         return _flat(values, _FLAT[kind])
     if nothing:
         return None
-    if kind is tuple:
-        return _tuples(values)
+    if kind is tuple or kind is Window:
+        return _tuples(values, tuple_array if kind is tuple else lambda parts: windows_of(*parts))
     return _dicts(values) if kind is dict else None
 
 
@@ -60,11 +61,11 @@ def _flat(values: Sequence[Any], kind: pa.DataType) -> pa.Array | None:
     return column if not pa.types.is_floating(kind) else pc.add(column, 0.0)  # -0.0 is 0.0
 
 
-def _tuples(values: Sequence[Any]) -> pa.Array | None:
+def _tuples(values: Sequence[Any], made: Callable[[Sequence[pa.Array]], pa.Array]) -> pa.Array | None:
     if len(set(map(len, values))) > 1 or not values[0]:
         return None
     parts = list(map(column_of, zip(*values, strict=True)))
-    return None if any(part is None for part in parts) else tuple_array(parts)
+    return None if any(part is None for part in parts) else made(parts)
 
 
 def _dicts(values: Sequence[Any]) -> pa.Array | None:

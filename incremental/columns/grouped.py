@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from rayad.dataflow.operators.state.runs.order import Positions
 from rayad.dataflow.operators.state.runs.run import Run
+from rayad.dataflow.records.batches import rows_at
 from rayad.dataflow.records.values import values_of
 from rayad.incremental.columns.form import together
 from rayad.incremental.columns.kept import COUNT, ColumnForm, Out, Part
@@ -131,7 +132,7 @@ class _Gathering:
             rows, which = self._gathered.found(runs, run) if len(run) else ([], [])
             if len(rows):
                 code = run.beside[CODE][rows] if CODE in run.beside else np.zeros(len(rows), np.int64)
-                self._parts.append((which, run.rows.take(pa.array(rows)), code, run.beside[COUNT][rows], np.full(len(rows), is_now)))
+                self._parts.append((which, rows_at(run.rows, rows), code, run.beside[COUNT][rows], np.full(len(rows), is_now)))
                 self.rows += len(rows)
 
     def totals(self) -> tuple[Records, Records]:
@@ -143,14 +144,14 @@ class _Gathering:
         if order is not None:
             group, weight, now = group[order], weight[order], now[order]
         at = heads if order is None else order[heads]
-        group, record = group[heads], rows.column(1).take(pa.array(at))
+        group, record = group[heads], rows_at(rows.column(1), at)
         before, after = np.add.reduceat(np.where(now, 0, weight), heads), np.add.reduceat(weight, heads)
         return _present(group, record, before), _present(group, record, after)
 
 
 def _present(group: Positions, record: pa.Array, weights: Any) -> Records:
     some = np.flatnonzero(weights)
-    return Records(group[some], record.take(pa.array(some)), weights[some])
+    return Records(group[some], rows_at(record, some), weights[some])
 
 
 __all__ = ["Grouped", "GroupedColumns", "OfSides", "Records"]

@@ -11,10 +11,11 @@ import pyarrow as pa
 
 from rayad.dataflow.operators.joins.matching import matches
 from rayad.dataflow.operators.state.runs.run import Run
+from rayad.dataflow.records.batches import rows_at
 from rayad.dataflow.records.values import tuple_array
 from rayad.incremental.columns.form import NotColumns, changes, unlike, valid_keys
 from rayad.incremental.columns.kept import COUNT, ColumnForm, Out, Part
-from rayad.incremental.columns.weighted_runs import WeightedRuns, rows_at
+from rayad.incremental.columns.weighted_runs import WeightedRuns
 from rayad.incremental.joins.kinds import LEFT, RIGHT, Gives, Kind, Side
 from rayad.progress import Timestamp
 
@@ -92,7 +93,7 @@ class Alone:
         left = np.flatnonzero(self._weights)
         if not len(left):
             return []
-        keys, records = self._run.rows.columns if len(left) == len(self._run) else self._run.rows.take(pa.array(left)).columns
+        keys, records = self._run.rows.columns if len(left) == len(self._run) else rows_at(self._run.rows, left).columns
         return [(self._time, changes(made(gives, keys, records, None, missing), self._weights[left]))]
 
 
@@ -128,9 +129,7 @@ def meetings(run: Run, part: Part, time: Timestamp, alone: Alone | None = None) 
                 for at, rows in by_moment(joins):
                     some, met, count = (mine, others, weights) if rows is None else (mine[rows], others[rows], weights[rows])
                     records = rows_at(run.rows, some)
-                    yield Met(
-                        Timestamp.of(time.epoch, at), records.column(0), records.column(1), other.rows.column(1).take(pa.array(met)), count
-                    )
+                    yield Met(Timestamp.of(time.epoch, at), records.column(0), records.column(1), rows_at(other.rows.column(1), met), count)
 
 
 class SharedJoinColumns(ColumnForm):
@@ -196,8 +195,8 @@ def _equal(run: Run, mine: Any, other: Run, others: Any, runs: WeightedRuns) -> 
     """Of rows that have one place, those that have one key, which is not null."""
     if runs.is_exact(run) and runs.is_exact(other):
         return mine, others
-    left = run.rows.column(0).take(pa.array(mine))
-    wrong = unlike(left, other.rows.column(0).take(pa.array(others)))
+    left = rows_at(run.rows.column(0), mine)
+    wrong = unlike(left, rows_at(other.rows.column(0), others))
     valid = valid_keys(left)
     if valid is not None:
         wrong = np.union1d(wrong, np.flatnonzero(~valid))

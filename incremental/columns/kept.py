@@ -37,15 +37,18 @@ class Part:
 
     Args:
         columns: what its rows have: the key, or the key and the record.
-        numbers: what is added of equal rows.
-        vector: of the numbers of a row, what the row form keeps of it; None: it keeps weights by value.
+        numbers: what is added of equal rows, whatever they hold; there may be more where rows need them.
+        vector: of the numbers of a row, by name, what the row form keeps of it; None: it keeps weights by value.
     """
 
     def __init__(
-        self, columns: tuple[str, ...] = (KEY, RECORD), numbers: tuple[str, ...] = (COUNT,), vector: Callable[..., Any] | None = None
+        self,
+        columns: tuple[str, ...] = (KEY, RECORD),
+        numbers: tuple[str, ...] = (COUNT,),
+        vector: Callable[[Mapping[str, Any]], Any] | None = None,
     ) -> None:
         self.columns = columns
-        self.numbers = numbers
+        self.numbers = self._always = numbers
         self.schema: pa.Schema | None = None
         self._vector = vector
         self._runs: tuple[WeightedRuns, WeightedRuns] | None = None
@@ -71,19 +74,23 @@ class Part:
         """Those before, and those of now; none as long as nothing has come."""
         return [] if self._runs is None else [self.before, self.now]
 
-    def learn(self, schema: pa.Schema, depth: int, key_groups: int) -> None:
-        """What rows look like. Raises NotColumns where it is something else than what is kept."""
-        if self.schema is not None and self.schema.equals(schema) and self.before.depth == depth:
+    def learn(self, schema: pa.Schema, depth: int, key_groups: int, numbers: Iterable[str] = ()) -> None:
+        """What rows look like, and which numbers they have, besides those of all. Raises NotColumns where it is something else than what
+        is kept."""
+        more = [name for name in numbers if name not in self.numbers]
+        if not more and self.schema is not None and self.schema.equals(schema) and self.before.depth == depth:
             return
         if self.count:
             assert self.schema is not None
             both = wider_schema(self.schema, schema) if self.before.depth == depth else None
             if both is None:
                 raise NotColumns
-            if not both.equals(self.schema):
-                self.schema, self._runs = both, (self.before.widened(both), self.now.widened(both))
+            if more or not both.equals(self.schema):
+                self.schema, self.numbers = both, (*self.numbers, *more)
+                self._runs = self.before.widened(both, self.numbers), self.now.widened(both, self.numbers)
             return
         self.schema = schema
+        self.numbers = tuple(dict.fromkeys([*self._always, *numbers]))
         self._runs = (WeightedRuns(schema, depth, self.numbers, key_groups), WeightedRuns(schema, depth, self.numbers, key_groups))
 
     def end_epoch(self, *, keep: bool) -> None:
@@ -97,7 +104,7 @@ class Part:
 
     def reset(self) -> None:
         """Nothing is kept, and nothing is known."""
-        self.schema, self._runs = None, None
+        self.schema, self.numbers, self._runs = None, self._always, None
 
     # -- stored, and as rows ----------------------------------------------------------------------
     def changes_in(self, run: Run) -> Iterator[tuple[Any, Any, int, Any]]:
@@ -105,11 +112,21 @@ class Part:
         keys, *records = [map(as_record, values_of(column)) for column in run.rows.columns]
         numbers = zip(*(run.beside[name].tolist() for name in self.numbers), strict=True)
         for key, value, some in zip(keys, records[0] if records else itertools.repeat(None, len(run)), numbers, strict=True):
-            yield (key, value, some[0], None) if self._vector is None else (key, None, 1, self._vector(*some))
+            yield (
+                (key, value, some[0], None)
+                if self._vector is None
+                else (key, None, 1, self._vector(dict(zip(self.numbers, some, strict=True))))
+            )
 
     def stored(self, take: Callable[[WeightedRuns], Any]) -> Any:
         """What a function gives of each, with what is needed to read it."""
-        return None if self._runs is None else (self.schema, self.before.depth, take(self.before), take(self.now))
+        return None if self._runs is None else (self.schema, self.before.depth, take(self.before), take(self.now), self.numbers)
+
+    def learn_stored(self, stored: Any, key_groups: int) -> tuple[Any, Any]:
+        """What is needed to read what :meth:`stored` gave, and what its function gave of both. Raises NotColumns as :meth:`learn`."""
+        schema, depth, before, now, *numbers = stored  # numbers are new
+        self.learn(schema, depth, key_groups, *numbers)
+        return before, now
 
     def in_rows(self, runs: WeightedRuns) -> InRows:
         """As the row form keeps it."""
@@ -121,7 +138,11 @@ class Part:
             numbers = zip(*(run.beside[name].tolist() for name in self.numbers), strict=True)
             for key, value, moment, some in zip(columns[0], values, counters, numbers, strict=True):
                 of_key = out.setdefault(key, {})
-                into, vector = (of_key.setdefault(value, {}), some[0]) if self._vector is None else (of_key, self._vector(*some))
+                into, vector = of_key, None
+                if self._vector is None:
+                    into, vector = of_key.setdefault(value, {}), some[0]
+                else:
+                    vector = self._vector(dict(zip(self.numbers, some, strict=True)))
                 into[moment] = vector if moment not in into else self._added(into[moment], vector)
         return out
 
@@ -187,8 +208,9 @@ class ColumnForm(KeyedState):
         if KEY not in batch.schema.names:
             raise NotColumns
         rows = batch.select(list(part.columns)).replace_schema_metadata(None)
-        part.learn(rows.schema, len(moment), self.key_groups)
-        return part.now.at_moment(rows, moment, **self.numbers_of(port, batch))
+        numbers = self.numbers_of(port, batch)
+        part.learn(rows.schema, len(moment), self.key_groups, numbers)
+        return part.now.at_moment(rows, moment, **numbers)
 
     def numbers_of(self, port: int, batch: pa.RecordBatch) -> dict[str, Any]:
         """What is added of each row. Raises NotColumns where columns cannot do that."""
@@ -254,9 +276,8 @@ class ColumnForm(KeyedState):
         self.time, parts = stored
         for name, some in parts.items():
             if some is not None:
-                schema, depth, before, now = some
                 part = self.parts[name]
-                part.learn(schema, depth, self.key_groups)
+                before, now = part.learn_stored(some, self.key_groups)
                 put_before(part.before, before)
                 part.now.restore(now)
 
@@ -277,7 +298,7 @@ class ColumnForm(KeyedState):
         for name, some in given[1].items():
             if some is not None and (some[2] or some[3]):
                 try:
-                    self.parts[name].learn(some[0], some[1], self.key_groups)
+                    self.parts[name].learn_stored(some, self.key_groups)
                 except NotColumns:
                     return False
         return True

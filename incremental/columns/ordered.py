@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayad.dataflow.operators.state.runs.order import Positions
+from rayad.dataflow.records.batches import rows_at
 from rayad.dataflow.records.values import is_tuple, tuple_array
 from rayad.incremental.columns.form import NotColumns, field_of, leaves, parts_of, unlike
 from rayad.incremental.columns.grouped import Grouped, Records
@@ -37,7 +38,7 @@ class OrderOfFields:
         direction = "descending" if self.descending else "ascending"
         keys = [(column, direction) for column in by] + [(column, "ascending") for column in _contents(there.record)]
         order = _order(there.group, keys)
-        return _taken(there, order), [column.take(pa.array(order)) for column in by]
+        return _taken(there, order), [rows_at(column, order) for column in by]
 
 
 def _contents(record: pa.Array) -> list[pa.Array]:
@@ -65,7 +66,7 @@ def _order(group: Positions, keys: list[tuple[pa.Array, str]]) -> Positions:
 
 
 def _taken(there: Records, order: Positions) -> Records:
-    return Records(there.group[order], there.record.take(pa.array(order)), there.weights[order])
+    return Records(there.group[order], rows_at(there.record, order), there.weights[order])
 
 
 def _begins(group: Positions) -> Any:
@@ -106,7 +107,7 @@ class Best(Grouped):
         order = _order(there.group, [(column, "descending" if self.largest else "ascending") for column in columns])
         group = there.group[order]
         best = np.flatnonzero(_begins(group))
-        return Records(group[best], values.take(pa.array(order[best])), np.ones(len(best), np.int64))
+        return Records(group[best], rows_at(values, order[best]), np.ones(len(best), np.int64))
 
 
 def _comparable(record: pa.Array) -> list[pa.Array]:
@@ -137,7 +138,7 @@ class Top(Grouped):
         before = np.cumsum(there.weights) - there.weights
         often = np.minimum(there.weights, self.k - (before - before[_first(there.group)]))
         some = np.flatnonzero(often > 0)
-        return Records(there.group[some], there.record.take(pa.array(some)), often[some])
+        return Records(there.group[some], rows_at(there.record, some), often[some])
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,7 @@ class Numbered(Grouped):
         there = self.order(there)[0]
         at, group = _each(there)
         numbers = np.arange(len(at)) - _first(group) + 1
-        return Records(group, tuple_array([there.record.take(pa.array(at)), pa.array(numbers)]), np.ones(len(at), np.int64))
+        return Records(group, tuple_array([rows_at(there.record, at), pa.array(numbers)]), np.ones(len(at), np.int64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +191,7 @@ class Shifted(Grouped):
         other = np.where(inside, other, 0)
         inside &= group[other] == group
         found = there.record.take(pa.array(at[other], mask=~inside))
-        return Records(group, tuple_array([there.record.take(pa.array(at)), found]), np.ones(len(at), np.int64))
+        return Records(group, tuple_array([rows_at(there.record, at), found]), np.ones(len(at), np.int64))
 
 
 __all__ = ["Best", "Numbered", "OrderOfFields", "Ranked", "Shifted", "Top"]

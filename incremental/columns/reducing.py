@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 
 from rayad.dataflow.operators.state.runs.order import Places
 from rayad.dataflow.operators.state.runs.run import Run
-from rayad.dataflow.records.batches import mark_tuples
+from rayad.dataflow.records.batches import mark_tuples, rows_at
 from rayad.dataflow.records.values import tuple_array, values_of
 from rayad.incremental.columns.form import KEY, RECORD, changes, together, together_arrays
 from rayad.incremental.columns.joining import by_moment
 from rayad.incremental.columns.kept import COUNT, ColumnForm, Out, Part
 from rayad.incremental.columns.linear import Linear, Numbers
-from rayad.incremental.columns.weighted_runs import ABOUT, WeightedRuns, rows_at
+from rayad.incremental.columns.weighted_runs import ABOUT, WeightedRuns
 from rayad.incremental.records import negative
 from rayad.progress import Timestamp, show
 
@@ -66,7 +66,7 @@ class Gathered:
         which, joins = (np.concatenate(parts) for parts in zip(*self._later, strict=True))
         out: Out = []
         for at, rows in by_moment(joins):
-            keys = self.keys.take(pa.array(np.unique(which if rows is None else which[rows])))
+            keys = rows_at(self.keys, np.unique(which if rows is None else which[rows]))
             out.append((Timestamp.of(epoch, at), mark_tuples(keys)))
         return out
 
@@ -91,7 +91,7 @@ class LinearColumns(ColumnForm):
         if part.schema is None:
             return [], []
         gathered = keys_of(part.now, run, due, moment)
-        before = sums_of(gathered, self.linear.numbers)
+        before = sums_of(gathered, part.numbers)
         gathered.add(before, part.before, part.before.all())
         after = {name: numbers.copy() for name, numbers in before.items()}
         gathered.add(after, part.now, part.now.all())
@@ -100,7 +100,7 @@ class LinearColumns(ColumnForm):
         elif run is not None:  # its keys are the gathered ones
             for name, numbers in after.items():
                 numbers += run.beside[name]
-        if (after[COUNT] < 0).any():
+        if not self.linear.takes_negative and (after[COUNT] < 0).any():
             first = int(np.argmin(after[COUNT]))
             (key,) = values_of(gathered.keys.column(0).slice(first, 1))
             raise negative(self.linear.of_key(show(key, 80)), int(after[COUNT][first]), time)
@@ -112,19 +112,21 @@ class LinearColumns(ColumnForm):
         return out, again
 
     def _difference(self, time: Timestamp, gathered: Gathered, before: Numbers, after: Numbers) -> Out:
-        was, now = self.linear.present(before), self.linear.present(after)
+        keys = gathered.keys.column(0)
+        was, now = self.linear.often(keys, before), self.linear.often(keys, after)
         old, new = self.linear.results(before), self.linear.results(after)
         if not time.counters:
             unlike = was != now
-            if not pa.types.is_null(new.type):
-                same = pc.fill_null(pc.equal(old, new), pc.and_(old.is_null(), new.is_null()))
-                unlike |= ~same.to_numpy(zero_copy_only=False)
-            gone, come = np.flatnonzero(was & unlike), np.flatnonzero(now & unlike)
-            parts = [(gone, old, gone, np.full(len(gone), -1)), (come, new, come, np.full(len(come), 1))]
-            which, results, weights = changed(parts)
-            return left_batch(time, (rows_at(gathered.keys.column(0), which), results, weights))
+            if pa.types.is_null(new.type):
+                some = np.flatnonzero(unlike)
+                return left_batch(time, (rows_at(keys, some), pa.nulls(len(some)), (now - was)[some]))
+            same = pc.fill_null(pc.equal(old, new), pc.and_(old.is_null(), new.is_null()))
+            unlike |= ~same.to_numpy(zero_copy_only=False)
+            gone, come = np.flatnonzero((was != 0) & unlike), np.flatnonzero((now != 0) & unlike)
+            which, results, weights = changed([(gone, old, gone, -was[gone]), (come, new, come, now[come])])
+            return left_batch(time, (rows_at(keys, which), results, weights))
         gone, come = np.flatnonzero(was), np.flatnonzero(now)
-        parts = [(gone, old, gone, np.full(len(gone), -1)), (come, new, come, np.full(len(come), 1))]
+        parts = [(gone, old, gone, -was[gone]), (come, new, come, now[come])]
         given = self.given["given"]
         for runs in given.there()[1:]:
             for run in runs.all():
@@ -161,7 +163,7 @@ def changed(parts: Sequence[tuple[Any, pa.Array, Any, Any]]) -> tuple[Any, pa.Ar
     if all(pa.types.is_null(of.type) for _, of, _, _ in parts):
         results = pa.nulls(len(which))
     else:
-        results = together_arrays([of.take(pa.array(rows)) for _, of, rows, _ in parts])
+        results = together_arrays([rows_at(of, rows) for _, of, rows, _ in parts])
     return which, results, np.concatenate([part[3] for part in parts])
 
 
@@ -179,7 +181,7 @@ def keys_of(runs: WeightedRuns, run: Run | None, due: Sequence[pa.RecordBatch], 
     places = runs.places(keys)
     order, heads = runs.equal_rows(keys, places, [])
     which = heads if order is None else order[heads]
-    return Gathered(keys.take(pa.array(which)), places[which], moment)
+    return Gathered(rows_at(keys, which), places[which], moment)
 
 
 __all__ = ["Gathered", "LinearColumns", "changed", "difference_of", "keys_of", "left_batch", "sums_of"]

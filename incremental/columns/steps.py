@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from rayad.dataflow.operators import stateless as el
 from rayad.dataflow.operators.projections import OfFields, Projection, Where
-from rayad.dataflow.records.batches import ROWS_KEY, to_rows
-from rayad.dataflow.records.values import fields_of, is_tuple, tuple_array
+from rayad.dataflow.records.batches import ROWS_KEY, rows_at, to_rows
+from rayad.dataflow.records.values import fields_of, is_tuple, tuple_array, with_plain_tuples
 from rayad.dataflow.streams.steps import stateless
 from rayad.incremental.columns.form import (
     DIFF,
@@ -56,6 +56,11 @@ class InBothForms(el.Element):
 def mapped(stream: Stream, function: Callable[[Any], Any], columns: InColumns, name: str | None = None) -> Stream:
     """``function(change)`` instead of each change."""
     return stateless(stream, el.Map.base, InBothForms(el.Map(function), columns), name)
+
+
+def flat_mapped(stream: Stream, function: Callable[[Any], Iterable[Any]], columns: InColumns, name: str | None = None) -> Stream:
+    """All changes of ``function(change)`` instead of each change."""
+    return stateless(stream, el.FlatMap.base, InBothForms(el.FlatMap(function), columns), name)
 
 
 def filtered(stream: Stream, predicate: Callable[[Any], Any], columns: InColumns, name: str | None = None) -> Stream:
@@ -184,7 +189,7 @@ def negated(batch: pa.RecordBatch) -> pa.RecordBatch:
 def with_key(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Without keys that are null, or tuples with null in them."""
     valid = valid_keys(batch.column(KEY))
-    return batch if valid is None else batch.take(pa.array(np.flatnonzero(valid)))
+    return batch if valid is None else rows_at(batch, np.flatnonzero(valid))
 
 
 def left_of(batch: pa.RecordBatch) -> pa.RecordBatch | None:
@@ -217,6 +222,17 @@ def alone_right(batch: pa.RecordBatch) -> pa.RecordBatch | None:
     return changes(tuple_array([key, tuple_array([pa.nulls(len(right)), right])]), batch.column(DIFF))
 
 
+def alone_in_tuple(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A key that is never null."""
+    return changes(tuple_array([batch.column(RECORD)]), batch.column(DIFF))
+
+
+def content_of(batch: pa.RecordBatch) -> pa.RecordBatch | None:
+    """What is alone in the key."""
+    key = first(batch)
+    return None if key is None else first(key)
+
+
 def _joined(batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array, pa.Array] | None:
     """Keys, left and right records."""
     record = batch.column(RECORD)
@@ -229,7 +245,7 @@ def _joined(batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array, pa.Array] | None
 # -- expressions over the fields of records ----------------------------------------------------------------------------
 @dataclass(slots=True)
 class Projected(el.Element):
-    """Records as a projection by expressions makes them. Parts of tuples are fields called "0", "1", ...
+    """Records as a projection by expressions makes them. Parts of tuples, and of windows, are fields called "0", "1", ...
 
     Args:
         projection: ``select``, ``with_columns``, or a filter by an expression.
@@ -248,7 +264,7 @@ class Projected(el.Element):
         record = batch.column(RECORD)
         if not pa.types.is_struct(record.type) or record.null_count:
             return None
-        fields = pa.RecordBatch.from_struct_array(record)
+        fields = pa.RecordBatch.from_struct_array(with_plain_tuples(record))
         if isinstance(self.projection, Where):
             numbered = fields.append_column(_ROW, pa.array(np.arange(batch.num_rows)))
             kept = self.projection.of_columns(numbered).column(_ROW)
@@ -263,7 +279,7 @@ class Projected(el.Element):
             plain = self.projection.of_plain_rows([_shallow(record) for record, _ in rows])
             if plain is not None:
                 return [(as_record(_value(record)), weight) for record, (_, weight) in zip(plain, rows, strict=True)]
-        fields = [_fields(record) for record, _ in rows]
+        fields = [as_fields(record) for record, _ in rows]
         odd = next((record for (record, _), made in zip(rows, fields, strict=True) if not isinstance(made, dict)), None)
         if odd is not None:
             raise DataflowError(
@@ -281,15 +297,15 @@ _ROW = "\0row"
 
 
 def _shallow(value: Any) -> Any:
-    """As :func:`_fields`, for fields that are looked up: dicts are as they are, whatever is in them."""
+    """As :func:`as_fields`, for fields that are looked up: dicts are as they are, whatever is in them."""
     return {str(i): _shallow(part) for i, part in enumerate(value)} if type(value) is tuple else value
 
 
-def _fields(value: Any) -> Any:
-    """Tuples as dicts, to any depth."""
+def as_fields(value: Any) -> Any:
+    """A value as expressions see it: tuples as dicts, to any depth."""
     if isinstance(value, tuple):
-        return {str(i): _fields(part) for i, part in enumerate(value)}
-    return {name: _fields(part) for name, part in value.items()} if isinstance(value, dict) else value
+        return {str(i): as_fields(part) for i, part in enumerate(value)}
+    return {name: as_fields(part) for name, part in value.items()} if isinstance(value, dict) else value
 
 
 def _value(value: Any) -> Any:
@@ -310,6 +326,6 @@ def projected(stream: Stream, projection: OfFields, name: str | None) -> Stream:
 
 
 __all__ = [
-    "Begin", "KeyedBy", "Tagged", "alone", "alone_right", "by_first", "by_record", "filtered", "first", "in_rows", "left_of", "mapped",
-    "negated", "plain", "projected", "swapped", "with_key",
+    "Begin", "KeyedBy", "Tagged", "alone", "alone_in_tuple", "alone_right", "as_fields", "by_first", "by_record", "content_of",
+    "filtered", "first", "flat_mapped", "in_rows", "left_of", "mapped", "negated", "plain", "projected", "swapped", "with_key",
 ]  # fmt: skip

@@ -20,6 +20,7 @@ from rayad.dataflow.operators.state.runs.runs import Runs
 from rayad.dataflow.operators.state.seen_rows import RowIndex
 from rayad.dataflow.operators.state.stored_columns import Stored
 from rayad.dataflow.records import content_codes
+from rayad.dataflow.records.batches import rows_at
 from rayad.dataflow.records.key_hashing import hash_values
 from rayad.incremental.columns.form import codes_of, contents, has_nulls, in_schema, is_integer_key, unlike
 from rayad.incremental.moments import Counters
@@ -70,6 +71,7 @@ class WeightedRuns(Runs):
 
     def _wide(self, rows: pa.RecordBatch, beside: Mapping[str, Any]) -> dict[str, Any]:
         wide = {name: np.asarray(value, np.float64 if name == ABOUT else np.int64) for name, value in beside.items()}
+        wide |= {name: np.zeros(rows.num_rows, np.int64) for name in self.numbers if name not in wide}
         if self._has_codes:
             wide[CODE] = codes_of(rows.column(1))
         return wide
@@ -82,9 +84,9 @@ class WeightedRuns(Runs):
         """The runs, not merged."""
         return [*self._in_sequences(), *self._fresh]
 
-    def widened(self, schema: pa.Schema) -> WeightedRuns:
-        """The same rows in another schema, which :func:`wider_schema` gave."""
-        made = WeightedRuns(schema, self.depth, self.numbers, self.key_groups)
+    def widened(self, schema: pa.Schema, numbers: Sequence[str]) -> WeightedRuns:
+        """The same rows in another schema, which :func:`wider_schema` gave, and with more numbers, which are zero."""
+        made = WeightedRuns(schema, self.depth, numbers, self.key_groups)
         made.memory = self.memory
         for run in self.each_live():
             wide = made.arranged(made.read(run.rows, **self._numbers_beside(run)))
@@ -147,7 +149,7 @@ class WeightedRuns(Runs):
             return order, np.flatnonzero(~np.append(False, same))
         kept = contents(rows.columns, rows.num_rows)
         left, right = (some, some + 1) if order is None else (order[some], order[some + 1])
-        if len(content_codes.differences(kept.take(pa.array(left)), kept.take(pa.array(right)))):
+        if len(content_codes.differences(rows_at(kept, left), rows_at(kept, right))):
             numbers = RowIndex(len(place)).slots_of(kept, kept.take)[0]  # different rows with equal codes: each gets a number of its own
             then = [numbers, *then]
             order = order_by_place(place, then)
@@ -176,7 +178,7 @@ class WeightedRuns(Runs):
     def _of_equal_keys(self, keys: pa.RecordBatch, run: Run, rows: Positions, which: Positions) -> tuple[Positions, Positions]:
         """Of rows that have the places of keys, those that have the keys."""
         if len(rows) and not (self.is_exact(run) and self.has_exact_places(keys)):
-            others = unlike(keys.column(0).take(pa.array(which)), run.rows.column(0).take(pa.array(rows)))
+            others = unlike(rows_at(keys.column(0), which), rows_at(run.rows.column(0), rows))
             if len(others):
                 rows, which = np.delete(rows, others), np.delete(which, others)
         return rows, which
@@ -203,13 +205,6 @@ def _of_place(places: Places, place: Any) -> tuple[Positions, Positions]:
         return _NONE, _NONE
     high = int(places.searchsorted(place, "right"))
     return np.arange(low, high), np.zeros(high - low, np.int64)
-
-
-def rows_at(rows: Any, positions: Positions) -> Any:
-    """Rows, or a column, at these positions; as they are where these are all in order."""
-    if len(positions) == len(rows) and (positions == np.arange(len(positions))).all():
-        return rows
-    return rows.take(pa.array(positions))
 
 
 def order_by_place(place: Places, then: Sequence[Any]) -> Positions | None:
@@ -239,4 +234,4 @@ def _same_as_before(order: Positions | None, place: Places, then: Sequence[Any])
     return same
 
 
-__all__ = ["ABOUT", "CODE", "WeightedRuns", "order_by_place", "rows_at"]
+__all__ = ["ABOUT", "CODE", "WeightedRuns", "order_by_place"]

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rayad.dataflow.records.event_times import shifted
-from rayad.dataflow.windows import AsOf, Between, Session, Sliding, Tumbling, Window
+from rayad.dataflow.records.values import Window
+from rayad.dataflow.windows import AsOf, Between, Session, Sliding, Tumbling
 from rayad.incremental.functions import Results, Weights
 from rayad.incremental.ranking import in_contents
 from rayad.incremental.steps import has_key

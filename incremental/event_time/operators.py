@@ -14,6 +14,9 @@ from rayad.dataflow.records.event_times import shifted
 from rayad.dataflow.streams.making import Make
 from rayad.dataflow.windows import AsOf, Between, Session, Sliding, Tumbling
 from rayad.incremental import functions, steps
+from rayad.incremental.columns import steps as columns_steps
+from rayad.incremental.columns.steps import InColumns, filtered, flat_mapped, in_rows, mapped
+from rayad.incremental.event_time import columns
 from rayad.incremental.event_time.ending import Ending, EndingJoin, KeysEnd, NeedingReduce, window_end
 from rayad.incremental.event_time.functions import Assigned, Latest, Placed, Sessions, Timed, Within, by_window
 from rayad.incremental.event_time.telling import RECORDS, OnTime, told_of
@@ -26,6 +29,14 @@ if TYPE_CHECKING:
 
 At = Callable[[Any], Any]
 """Gives the event time of a record."""
+Step = tuple[Callable[[Any], Any], InColumns]
+"""A function of a record, and the same of changes in columns."""
+LEFT_OF: Step = (steps.left_of, columns_steps.left_of)
+SWAPPED: Step = (steps.swapped, columns_steps.swapped)
+ALONE: Step = (steps.alone, columns_steps.alone)
+ALONE_RIGHT: Step = (steps.alone_right, columns_steps.alone_right)
+IN_TUPLE: Step = (steps.alone_in_tuple, columns_steps.alone_in_tuple)
+CONTENT: Step = (steps.content_of, columns_steps.content_of)
 
 
 def joined_asof(
@@ -53,7 +64,7 @@ def joined_in_interval(
     """See ``KeyedCollection.join_interval``."""
     made = type(left)
     (mine, theirs), loops = together(left, right)
-    left, right = (made(one.filter(Placed(time)), loops) for one, time in zip((mine, theirs), at, strict=True))
+    left, right = (made(_placed(one, time), loops) for one, time in zip((mine, theirs), at, strict=True))
     ends = LastMeeting(at[0], within.upper, 1), LastMeeting(at[1], within.lower, -1)
     times = None if lateness is None else told_of("join_interval", lateness, loops, [(left.stream, at[0]), (right.stream, at[1])])
     if times is None:
@@ -62,7 +73,9 @@ def joined_in_interval(
         left, right = (_on_time(one, time, lateness, times) for one, time in zip((left, right), at, strict=True))
         make = Make(EndingJoin, "inner", lateness, ends)
         met = type(left.plain())(left.vertex(make, "inner-join", name, right, made(times, ())), ())
-    met = met.filter(Within(within, *at))
+    mine_at, theirs_at = map(_field, at)
+    in_columns = in_rows if mine_at is None or theirs_at is None else columns.Within(within, (mine_at, theirs_at))
+    met = type(met)(filtered(met.stream, steps.Kept(Within(within, *at)), in_columns), met.loops)
     if how == "inner":
         return met
 
@@ -70,32 +83,33 @@ def joined_in_interval(
         return _among(records, those, kind) if times is None else _ending_among(records, those, kind, end, lateness, times)
 
     if how == "semi":
-        return among(left.plain(), met.map(steps.left_of), "semi", ends[0])
-    alone = among(left.plain(), met.map(steps.left_of), "anti", ends[0]).concat(
-        made(mine.filter(Placed(at[0], turned=True)), loops).plain()
-    )
+        return among(left.plain(), _mapped(met, LEFT_OF), "semi", ends[0])
+    alone = among(left.plain(), _mapped(met, LEFT_OF), "anti", ends[0]).concat(made(_placed(mine, at[0], turned=True), loops).plain())
     if how == "anti":
         return alone
     if how == "left":
-        return met.concat(alone.map(steps.alone))
-    others = among(right.plain(), met.map(steps.swapped).map(steps.left_of), "anti", ends[1])
-    others = others.concat(made(theirs.filter(Placed(at[1], turned=True)), loops).plain()).map(steps.alone_right)
-    return met.concat(others) if how == "right" else met.concat(alone.map(steps.alone), others)
+        return met.concat(_mapped(alone, ALONE))
+    others = among(right.plain(), _mapped(met, SWAPPED, LEFT_OF), "anti", ends[1])
+    others = _mapped(others.concat(made(_placed(theirs, at[1], turned=True), loops).plain()), ALONE_RIGHT)
+    return met.concat(others) if how == "right" else met.concat(_mapped(alone, ALONE), others)
 
 
 def windowed(keyed: KeyedCollection, windows: Tumbling | Sliding | Session, at: At, lateness: Any, name: str | None) -> KeyedCollection:
     """See ``KeyedCollection.window``."""
     made = type(keyed)
+    field = _field(at)
     if isinstance(windows, (Tumbling, Sliding)):
         ending = None
         if lateness is not None:
             ending = Ending(KeysEnd(lateness, window_end), told_of("window", lateness, keyed.loops, [(keyed.stream, at)]))
-        return made(keyed.stream.flat_map(Assigned(windows, at)), keyed.loops, ending=ending)
-    timed = made(keyed.stream.filter(Timed(at)), keyed.loops)
+        in_columns = in_rows if field is None else columns.Assigned(windows, field)
+        return made(flat_mapped(keyed.stream, Assigned(windows, at), in_columns), keyed.loops, ending=ending)
+    timed = made(filtered(keyed.stream, Timed(at), in_rows if field is None else columns.Timed(field)), keyed.loops)
     function = Sessions(windows, at)
     if lateness is None:
-        found = _needing(timed, function, None, None, "sessions", name)
-        return made(found.stream.map(by_window), keyed.loops)
+        grouped = None if field is None else columns.Sessions(windows, field)
+        found = timed.reduce_weights(function, "sessions", name=name, in_columns=grouped)
+        return made(mapped(found.stream, by_window, columns.by_window), keyed.loops)
     times = told_of("window", lateness, keyed.loops, [(timed.stream, at)])
     found = _needing(_on_time(timed, at, lateness, times), function, lateness, times, "sessions", name)
     ending = Ending(KeysEnd(lateness, window_end, at_end=False, refuses=False), times)
@@ -130,6 +144,25 @@ class EndOfKey:
         return self.end(*key[0])
 
 
+def _field(at: At) -> str | None:
+    """The field that event times are, if they are one."""
+    return at.name if isinstance(at, steps.Field) else None
+
+
+def _placed(stream: Stream, at: At, *, turned: bool = False) -> Stream:
+    """The changes whose key and event time are not null, or the others."""
+    field = _field(at)
+    in_columns = in_rows if field is None else columns.Timed(field, keyed=True, turned=turned)
+    return filtered(stream, Placed(at, turned=turned), in_columns)
+
+
+def _mapped(collection: Collection, *some: Step) -> Collection:
+    stream = collection.stream
+    for function, in_columns in some:
+        stream = mapped(stream, steps.Mapped(function), in_columns)
+    return type(collection)(stream, collection.loops)
+
+
 def _on_time(keyed: KeyedCollection, at: At, lateness: Any, times: Stream) -> KeyedCollection:
     made = type(keyed)
     return made(keyed.vertex(Make(OnTime, lateness, at), "on-time", None, made(times, ())), ())
@@ -146,8 +179,8 @@ def _needing(
 
 def _among(records: Collection, those: Collection, how: How) -> Collection:
     """The records that are among those, or are not, each as often as it is there."""
-    one, other = (of.map(steps.alone_in_tuple).by_record() for of in (records, those))
-    return one.join(other, how).map(steps.content_of)
+    one, other = (_mapped(of, IN_TUPLE).by_record() for of in (records, those))
+    return _mapped(one.join(other, how), CONTENT)
 
 
 def _ending_among(records: Collection, those: Collection, how: How, end: LastMeeting, lateness: Any, times: Stream) -> Collection:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -126,6 +127,43 @@ def _one_way(there: Counter[Any]) -> dict[Any, int]:
     return {_row(edge): 1 for edge in there if edge[::-1] not in there}
 
 
+def _tenths(edges: rd.Collection) -> rd.Collection:
+    return edges.with_columns({"tenth": rd.col("dst") * 0.1}).key_by("src").sum("tenth")
+
+
+def _in_windows(windows: Any) -> Callable[[rd.Collection], rd.Collection]:
+    """How many edges a source has in each window of their targets."""
+    return lambda edges: edges.key_by("src").window(windows, "dst").count()
+
+
+def _windows_of(windows: Any) -> Callable[[Counter[Any]], dict[Any, int]]:
+    """The same, computed from scratch."""
+
+    def table(there: Counter[Any]) -> dict[Any, int]:
+        counts: Counter[Any] = Counter()
+        for (source, target), weight in there.items():
+            for window in windows.assign(target):
+                counts[source, window] += weight
+        return dict.fromkeys(counts.items(), 1)
+
+    return table
+
+
+def _sessions_of(there: Counter[Any]) -> dict[Any, int]:
+    """Sessions with a gap of 1: targets that follow each other."""
+    counts: Counter[Any] = Counter()
+    for source in {source for source, _ in there}:
+        targets = sorted({target for one, target in there if one == source})
+        for target in targets:
+            first = last = target
+            while first - 1 in targets:
+                first -= 1
+            while last + 1 in targets:
+                last += 1
+            counts[source, (first, last + 1)] += there[source, target]
+    return dict.fromkeys(counts.items(), 1)
+
+
 def in_form(form: Form) -> list[InFields]:
     """All of them."""
     small = Shape(6, 12, 12)
@@ -133,6 +171,21 @@ def in_form(form: Form) -> list[InFields]:
         InFields("counts", lambda edges: edges.key_by("src").count(), _of_values(len), small, form),
         InFields("sums", lambda edges: edges.key_by("src").sum("dst"), _of_values(sum), small, form),
         InFields("means", lambda edges: edges.key_by("src").mean("dst"), _of_values(lambda some: sum(some) / len(some)), small, form),
+        InFields("tenths", _tenths, _of_values(lambda some: float(sum(Fraction(value * 0.1) for value in some))), small, form),
+        InFields(
+            "threshold",
+            lambda edges: edges.select("src").threshold(rd.col("1") - rd.col("0", "src")),
+            lambda there: {
+                Row(src=source): weight - source
+                for source, weight in Counter(source for source, _ in there.elements()).items()
+                if weight != source
+            },
+            small,
+            form,
+        ),
+        InFields("tumbling", _in_windows(rd.windows.tumbling(3, 1)), _windows_of(rd.windows.tumbling(3, 1)), small, form),
+        InFields("sliding", _in_windows(rd.windows.sliding(4, 2)), _windows_of(rd.windows.sliding(4, 2)), small, form),
+        InFields("sessions", _in_windows(rd.windows.session(1)), _sessions_of, small, form),
         InFields("ends", lambda edges: edges.select("dst").distinct(), _ends, small, form),
         InFields(
             "some",

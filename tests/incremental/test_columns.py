@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import random
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, get_args
@@ -21,14 +20,13 @@ import rayad as rd
 from rayad.dataflow.vertex import begin
 from rayad.incremental import moment_vertex
 from rayad.incremental.columns.form import keyed_changes
-from rayad.incremental.moment_vertex import MomentVertex
 from rayad.incremental.moments import END
 from rayad.progress import Timestamp
 from tests.incremental.disturbed import run_disturbed
 from tests.incremental.field_programs import Form, InFields, in_form
 from tests.incremental.moments_driven import Engine
 from tests.incremental.programs import history
-from tests.incremental.test_moments import IN_COLUMNS
+from tests.incremental.test_moments import IN_COLUMNS, OF_FLOATS
 from tests.thorough import amount, examples
 
 FORMS: tuple[Form, ...] = get_args(Form)
@@ -51,9 +49,14 @@ def test_columns_stay_columns(program: InFields) -> None:
         program.verify(changes, program.flow(changes).run(runtime="local", parallelism=2)["out"])
 
 
-def calls(make: Callable[[], MomentVertex], rows: int) -> int:
+def records_of(name: str, numbers: Any) -> pa.StructArray:
+    """Records with one field, which floats sum where the operator is one of floats."""
+    return pa.StructArray.from_arrays([pa.array(np.asarray(numbers) * OF_FLOATS.get(name, 1))], names=["v"])
+
+
+def calls(name: str, rows: int) -> int:
     """How many functions are called, of Python and of C, while a vertex takes so many rows by each input, in two moments of a loop."""
-    vertex, found = make(), 0
+    vertex, found = IN_COLUMNS[name][0](), 0
     begin(vertex, Engine())
 
     def count(frame: Any, event: str, argument: Any) -> None:
@@ -61,7 +64,7 @@ def calls(make: Callable[[], MomentVertex], rows: int) -> int:
         found += event in ("call", "c_call")
 
     numbers = pa.array(range(rows))
-    record = pa.StructArray.from_arrays([numbers], names=["v"])
+    record = records_of(name, numbers)
     batches = [keyed_changes(numbers, record, [weight] * rows) for weight in (1, -1)]
     times = [Timestamp(0, (0,)), Timestamp(0, (2,))]
     for batch, time in zip(batches, times, strict=True):
@@ -77,9 +80,8 @@ def calls(make: Callable[[], MomentVertex], rows: int) -> int:
 
 @pytest.mark.parametrize("name", IN_COLUMNS)
 def test_no_function_is_called_for_a_row(name: str) -> None:
-    make = IN_COLUMNS[name][0]
-    calls(make, 100)  # what is made once
-    assert calls(make, 20_000) <= calls(make, 2_000) + 100  # more runs are merged, which calls some
+    calls(name, 100)  # what is made once
+    assert calls(name, 20_000) <= calls(name, 2_000) + 100  # more runs are merged, which calls some
 
 
 @pytest.mark.parametrize("name", IN_COLUMNS)
@@ -88,7 +90,7 @@ def test_no_python_object_is_kept_for_a_row(name: str) -> None:
     begin(vertex, Engine())
     rows = 20_000
     numbers = pa.array(np.arange(rows))
-    batch = keyed_changes(numbers, pa.StructArray.from_arrays([numbers], names=["v"]), np.ones(rows, np.int64))
+    batch = keyed_changes(numbers, records_of(name, numbers), np.ones(rows, np.int64))
     gc.collect()
     before = sys.getallocatedblocks()
     with patch.object(vertex, "send_by", lambda *_: None):
@@ -150,9 +152,8 @@ def test_what_is_kept_does_not_grow_while_as_much_goes_as_comes(name: str) -> No
     kept = []
 
     def take(epoch: int, numbers: list[int], weights: list[int]) -> None:
-        record = pa.StructArray.from_arrays([pa.array(numbers)], names=["v"])
         for port in range(vertex.inputs):
-            vertex.on_recv(port, keyed_changes(pa.array(numbers), record, np.array(weights)), Timestamp(epoch))
+            vertex.on_recv(port, keyed_changes(pa.array(numbers), records_of(name, numbers), np.array(weights)), Timestamp(epoch))
         vertex.on_notify(Timestamp(epoch))
         kept.append(sum(vertex.figures().values()))
 

@@ -11,12 +11,17 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import pyarrow.compute as pc
 import pytest
 
+from rayad.dataflow import windows
 from rayad.dataflow.operators.state import seen_rows
 from rayad.incremental import functions, ranking
 from rayad.incremental.columns import grouped, linear, ordered, weighted_runs
+from rayad.incremental.columns.thresholds import Threshold
 from rayad.incremental.consolidating import Consolidate
+from rayad.incremental.event_time import columns as event_time
+from rayad.incremental.event_time.functions import Sessions
 from rayad.incremental.joins.arranging import SharedJoin
 from rayad.incremental.joins.join import Join
 from rayad.incremental.joins.kinds import KINDS, How, Side
@@ -134,6 +139,9 @@ def _in_order(forms: tuple[Function, grouped.Grouped | None]) -> tuple[Callable[
 
 
 FIELD = functions.Added(Field("v"))
+GAP = windows.session(1)
+OFTEN = Threshold(pc.field("1") * 2 - pc.field("0"))
+"""It may be below nothing."""
 IN_COLUMNS: dict[str, tuple[Callable[[], MomentVertex], int, Callable[[Weights], Counter[Any]]]] = {
     "join": VERTICES["join"],
     "shared join": VERTICES["shared join"],
@@ -142,6 +150,10 @@ IN_COLUMNS: dict[str, tuple[Callable[[], MomentVertex], int, Callable[[Weights],
     "count": (lambda: Reduce(functions.count, functions.one, linear.Counted()), 1, VERTICES["count"][2]),
     "sum": (lambda: Reduce(functions.total, FIELD, linear.Summed("v")), 1, reduced(_summed(functions.total, FIELD))),
     "mean": (lambda: Reduce(functions.mean, FIELD, linear.Summed("v", mean=True)), 1, reduced(_summed(functions.mean, FIELD))),
+    "sum of floats": (lambda: Reduce(functions.total, FIELD, linear.Summed("v")), 1, reduced(_summed(functions.total, FIELD))),
+    "mean of floats": (lambda: Reduce(functions.mean, FIELD, linear.Summed("v", mean=True)), 1, reduced(_summed(functions.mean, FIELD))),
+    "sessions": _in_order((Sessions(GAP, Field("v")), event_time.Sessions(GAP, "v"))),
+    "threshold": (lambda: Reduce(functions.Threshold(OFTEN), None, OFTEN), 1, reduced(functions.Threshold(OFTEN))),
     "consolidate": (Consolidate, 1, consolidated),
     "min": _in_order((functions.Best(min, Field("v")), ordered.Best(False, "v"))),
     "max": _in_order((functions.Best(max, Field("v")), ordered.Best(True, "v"))),
@@ -153,8 +165,10 @@ IN_COLUMNS: dict[str, tuple[Callable[[], MomentVertex], int, Callable[[Weights],
     "lead": _in_order(ranking.shifted("v", False, "lead", -2, None)),
 }
 """Operators that have a form in columns."""
-BY_RECORD = ("distinct", "consolidate")
+BY_RECORD = ("distinct", "consolidate", "threshold")
 """Those to which records come as keys."""
+OF_FLOATS = {"sum of floats": 0.1, "mean of floats": 1e-17}
+"""Those whose values are so many times the numbers that others have, no two of which have an exact sum in floats."""
 EACH_IN_COLUMNS = pytest.mark.parametrize("name", IN_COLUMNS)
 FORMS: tuple[Form, ...] = ("columns", "mixed")
 
@@ -165,7 +179,10 @@ def check(name: str, seed: int, *, disturbed: bool = False, form: Form = "rows")
     chance = random.Random(seed)
     what = fed(chance, inputs=inputs)
     if form != "rows":
-        what = [(time, port, (key, None if name in BY_RECORD else Row(v=value), weight)) for time, port, (key, value, weight) in what]
+        what = [
+            (time, port, (key, None if name in BY_RECORD else Row(v=value * OF_FLOATS.get(name, 1)), weight))
+            for time, port, (key, value, weight) in what
+        ]
     verify(what, run(make, what, chance, disturbed=disturbed, form=form), inputs, whole)
 
 

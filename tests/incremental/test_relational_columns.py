@@ -60,11 +60,11 @@ def row(k: Any, v: Any) -> Row:
     return Row(k=k, v=v)
 
 
-def _joined(how: str, left: list[Any], right: list[Any]) -> Counter[Any]:
+def _joined(how: str, left: list[Any], right: list[Any], on: str = "a.k = b.k") -> Counter[Any]:
     pairs = how not in ("semi", "anti")
     what = "a.k, a.v, b.k, b.v, a.rowid is null, b.rowid is null" if pairs else "a.k, a.v"
     want: Counter[Any] = Counter()
-    for one in asked(f"select {what} from a {how if how != 'full' else 'full outer'} join b on a.k = b.k", a=left, b=right):
+    for one in asked(f"select {what} from a {how if how != 'full' else 'full outer'} join b on {on}", a=left, b=right):
         if pairs:
             mine, theirs = (None if one[4] else row(*one[:2])), (None if one[5] else row(*one[2:4]))
             want[one[0] if mine is not None else one[2], (mine, theirs)] += 1
@@ -87,6 +87,40 @@ def test_joins(how: Any, arranged: str | None, form: Form) -> None:
         for epoch, got in enumerate(given(build, one, other, seed=seed, form=form)):
             want = _joined(how, tables(one)[epoch], tables(other)[epoch])
             assert got == want, f"{how}, seed {seed}, epoch {epoch}"
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("how", HOWS)
+def test_interval_joins(how: Any, form: Form) -> None:
+    within = rd.windows.between(-1, 2)
+
+    def build(a: rd.Collection, b: rd.Collection) -> rd.Collection:
+        return a.key_by("k").join_interval(b.key_by("k"), within, "v", how=how)
+
+    for seed in SEEDS:
+        chance = random.Random(seed)
+        one, other = changes_of(chance), changes_of(chance)
+        for epoch, got in enumerate(given(build, one, other, seed=seed, form=form)):
+            want = _joined(how, tables(one)[epoch], tables(other)[epoch], "a.k = b.k and b.v - a.v between -1 and 2")
+            assert got == want, f"{how}, seed {seed}, epoch {epoch}"
+
+
+@pytest.mark.parametrize("unit", ["s", "us", "ns"])
+def test_interval_joins_of_moments(unit: str) -> None:
+    def moments(*minutes: int) -> Any:
+        return pa.array([minute * 60 for minute in minutes], pa.timestamp("s")).cast(pa.timestamp(unit))
+
+    flow = rd.Dataflow("moments")
+    left, right = pa.table({"k": [1, 1], "at": moments(0, 10)}), pa.table({"k": [1, 1, 1], "at": moments(-1, 2, 13)})
+    one, other = (flow.from_arrow(table).as_collection().key_by("k") for table in (left, right))
+    within = rd.windows.between(dt.timedelta(minutes=-1), dt.timedelta(minutes=2))
+    met = one.join_interval(other, within, "at", how="left")
+    met.select({"left": rd.col("1", "0", "at"), "right": rd.col("1", "1", "at")}).collect("out")
+    with patch.object(moment_vertex, "_weights", lambda batches: pytest.fail(f"rows: {batches}")):
+        out = flow.run(runtime="local", parallelism=2)["out"]
+    start = dt.datetime(1970, 1, 1)
+    found = {tuple(None if at is None else (at - start) // dt.timedelta(minutes=1) for at in record.values()) for _, (record, _) in out}
+    assert found == {(0, -1), (0, 2), (10, None)}
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -198,6 +232,8 @@ def test_values_of_all_types_are_as_in_rows(kind: str) -> None:
         made = [keyed.row_number("n"), keyed.lag(["n"]), keyed.top_k(3, "n"), keyed.join(keyed, "left"), keyed.count()]
         if kind != "dict":
             made += [keyed.min("v"), keyed.max("v"), keyed.rank("v"), keyed.top_k(3, "v")]
+        if kind in ("int8", "float"):
+            made += [keyed.sum("v"), keyed.mean("v")]
         for number, one in enumerate(made):
             one.collect(str(number))
         refused = patch.object(moment_vertex, "_weights", lambda batches: pytest.fail(f"rows: {batches}"))

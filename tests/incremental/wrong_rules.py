@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 from rayad.dataflow.operators.state.waiting import PairsOnce
 from rayad.incremental import reducing, traces
-from rayad.incremental.columns import kept
+from rayad.incremental.columns import kept, linear
 from rayad.incremental.columns import reducing as column_reducing
 from rayad.incremental.joins import join as joining
 from rayad.incremental.moments import counts_at, join
@@ -156,12 +156,24 @@ def columns_moves_lose_the_epoch(stack: ExitStack) -> None:
     stack.enter_context(patch.object(kept.ColumnForm, "take", take))
 
 
+def columns_round_floats(stack: ExitStack) -> None:
+    """The lowest limb of each float is dropped."""
+    real = linear.limbs_of
+
+    def limbs_of(values: Any, weights: Any) -> dict[int, Any]:
+        found = real(values, weights)
+        return {place: limb for place, limb in found.items() if place > min(found)}
+
+    stack.enter_context(patch.object(linear, "limbs_of", limbs_of))
+
+
 WRONG_COLUMNS: dict[str, tuple[Plant, bool]] = {
     "only the nearest join": (columns_nearest_only, False),
     "keys are never looked at again": (columns_never_again, False),
     "results of an epoch are forgotten": (columns_forget_results, False),
     "former epochs count whole": (columns_lose_counters, False),
     "the epoch under way does not move": (columns_moves_lose_the_epoch, True),
+    "floats are rounded before they are added": (columns_round_floats, False),
 }
 """In columns, and whether the vertex has to be disturbed for it to be found."""
 WRONG_RULES: dict[str, Plant] = {

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from rayad.dataflow.operators.aggregates.partial import Partials
 from rayad.dataflow.operators.keys.column_keys import plain
 from rayad.dataflow.operators.results import window_array
-from rayad.dataflow.operators.state.runs.order import Ticks
+from rayad.dataflow.operators.state.runs.order import Positions, Ticks
 from rayad.dataflow.records.batches import one_batch
 from rayad.dataflow.records.event_times import DAY_TICKS, EXACT_FLOATS_MAX, TICKS_MAX, Lengths, Scale, nanoseconds
 from rayad.dataflow.records.selectors import require_columns
@@ -194,10 +194,36 @@ def as_bounds(ticks: Ticks, bound: pa.DataType) -> pa.Array:
 
 def windows_between(starts: pa.Array, ends: pa.Array, windows: Any) -> pa.ExtensionArray:
     """Windows from the bounds that :func:`as_bounds` gave, as results show them: floats where lengths are floats."""
+    return window_array(shown(starts, windows), shown(ends, windows))
+
+
+def shown(bounds: pa.Array, windows: Any) -> pa.Array:
+    """Bounds that :func:`as_bounds` gave, as results show them: floats where lengths are floats."""
     if isinstance(windows, (Tumbling, Sliding)) and windows.ticks.scale.kind is Lengths.FLOAT:
-        per_unit = windows.ticks.scale.per_unit
-        starts, ends = (pa.array(bounds.to_numpy(zero_copy_only=False) / per_unit) for bounds in (starts, ends))
-    return window_array(starts, ends)
+        return pa.array(bounds.to_numpy(zero_copy_only=False) / windows.ticks.scale.per_unit)
+    return bounds
+
+
+def windows_holding(times: pa.Array, windows: Tumbling | Sliding) -> tuple[Positions, pa.Array, pa.Array] | None:
+    """The windows that hold event times, none of which is null: the position of the time of each, and its bounds as results show them. None
+    for types and values that rows must handle.
+
+    >>> [part.tolist() for part in windows_holding(pa.array([7, 12]), Sliding(10, 5))]
+    [[0, 1, 0, 1], [5, 10, 0, 5], [15, 20, 10, 15]]
+    """
+    found = ticks_of(times, windows)
+    grid = None if found is None else grid_of(windows, found[1])
+    if found is None or grid is None or not have_windows(found[0], grid, found[1], windows):
+        return None
+    at, bound = found
+    starts, where = [], []
+    for back in range(grid.windows_of_pane_max):
+        start = grid.starts(at, back)
+        holds = np.flatnonzero(start + grid.size > at)
+        starts.append(start[holds])
+        where.append(holds)
+    first = np.concatenate(starts)
+    return np.concatenate(where), *(shown(as_bounds(bounds, bound), windows) for bounds in (first, first + grid.size))
 
 
 def windows_of_place(place: tuple[Any, ...], windows: Any) -> list[Window]:
@@ -269,10 +295,10 @@ def pane_columns(batch: pa.RecordBatch, name: str, windows: Any) -> list[pa.Arra
     if grid is None:
         return None
     panes = grid.panes(at) if grid.pane > 1 else at
-    return [as_bounds(panes, bound)] if _have_windows(panes, grid, bound, windows) else None
+    return [as_bounds(panes, bound)] if have_windows(panes, grid, bound, windows) else None
 
 
-def _have_windows(panes: Ticks, grid: Grid, bound: pa.DataType, windows: Any) -> bool:
+def have_windows(panes: Ticks, grid: Grid, bound: pa.DataType, windows: Any) -> bool:
     """Whether all windows of these panes have bounds, and bounds of their own; where not, rows say so."""
     if not len(panes):
         return True

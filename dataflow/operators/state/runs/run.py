@@ -12,7 +12,7 @@ import pyarrow as pa
 from rayad.dataflow.operators.state.runs.files import RunFile
 from rayad.dataflow.operators.state.runs.order import Positions
 from rayad.dataflow.operators.state.stored_columns import narrow
-from rayad.dataflow.records.batches import one_batch, take_rows
+from rayad.dataflow.records.batches import one_batch, rows_at
 
 _COPIED_BELOW = 4
 """A cut of fewer than one of so many rows is copied, so that it does not keep the others alive."""
@@ -68,7 +68,7 @@ class Run:
 
     def at(self, rows: Positions) -> Run:
         """The rows at these positions."""
-        return self._with(take_rows(self.rows, pa.array(rows)), rows, is_mapped=False, in_memory=(), on_disk=False, file=None)
+        return self._with(rows_at(self.rows, rows), rows, is_mapped=False, in_memory=(), on_disk=False, file=None)
 
     def some(self, rows: Any) -> Run:
         """The rows of a mask."""
