@@ -88,7 +88,7 @@ def test_no_function_is_called_for_a_row(name: str) -> None:
 def test_no_python_object_is_kept_for_a_row(name: str) -> None:
     vertex = IN_COLUMNS[name][0]()
     begin(vertex, Engine())
-    rows = 20_000
+    rows = 10_000
     numbers = pa.array(np.arange(rows))
     batch = keyed_changes(numbers, records_of(name, numbers), np.ones(rows, np.int64))
     gc.collect()

@@ -23,7 +23,7 @@ from tests.incremental.programs import history
 from tests.thorough import amount
 
 BOUND = 1 << 20
-SEEDS = amount(each_run=3, soak=100)
+SEEDS = amount(each_run=1, soak=100)
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from tests.thorough import amount
 
 Form = Literal["columns", "both"]
 FORMS: tuple[Form, ...] = ("columns", "both")
-SEEDS = range(amount(each_run=3, soak=100))
+SEEDS = range(amount(each_run=2, soak=100))
 SCHEMA = pa.schema({"epoch": pa.int64(), "k": pa.int64(), "v": pa.int64(), "diff": pa.int64()})
 Build = Callable[..., rd.Collection]
 

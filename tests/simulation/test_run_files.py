@@ -21,7 +21,7 @@ from tests.simulation.run_files import JOINED, all_runs_in_files, known
 from tests.simulation.workers import run as workers
 from tests.thorough import amount
 
-SEEDS = amount(each_run=12, soak=300)
+SEEDS = amount(each_run=8, soak=300)
 SEEDS_OF_A_DEFECT = 20
 FAULTS = 6
 

@@ -186,7 +186,7 @@ def _figures(job: LocalJob) -> Counter[str]:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.parametrize("seed", range(amount(each_run=3, soak=200)))
+@pytest.mark.parametrize("seed", range(amount(each_run=2, soak=200)))
 def test_what_is_on_time_gives_what_recomputation_gives(name: str, seed: int, tmp_path: Path) -> None:
     program, changes = PROGRAMS[name], history(seed)
     job = run_disturbed(program, changes, seed, tmp_path)
@@ -200,7 +200,7 @@ def test_the_histories_have_late_changes_and_removals_on_time() -> None:
         assert all(sum(weight < 0 for some in kept for _, weight in some) >= 3 for kept, _, _ in found)
 
 
-@pytest.mark.parametrize("seed", range(amount(each_run=3, soak=100)))
+@pytest.mark.parametrize("seed", range(amount(each_run=2, soak=100)))
 def test_an_interval_join_keeps_what_changes_on_time_can_meet(seed: int, tmp_path: Path) -> None:
     changes = history(seed, epochs=30)
     job = run_disturbed(PROGRAMS["interval, inner"], changes, seed, tmp_path)
