@@ -354,7 +354,8 @@ class SnapshotStore:
 
         Args:
             numbers: as they have been listed; by default they are listed now.
-            check: looks at the files of a snapshot; by default :meth:`check_all`, which reads them.
+            check: looks at the files of a snapshot; by default :meth:`check_all`, which reads them, as behind one that cannot be used:
+                that one may be the record of why this one was passed over before.
 
         Raises StoreAwayError where one cannot be read at the moment: a snapshot that is passed over is void, so what may be whole is not
         passed over.
@@ -368,6 +369,8 @@ class SnapshotStore:
                 raise
             except SnapshotError as error:
                 why = str(error)
+            if why:
+                look = self.check_all
             yield number, manifest, why
 
     def why_not(self, number: int, numbers: Sequence[int]) -> str:

@@ -97,3 +97,9 @@ def test_the_command_runs_seeds_in_several_processes() -> None:
     assert "0 violations" in done.stdout
     assert done.returncode == 1, "so few runs do not have every fault in every phase, and it says so"
     assert "never struck" in done.stdout
+
+
+def test_what_a_damaged_claim_has_passed_over_is_looked_at_again() -> None:
+    """The record that snapshot 3 is void cannot be read; that one of its files is damaged at equal length, only reading it shows."""
+    outcome = run(102_004)
+    assert not outcome.violation, outcome
