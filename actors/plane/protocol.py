@@ -59,9 +59,10 @@ class Kind(enum.IntEnum):
     WORKING = 27
 
 
-SPIN_S = 100e-6
+SPIN_S = 500e-6
 """How long replicas and the progress actor spin for the next frame before they sleep, while frames come that fast: waking an idle CPU
-takes some 30 µs, more than all the work for a barrier (docs/performance.md)."""
+takes some 30 to 50 µs, more than all the work for a barrier (docs/performance.md). It is longer than a barrier takes without spinning:
+else a slow machine never begins to spin."""
 _CREDIT = struct.Struct("<IQd")
 NUMBER_BYTES = 8
 
