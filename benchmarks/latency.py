@@ -11,7 +11,8 @@ earlier or did not wake its source in time. So a pause of the system counts for 
 - *epoch until complete*: the driver sends a record, advances the epoch, and waits until the probe says that it is complete. The probe is a
   Ray call.
 - *Bytewax*: two processes, the source in one of them, ``stateful_map``. Half of the records stay in their process, so the others
-  are also shown by themselves. *Spark*: Structured Streaming, micro-batches without pause,
+  are also shown by themselves. *Fed by a third*: a third process makes the records and sends them by a socket, as a service would; that is
+  what live input is to be compared with. *Spark*: Structured Streaming, micro-batches without pause,
   from a socket through ``dropDuplicates``. *Ray actor round trip*: one call after another.
 """
 
@@ -35,14 +36,17 @@ from benchmarks.sources import Generated
 TITLE = "Latency of one record"
 NEEDS_RAY = True
 ROUND_TRIP, COMPLETE = "Ray actor round trip", "Rayad, epoch until complete"
-LIVE, INSIDE, BYTEWAX, SPARK = "Rayad, live input", "Rayad, source inside", "Bytewax, 2 processes", "Spark micro-batches"
+LIVE, INSIDE, SPARK = "Rayad, live input", "Rayad, source inside", "Spark micro-batches"
+BYTEWAX, FED = "Bytewax, 2 processes", "Bytewax, 2 processes, fed by a third"
 MADE, DUE, CROSSED = "from made", "from due", "from made, those that changed process"
-PEERS = ((BYTEWAX, "bytewax", 1_000), (SPARK, "spark", 15_000))
-"""Series, folder, and the number of records before those that count: a JVM warms up slowly."""
+PEERS = ((BYTEWAX, "bytewax", 1_000, False), (FED, "bytewax", 1_000, True), (SPARK, "spark", 15_000, True))
+"""Series, folder, the number of records before those that count (a JVM warms up slowly), and whether records come from outside."""
 AIMS = (
     (f"{INSIDE}, {MADE}", f"{BYTEWAX}, {MADE}", "at most 1"),
     (f"{INSIDE}, {MADE}", f"{BYTEWAX}, {CROSSED}", "at most 1"),
     (f"{INSIDE}, {DUE}", f"{BYTEWAX}, {DUE}", "at most 1"),
+    (f"{LIVE}, {MADE}", f"{FED}, {MADE}", "at most 1"),
+    (f"{LIVE}, {DUE}", f"{FED}, {DUE}", "at most 1"),
     (f"{LIVE}, {MADE}", f"{BYTEWAX}, {MADE}", "at most 1"),
     (f"{LIVE}, {DUE}", f"{BYTEWAX}, {DUE}", "at most 1"),
     (f"{LIVE}, {MADE}", ROUND_TRIP, ""),
@@ -186,13 +190,14 @@ class Peer:
     name: str
     folder: str
     warm: int
+    is_live: bool
     series: dict[str, Series]
     failed: str = ""
 
     def measure(self, sizes: Sizes, out: Measurement) -> None:
         """Run it once; every record must have come, once."""
         warm = sizes.records // 10 + int(self.warm * sizes.peer_warm_share)
-        arguments = {"records": sizes.records, "warm": warm, "rate_per_s": sizes.rate_per_s, "keys": sizes.keys}
+        arguments = {"records": sizes.records, "warm": warm, "rate_per_s": sizes.rate_per_s, "keys": sizes.keys, "live": self.is_live}
         try:
             done = run_peer(self.folder, "latency", arguments, timeout_s=sizes.timeout_s, nice=machine.WORKER_NICE)
         except NoFigure as reason:
@@ -210,11 +215,11 @@ def run(sizes: Sizes, peers: tuple[str, ...] | None = None) -> Measurement:
     inside_made, inside_due = (out.new_series(f"{INSIDE}, {since}", "µs", str(machine.WORKER_NICE)) for since in (MADE, DUE))
     complete, round_trip = out.new_series(COMPLETE, "µs", "?"), out.new_series(ROUND_TRIP, "µs", "?")
     others = []
-    for name, folder, warm in PEERS:
+    for name, folder, warm, is_live in PEERS:
         if peers is None or folder in peers:
-            fields = {"made_us": MADE, "due_us": DUE} | ({"crossed_us": CROSSED} if folder == "bytewax" else {})
+            fields = {"made_us": MADE, "due_us": DUE} | ({"crossed_us": CROSSED} if name == BYTEWAX else {})
             series = {told: Series(f"{name}, {since}", "µs", str(machine.WORKER_NICE)) for told, since in fields.items()}
-            others.append(Peer(name, folder, warm, series))
+            others.append(Peer(name, folder, warm, is_live, series))
     actors = round_trips.start(1)
     try:
         for _ in range(sizes.repetitions):

@@ -18,7 +18,7 @@ def register(name: str, function: Callable[..., Any]) -> None:
     _hooks[name] = function
 
 
-def call(name: str, *args: Any, **kwargs: Any) -> Any:
+def call(name: str, /, *args: Any, **kwargs: Any) -> Any:
     """Call what was registered under ``name``."""
     if name not in _hooks:
         raise InternalError(f"nothing is registered for {name!r}: import rayad (not rayad.dataflow alone) before you use it")

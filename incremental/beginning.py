@@ -21,7 +21,14 @@ if TYPE_CHECKING:
 
 
 def as_collection(
-    stream: Stream, key: Any = None, order: Any = None, deleted: Any = None, diff: str | None = None, *, checked: bool = True
+    stream: Stream,
+    key: Any = None,
+    order: Any = None,
+    deleted: Any = None,
+    diff: str | None = None,
+    *,
+    checked: bool = True,
+    name: str | None = None,
 ) -> Collection:
     """See :meth:`rayad.Stream.as_collection`."""
     if diff is not None:
@@ -31,14 +38,15 @@ def as_collection(
     if key is None and (order is not None or deleted is not None):
         raise DataflowError("as_collection() was given order or deleted without key: say by key=... which record replaces which")
     if key is None:
-        changes = stateless(stream, "map", columns.Begin(diff), None)
-        if diff is None or not arguments.flag(checked, "as_collection: checked"):
+        checks = diff is not None and arguments.flag(checked, "as_collection: checked")
+        changes = stateless(stream, "map", columns.Begin(diff), None if checks else name)
+        if not checks:
             return Collection(changes, ())
-        return Collection(Collection(changes, ()).by_record().vertex(Make(Present), "present", None), ())
+        return Collection(Collection(changes, ()).by_record().vertex(Make(Present), "present", name), ())
     asked = (("order", order), ("deleted", deleted))
     selected = [None if one is None else steps.selected(one, f"as_collection({what})") for what, one in asked]
     keyed = KeyedCollection(stream.map(steps.inserted).map(steps.Keyed(steps.selected(key, "as_collection(key)"))), ())
-    return Collection(keyed.vertex(Make(Upsert, *selected), "upserts", None), ())
+    return Collection(keyed.vertex(Make(Upsert, *selected), "upserts", name), ())
 
 
 def live(flow: Dataflow, name: str) -> Collection:

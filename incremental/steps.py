@@ -63,16 +63,6 @@ class Tagged:
 
 
 @dataclass(frozen=True, slots=True)
-class Sided:
-    """The record with which side it is of, behind its key."""
-
-    side: int
-
-    def __call__(self, change: tuple[Any, Any, int]) -> tuple[Any, Any, int]:
-        return change[0], (self.side, change[1]), change[2]
-
-
-@dataclass(frozen=True, slots=True)
 class Field:
     """A field of a record."""
 

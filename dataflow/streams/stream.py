@@ -443,16 +443,23 @@ class Stream(Advising, Generic[T]):
         return Stream(self.flow, node.id, 0, None if without else _union_of(streams))
 
     def as_collection(
-        self, *, key: Any = None, order: Any = None, deleted: Any = None, diff: str | None = None, checked: bool = True
+        self,
+        *,
+        key: Any = None,
+        order: Any = None,
+        deleted: Any = None,
+        diff: str | None = None,
+        checked: bool = True,
+        name: str | None = None,
     ) -> Collection:
         """The records as a collection (:class:`rayad.Collection`): each is inserted once, at its epoch, or with ``diff`` so often as this
         field says, an integer; a negative one removes, and ``checked`` is as of :class:`rayad.Collection`. Columns stay columns.
 
         With a ``key``, a function or a field, the newest record of a key replaces the one before it, as change data capture has it.
         ``order``: what makes a record the newer one, needed where several of a key come in one epoch; ``deleted``: whether a record says
-        that its key is gone.
+        that its key is gone. ``name``: by which ``job.table`` reads what is kept of it.
         """
-        asked = {"key": key, "order": order, "deleted": deleted, "diff": diff, "checked": checked}
+        asked = {"key": key, "order": order, "deleted": deleted, "diff": diff, "checked": checked, "name": name}
         return hooks.call("as_collection", self, **asked)  # type: ignore[no-any-return]
 
     def as_records(self, *, name: str | None = None) -> Stream[T]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +40,11 @@ class OrderOfFields:
         keys = [(column, direction) for column in by] + [(column, "ascending") for column in _contents(there.record)]
         order = _order(there.group, keys)
         return _taken(there, order), [rows_at(column, order) for column in by]
+
+
+def in_order(group: Positions, record: pa.Array, by: Sequence[pa.Array]) -> Positions:
+    """The positions of records by group, then by these columns, then by their contents. Raises NotColumns."""
+    return _order(group, [(column, "ascending") for column in (*by, *_contents(record))])
 
 
 def _contents(record: pa.Array) -> list[pa.Array]:

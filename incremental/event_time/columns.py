@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from rayad.dataflow.operators.state.runs.order import Positions, Ticks
 from rayad.dataflow.operators.windows.pane_ticks import as_bounds, grid_of, have_windows, length_ticks, ticks_of, windows_holding
 from rayad.dataflow.records.batches import rows_at
 from rayad.dataflow.records.event_times import Lengths
 from rayad.dataflow.records.values import fields_of, is_tuple, tuple_array, windows_of
-from rayad.dataflow.windows import Between, Session, Sliding, Tumbling
+from rayad.dataflow.windows import AsOf, Between, Session, Sliding, Tumbling
 from rayad.incremental.columns.form import DIFF, KEY, RECORD, NotColumns, field_of, keyed_changes, valid_keys
 from rayad.incremental.columns.grouped import Grouped, Records
+from rayad.incremental.columns.ordered import in_order
+
+_FAR = np.uint64(2**64 - 1)
+"""Further than any two moments are apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +72,89 @@ class Within:
             return None
         apart = right[0] - left[0]
         return rows_at(batch, np.flatnonzero((lower <= apart) & (apart <= upper)))
+
+
+@dataclass(frozen=True, slots=True)
+class OnSide:
+    """The records of keyed changes as left or right ones of pairs of which the other one is None."""
+
+    side: int
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        record, nothing = batch.column(RECORD), pa.nulls(batch.num_rows)
+        return keyed_changes(batch.column(KEY), tuple_array([nothing, record] if self.side else [record, nothing]), batch.column(DIFF))
+
+
+@dataclass(frozen=True, slots=True)
+class Latest(Grouped):
+    """Each left record with the right one that an as-of join picks. Records are pairs as of :class:`OnSide`, and have event times.
+
+    Args:
+        fields: with the event times of left and right records.
+        inner: whether a left record without a right one is left out.
+    """
+
+    rule: AsOf
+    fields: tuple[str, str]
+    inner: bool
+
+    def results(self, there: Records) -> Records:
+        left, right = fields_of(there.record)
+        is_left = left.is_valid().to_numpy(zero_copy_only=False)
+        mine, theirs = np.flatnonzero(is_left), np.flatnonzero(~is_left)
+        at, others, tolerance = self._ticks(rows_at(left, mine), rows_at(right, theirs))
+        order = in_order(there.group[theirs], rows_at(right, theirs), [pa.array(others)])
+        others, theirs = others[order], theirs[order]
+        found = self._found((there.group[mine], at), (there.group[theirs], others), tolerance)
+        if self.inner:
+            mine, found = mine[found >= 0], found[found >= 0]
+        met = right.take(pa.array(theirs[found], mask=found < 0)) if len(theirs) else pa.nulls(len(mine))
+        return Records(there.group[mine], tuple_array([rows_at(left, mine), met]), there.weights[mine])
+
+    def _ticks(self, left: pa.Array, right: pa.Array) -> tuple[Ticks, Ticks, int | None]:
+        """The event times of left and of right records, and the tolerance, in one unit. Raises NotColumns."""
+        ticks, bounds = [], []
+        for some, name in zip((left, right), self.fields, strict=True):
+            found = ticks_of(field_of(some, name), self.rule) if len(some) else (np.zeros(0, np.int64), None)
+            if found is None:
+                raise NotColumns
+            ticks.append(found[0])
+            bounds += [] if found[1] is None else [found[1]]
+        scale, tolerance = self.rule.scale, None
+        if bounds[0] != bounds[-1]:
+            raise NotColumns
+        if scale is not None:
+            exact = scale.kind in (Lengths.WHOLE, Lengths.SPAN)
+            tolerance = length_ticks(scale.ticks(self.rule.tolerance), scale, bounds[0]) if exact else None
+            if tolerance is None:
+                raise NotColumns
+        return ticks[0], ticks[1], tolerance
+
+    def _found(self, lefts: tuple[Positions, Ticks], rights: tuple[Positions, Ticks], tolerance: int | None) -> Positions:
+        """The position of the right record of each left one, -1 for none. Right records are in order by key and time."""
+        (group, at), (groups, others) = lefts, rights
+        if not len(others):
+            return np.full(len(at), -1)
+        times = np.unique(others)
+        there = groups * (2 * len(times) + 2) + 2 * np.searchsorted(times, others) + 1  # by key, then by time
+        here = group * (2 * len(times) + 2) + np.searchsorted(times, at) + np.searchsorted(times, at, "right")  # a time between two is even
+        before = np.searchsorted(there, here, "right" if self.rule.exact else "left") - 1
+        first = np.searchsorted(there, here, "left" if self.rule.exact else "right")
+        after = np.searchsorted(there, there[np.minimum(first, len(there) - 1)], "right") - 1  # the last one of that time
+        ways = {"backward": before, "forward": after}
+        misses = {"backward": before < 0, "forward": first == len(there)}
+
+        def apart(way: str) -> Any:
+            """How far the right record is that is found one way; ``_FAR`` for none."""
+            found = ways[way]
+            far = np.maximum(at, others[found]).view(np.uint64) - np.minimum(at, others[found]).view(np.uint64)
+            near = (groups[found] == group) & ~misses[way]
+            return np.where(near if tolerance is None else near & (far <= np.uint64(tolerance)), far, _FAR)
+
+        if self.rule.direction != "nearest":
+            return np.where(apart(self.rule.direction) < _FAR, ways[self.rule.direction], -1)
+        back, on = apart("backward"), apart("forward")
+        return np.where(np.minimum(back, on) == _FAR, -1, np.where(back <= on, before, after))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,4 +214,4 @@ def by_window(batch: pa.RecordBatch) -> pa.RecordBatch | None:
     return keyed_changes(tuple_array([key, found.field(0)]), found.field(1), batch.column(DIFF))
 
 
-__all__ = ["Assigned", "Sessions", "Timed", "Within", "by_window"]
+__all__ = ["Assigned", "Latest", "OnSide", "Sessions", "Timed", "Within", "by_window"]

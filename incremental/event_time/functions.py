@@ -55,8 +55,19 @@ class Within:
 
 
 @dataclass(frozen=True, slots=True)
+class OnSide:
+    """The record of a keyed change as the left or the right one of a pair of which the other one is None."""
+
+    side: int
+
+    def __call__(self, change: tuple[Any, Any, int]) -> tuple[Any, Any, int]:
+        key, record, weight = change
+        return key, (None, record) if self.side else (record, None), weight
+
+
+@dataclass(frozen=True, slots=True)
 class Latest:
-    """Each left record with the right one that an as-of join picks. Values are (side, record).
+    """Each left record with the right one that an as-of join picks. Values are pairs as of :class:`OnSide`.
 
     Of right records at equal times the one counts whose contents come last.
     """
@@ -70,8 +81,8 @@ class Latest:
         rights = self._rights(values)
         times = [one[0] for one in rights]
         out = []
-        for (side, left), weight in values.items():
-            if side == 0:
+        for (left, _), weight in values.items():
+            if left is not None:
                 found = self._found(self.at(left), times)
                 if found is not None or not self.inner:
                     out.append(((left, None if found is None else rights[found][2]), weight))
@@ -79,7 +90,8 @@ class Latest:
 
     def _rights(self, values: Weights) -> list[tuple[Any, Any, Any]]:
         """Right records with their times, in order."""
-        timed = [(self.other_at(record), in_contents(record), record) for (side, record), weight in values.items() if side and weight > 0]
+        rights = [right for (left, right), weight in values.items() if left is None and weight > 0]
+        timed = [(self.other_at(right), in_contents(right), right) for right in rights]
         return sorted(timed, key=lambda one: one[:2])
 
     def _found(self, at: Any, times: list[Any]) -> int | None:
@@ -101,10 +113,10 @@ class Latest:
         return tolerance is None or bool(shifted(at, tolerance, -1) <= other <= shifted(at, tolerance, 1))
 
     # -- what it needs where no change comes that is before a moment ------------------------------------------
-    def time_of(self, value: tuple[int, Any]) -> Any:
-        """The event time of a tagged record."""
-        side, record = value
-        return (self.other_at if side else self.at)(record)
+    def time_of(self, value: tuple[Any, Any]) -> Any:
+        """The event time of the record of a side."""
+        left, right = value
+        return self.other_at(right) if left is None else self.at(left)
 
     def needed(self, values: Weights, limit: Any) -> tuple[list[Any], Any]:
         """Left records whose match may change, or that may go; right ones that may go, or that one of those, or a later one, may get.
@@ -117,7 +129,7 @@ class Latest:
         wanted: set[int] = set()
         for value in values:
             at = self.time_of(value)
-            if value[0] == 0 and at < limit and not self._is_final(at, times, limit):
+            if value[0] is not None and at < limit and not self._is_final(at, times, limit):
                 kept.append(value)
                 looks.append(limit)
                 wanted.update(self._candidates(at, times[:old]))
@@ -125,7 +137,7 @@ class Latest:
             wanted.add(old - 1)
             if self.rule.tolerance is not None:
                 looks.append(shifted(times[old - 1], self.rule.tolerance, 1))
-        return [*kept, *((1, rights[one][2]) for one in wanted)], min(looks, default=None)
+        return [*kept, *((None, rights[one][2]) for one in wanted)], min(looks, default=None)
 
     def _is_final(self, at: Any, times: list[Any], limit: Any) -> bool:
         """Whether no change at a moment, or later, changes what a left record before it has."""
@@ -190,4 +202,4 @@ def by_window(change: tuple[tuple[Any, tuple[Window, Any]], int]) -> tuple[Any, 
     return (key, window), record, weight
 
 
-__all__ = ["Assigned", "Latest", "Placed", "Sessions", "Timed", "Within", "by_window"]
+__all__ = ["Assigned", "Latest", "OnSide", "Placed", "Sessions", "Timed", "Within", "by_window"]

@@ -15,10 +15,11 @@ from rayad.dataflow.streams.making import Make
 from rayad.dataflow.windows import AsOf, Between, Session, Sliding, Tumbling
 from rayad.incremental import functions, steps
 from rayad.incremental.columns import steps as columns_steps
+from rayad.incremental.columns.grouped import Grouped
 from rayad.incremental.columns.steps import InColumns, filtered, flat_mapped, in_rows, mapped
 from rayad.incremental.event_time import columns
 from rayad.incremental.event_time.ending import Ending, EndingJoin, KeysEnd, NeedingReduce, window_end
-from rayad.incremental.event_time.functions import Assigned, Latest, Placed, Sessions, Timed, Within, by_window
+from rayad.incremental.event_time.functions import Assigned, Latest, OnSide, Placed, Sessions, Timed, Within, by_window
 from rayad.incremental.event_time.telling import RECORDS, OnTime, told_of
 from rayad.incremental.fixed_points import together
 from rayad.incremental.joins.kinds import KINDS, How
@@ -45,17 +46,19 @@ def joined_asof(
     """See ``KeyedCollection.join_asof``."""
     made = type(left)
     (mine, theirs), loops = together(left, right)
-    sides = [made(one.filter(Placed(time)), loops) for one, time in zip((mine, theirs), at, strict=True)]
+    sides = [made(_placed(one, time), loops) for one, time in zip((mine, theirs), at, strict=True)]
     function = Latest(rule, *at, how == "inner")
     times = None if lateness is None else told_of("join_asof", lateness, loops, [(one.stream, t) for one, t in zip(sides, at, strict=True)])
     if times is not None:
         sides = [_on_time(one, time, lateness, times) for one, time in zip(sides, at, strict=True)]
-    tagged = [one.stream.map(steps.Sided(side)) for side, one in enumerate(sides)]
-    both = made(tagged[0].union(tagged[1]), loops)
-    found = _needing(both, function, lateness, times, "asof-join", name)
+    lefts, rights = (mapped(one.stream, OnSide(side), columns.OnSide(side)) for side, one in enumerate(sides))
+    both = made(lefts.union(rights), loops)
+    fields = _field(at[0]), _field(at[1])
+    grouped = None if fields[0] is None or fields[1] is None else columns.Latest(rule, (fields[0], fields[1]), how == "inner")
+    found = _needing(both, function, lateness, times, "asof-join", name, grouped)
     if how == "inner":
         return found
-    return found.concat(made(mine.filter(Placed(at[0], turned=True)), loops).plain().map(steps.alone))
+    return found.concat(_mapped(made(_placed(mine, at[0], turned=True), loops).plain(), ALONE))
 
 
 def joined_in_interval(
@@ -169,10 +172,16 @@ def _on_time(keyed: KeyedCollection, at: At, lateness: Any, times: Stream) -> Ke
 
 
 def _needing(
-    keyed: KeyedCollection, function: Latest | Sessions, lateness: Any, times: Stream | None, base: str, name: str | None
+    keyed: KeyedCollection,
+    function: Latest | Sessions,
+    lateness: Any,
+    times: Stream | None,
+    base: str,
+    name: str | None,
+    in_columns: Grouped | None = None,
 ) -> Collection:
     if times is None:
-        return keyed.reduce_weights(function, base, name=name)
+        return keyed.reduce_weights(function, base, name=name, in_columns=in_columns)
     made = type(keyed.plain())
     return made(keyed.vertex(Make(NeedingReduce, lateness, function), base, name, type(keyed)(times, ())), ())
 

@@ -14,11 +14,16 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+import rayad as rd
 from rayad.dataflow.operators.state import group_index, touched_keys
 from rayad.dataflow.operators.state.tables import Entries
 from rayad.dataflow.records.batches import to_rows
+from rayad.dataflow.windows import AsOf
 from rayad.incremental import functions, ranking, reads
 from rayad.incremental.columns import grouped, linear, ordered
+from rayad.incremental.columns.thresholds import Threshold
+from rayad.incremental.event_time import columns
+from rayad.incremental.event_time.functions import Latest
 from rayad.incremental.joins.arranging import SharedJoin
 from rayad.incremental.joins.join import Join
 from rayad.incremental.joins.kinds import HOWS, KINDS, Side
@@ -73,6 +78,17 @@ def _of_fields(key: int, number: int) -> Any:
     return as_record({"v": number, "w": key})
 
 
+def _of_floats(key: int, number: int) -> Any:
+    """Floats whose sums depend on the order in which they are added, and a whole number among them."""
+    return as_record({"v": (0.1, -1e17, 7, 1e17)[number], "w": key})
+
+
+def _of_sides(key: int, number: int) -> Any:
+    """Records of the left and of the right side."""
+    record = as_record({"v": number // 2, "w": key})
+    return (None, record) if number % 2 else (record, None)
+
+
 def _nothing(key: int, number: int) -> Any:
     return None
 
@@ -92,16 +108,22 @@ def _is_gone(pair: tuple[int, int]) -> bool:
     return pair[1] == 2
 
 
+AS_OF = AsOf(None, True), Field("v"), Field("v")
+TWICE = Threshold(rd.col("1") * 2)
 RANK = ranking.ranked("v", False, "rank", dense=False)
 LAWS = {
     "count": Law(partial(Reduce, functions.count, functions.one, linear.Counted())),
     "sum": Law(partial(Reduce, functions.total, functions.Added(Field("v")), linear.Summed("v")), _of_fields),
     "sum of a function": Law(partial(Reduce, functions.total, functions.Added(float)), has_columns=False),
     "mean": Law(partial(Reduce, functions.mean, functions.Added(Field("v")), linear.Summed("v", mean=True)), _of_fields),
+    "sum of floats": Law(partial(Reduce, functions.total, functions.Added(Field("v")), linear.Summed("v")), _of_floats),
+    "mean of floats": Law(partial(Reduce, functions.mean, functions.Added(Field("v")), linear.Summed("v", mean=True)), _of_floats),
+    "threshold by an expression": Law(partial(Reduce, functions.Threshold(TWICE), None, TWICE), _nothing, counts=True),
     "distinct": Law(partial(Reduce, distinct, None, linear.Present()), _nothing, counts=True),
     "threshold": Law(partial(Reduce, functions.Threshold(lambda key, count: 2 * count)), _nothing, counts=True, has_columns=False),
     "in both": Law(partial(Reduce, functions.in_both, None, grouped.OfSides(True)), lambda key, number: number % 2, counts=True),
     "min": Law(partial(Reduce, functions.Best(min, None), None, ordered.Best(False, None))),
+    "as-of join": Law(partial(Reduce, Latest(*AS_OF, True), None, columns.Latest(AS_OF[0], ("v", "v"), True)), _of_sides),
     "top 2": Law(partial(Reduce, functions.Top(2, None), None, ordered.Top(2, None))),
     "rank": Law(partial(Reduce, RANK[0], None, RANK[1]), _of_fields),
     "values": Law(partial(Reduce, functions.OfValues(lambda key, values: values)), has_columns=False),

@@ -292,10 +292,10 @@ def test_explain_tells_what_can_be_read() -> None:
 
 def test_the_newest_records_are_read_without_those_that_are_gone() -> None:
     flow = rd.Dataflow("orders")
-    flow.input("words").as_collection(key="id", order="at", deleted="gone").collect("out")
+    flow.input("words").as_collection(key="id", order="at", deleted="gone", name="newest").collect("out")
     orders = [{"id": 1, "at": 1, "gone": False}, {"id": 2, "at": 1, "gone": False}, {"id": 2, "at": 2, "gone": True}]
     job = fed(flow, [orders[:2]], parallelism=2)
-    table = job.table("upserts")
+    table = job.table("newest")
     assert table.get(2, fresh=True).value == orders[1]
     job.input("words").send([orders[2]])
     job.input("words").advance_to(2)

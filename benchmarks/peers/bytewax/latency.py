@@ -1,10 +1,16 @@
 """Bytewax: single records at a fixed rate, in two processes: a source in one of them, ``stateful_map`` by key in both, sinks in both.
 
-The source asks to be woken when the next record is due, and emits all that are due then. A record has the times when it was made and when
-it was due; the sink subtracts both. The first ``warm`` records are not counted. "seconds" is the time of the records that count.
+The source asks to be woken when the next record is due, and emits all that are due then. With ``live`` a third process makes the records,
+and they come to the source by a socket, for which it waits up to a millisecond at a time, as Bytewax's own Kafka source does. A record has
+the times when it was made and when it was due; the sink subtracts both. The first ``warm`` records are not counted. "seconds" is the time
+of the records that count.
 """
 
 import json
+import select
+import socket
+import sys
+import threading
 import time
 from datetime import UTC, datetime, timedelta
 
@@ -15,6 +21,7 @@ from bytewax.inputs import FixedPartitionedSource, StatefulSourcePartition
 from bytewax.outputs import StatelessSinkPartition
 
 START_AFTER_S = 1.0
+POLL_S = 0.001
 
 
 class RecordsPart(StatefulSourcePartition):
@@ -44,6 +51,41 @@ class RecordsPart(StatefulSourcePartition):
         return None
 
 
+def make_records(server: socket.socket) -> None:
+    """Send lines ``number,made,due`` to the source, each when it is due."""
+    connection, _ = server.accept()
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    begin_s = time.perf_counter() + START_AFTER_S
+    for place in range(arguments["warm"] + arguments["records"]):
+        due_s = begin_s + place / arguments["rate_per_s"]
+        wait_s = due_s - time.perf_counter()
+        if wait_s > 0:
+            time.sleep(wait_s)
+        connection.sendall(f"{place - arguments['warm']},{time.perf_counter()!r},{due_s!r}\n".encode())
+    connection.close()
+
+
+class LivePart(StatefulSourcePartition):
+    """Records from the socket."""
+
+    def __init__(self) -> None:
+        self.connection = socket.create_connection(("127.0.0.1", arguments["port"]))
+        self.begun = b""
+
+    def next_batch(self):
+        if not select.select([self.connection], [], [], POLL_S)[0]:
+            return []
+        data = self.connection.recv(1 << 16)
+        if not data:
+            raise StopIteration
+        *lines, self.begun = (self.begun + data).split(b"\n")
+        fields = [line.split(b",") for line in lines]
+        return [(str(int(number) % arguments["keys"]), (int(number), float(made), float(due))) for number, made, due in fields]
+
+    def snapshot(self):
+        return None
+
+
 class Records(FixedPartitionedSource):
     """One part: in one of the processes."""
 
@@ -52,7 +94,7 @@ class Records(FixedPartitionedSource):
 
     def build_part(self, step_id, for_part, resume_state):
         told["has_source"] = True
-        return RecordsPart()
+        return LivePart() if "port" in arguments else RecordsPart()
 
 
 class ClockPart(StatelessSinkPartition):
@@ -71,6 +113,10 @@ def count(state, record):
 
 
 told |= {"ages": [], "has_source": False}
+if arguments.get("live") and len(sys.argv) == 2:  # not in a process of the cluster
+    server = socket.create_server(("127.0.0.1", 0))
+    threading.Thread(target=make_records, args=(server,), daemon=True).start()
+    sys.argv[1] = json.dumps({**arguments, "port": server.getsockname()[1]})
 flow = Dataflow("latency")
 counted = op.stateful_map("count", op.input("records", flow, Records()), count)
 op.output("out", counted, Keep(ClockPart))

@@ -56,8 +56,8 @@ def _weights(results: Any) -> Counter[Any]:
 @pytest.mark.parametrize("tolerance", [None, 2, 3])
 def test_as_of(direction: Any, exact: bool, tolerance: Any) -> None:
     chance = random.Random(1)
-    may_change = [(side, at) for side in (0, 1) for at in NEW]
-    every = [(side, at) for side in (0, 1) for at in OLD + NEW]
+    may_change = _on_both_sides(NEW)
+    every = _on_both_sides(OLD + NEW)
     function = Latest(AsOf(tolerance, exact, direction), _at, _at, inner=False)
     forgotten = 0
     for bits in chance.sample(range(1 << len(every)), amount(each_run=120, soak=1 << len(every))):
@@ -80,9 +80,13 @@ def test_sessions(gap: int) -> None:
 
 
 def test_what_is_kept_of_an_as_of_join_is_the_last_right_record_and_what_is_not_final() -> None:
-    values = {(0, 1): 1, (0, 3): 1, (1, 0): 1, (1, 2): 1, (0, 6): 1}
-    kept = {direction: sorted(_latest(direction).needed(values, LIMIT)[0]) for direction in ("backward", "forward", "nearest")}
-    assert kept == {"backward": [(0, 6), (1, 2)], "forward": [(0, 3), (0, 6)], "nearest": [(0, 3), (0, 6), (1, 2)]}
+    values = dict.fromkeys([(1, None), (3, None), (None, 0), (None, 2), (6, None)], 1)
+    kept = {direction: set(_latest(direction).needed(values, LIMIT)[0]) for direction in ("backward", "forward", "nearest")}
+    assert kept == {"backward": {(6, None), (None, 2)}, "forward": {(3, None), (6, None)}, "nearest": {(3, None), (6, None), (None, 2)}}
+
+
+def _on_both_sides(times: Iterable[int]) -> list[tuple[int | None, int | None]]:
+    return [*((at, None) for at in times), *((None, at) for at in times)]
 
 
 def _latest(direction: Any) -> Latest:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import random
 from collections import Counter
 from contextlib import nullcontext
 from typing import Any
 from unittest.mock import patch
-from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
@@ -17,25 +15,8 @@ import rayad as rd
 from rayad.dataflow.records.values import Window, values_of
 from rayad.incremental import moment_vertex
 from rayad.incremental.columns.from_rows import column_of
+from tests.incremental.in_columns.event_times import MINUTE, TIMES, changes_of, stream_of
 from tests.thorough import amount
-
-START = dt.datetime(1969, 12, 31, 23, 50)
-MINUTE = dt.timedelta(minutes=1)
-NEW_YORK = ZoneInfo("America/New_York")
-TIMES: dict[str, tuple[pa.DataType, Any, Any]] = {
-    "int": (pa.int64(), lambda n: n - 10, 1),
-    "small int": (pa.int16(), lambda n: n - 10, 1),
-    "float": (pa.float64(), lambda n: (n - 10) * 0.7, 1),
-    "tenths": (pa.float64(), lambda n: n / 10, 0.1),
-    "ints in tenths": (pa.int32(), lambda n: n, 0.5),
-    "datetime": (pa.timestamp("us"), lambda n: START + n * MINUTE, MINUTE),
-    "milliseconds": (pa.timestamp("ms"), lambda n: START + n * MINUTE, MINUTE),
-    "datetime with a time zone": (
-        pa.timestamp("us", "America/New_York"), lambda n: START.replace(tzinfo=NEW_YORK) + n * MINUTE, MINUTE,
-    ),
-    "date": (pa.date32(), lambda n: dt.date(1969, 12, 25) + n * dt.timedelta(1), dt.timedelta(1)),
-    "duration": (pa.duration("us"), lambda n: n * MINUTE, MINUTE),
-}  # fmt: skip
 
 
 def _so_long(times: int, unit: Any) -> Any:
@@ -49,19 +30,6 @@ KINDS: dict[str, Any] = {
     "with pauses": lambda unit: rd.windows.sliding(_so_long(2, unit), _so_long(5, unit)),
     "session": lambda unit: rd.windows.session(_so_long(2, unit)),
 }
-EPOCHS = 6
-
-
-def _changes(chance: random.Random, time_of: Any) -> list[dict[str, Any]]:
-    there: list[dict[str, Any]] = []
-    out = []
-    for epoch in range(EPOCHS):
-        for _ in range(5):
-            at = None if chance.random() < 0.1 else time_of(chance.randrange(20))
-            there.append({"k": chance.choice([0, 1, None]), "at": at, "v": chance.randrange(4)})
-            out.append({"epoch": epoch, **there[-1], "n": 1})
-        out += [{"epoch": epoch, **there.pop(chance.randrange(len(there))), "n": -1} for _ in range(chance.randrange(5))]
-    return out
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -70,17 +38,11 @@ def test_windows_in_columns_are_those_of_rows(times: str, kind: str) -> None:
     in_rows = (times, kind) in {("float", "session"), ("tenths", "session"), ("ints in tenths", "session")}  # columns have none of floats
     type_of, time_of, unit = TIMES[times]
     for seed in range(amount(each_run=2, soak=40)):
-        changes = _changes(random.Random(seed), time_of)
+        changes = changes_of(random.Random(seed), time_of)
         results = []
         for form in ("rows", "columns", "columns, then a function"):
             flow = rd.Dataflow("windows")
-            if form != "rows":
-                schema = {"epoch": pa.int64(), "k": pa.int64(), "at": type_of, "v": pa.int64(), "n": pa.int64()}
-                table = pa.Table.from_pylist(changes, pa.schema(schema))
-                stream = flow.from_arrow(table, epoch="epoch").select("k", "at", "v", "n")
-            else:
-                rows = [[row for row in changes if row["epoch"] == epoch] for epoch in range(EPOCHS)]
-                stream = flow.from_epochs([[{name: row[name] for name in ("k", "at", "v", "n")} for row in some] for some in rows])
+            stream = stream_of(flow, changes, type_of, in_columns=form != "rows")
             windowed = stream.as_collection(diff="n").key_by("k").window(KINDS[kind](unit), "at")
             windowed.count().collect("counts")
             if form != "columns":

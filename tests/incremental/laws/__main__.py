@@ -1,8 +1,9 @@
 """``python -m tests.incremental.laws --runs 10000``: random programs with loops in loops, each over two cuts of one random history, with
 kills, restores and changes of layout between any two moments, against recomputation; prints how many runs were right, and what struck.
 
-``--seed 17`` runs one again and prints its program. ``--planted`` plants each wrong rule instead, and prints the first of so many seeds
-that finds it: undisturbed, or, where it is about moves, disturbed. ``--first`` is the first seed, ``--processes`` how many run at once.
+``--ray`` runs them on Ray instead, one after the other: each is fed live, and compared after each epoch. ``--seed 17`` runs one again and
+prints its program. ``--planted`` plants each wrong rule instead, and prints the first of so many seeds that finds it: undisturbed, or,
+where it is about moves, disturbed. ``--first`` is the first seed, ``--processes`` how many run at once.
 Ends with 1 if a run, or a rule, is amiss.
 """
 
@@ -15,7 +16,7 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 
 from tests.incremental.laws.programs import drawn
@@ -26,11 +27,11 @@ TOLD = 20
 """Runs that are wrong, of which the errors are printed."""
 
 
-def run(seed: int) -> tuple[int, Counter[str], str]:
+def run(seed: int, how: Callable[[int], Counter[str]] = disturbed) -> tuple[int, Counter[str], str]:
     """One run: what has struck, and the error if it was wrong."""
     logging.getLogger("rayad").setLevel(logging.CRITICAL)  # failures are asked for
     try:
-        return seed, disturbed(seed), ""
+        return seed, how(seed), ""
     except Exception:
         return seed, Counter(runs=1), traceback.format_exc()
 
@@ -53,25 +54,34 @@ def main(given: Sequence[str] | None = None) -> int:
         asked.add_argument(f"--{name}", type=int, default=default)
     asked.add_argument("--seed", type=int)
     asked.add_argument("--planted", action="store_true")
+    asked.add_argument("--ray", action="store_true")
     args = asked.parse_args(given)
     seeds = range(args.first, args.first + args.runs)
     if args.planted:
         return min(1, planted(seeds))
     if args.seed is not None:
         print(drawn(random.Random(args.seed)))
-        _, seen, error = run(args.seed)
-        print(error or dict(seen))
-        return 1 if error else 0
-    began, seen, wrong = time.monotonic(), Counter[str](), 0
+        seeds = range(args.seed, args.seed + 1)
+    if args.ray:
+        from tests.incremental.laws.on_ray import cluster, disturbed_on_ray
+
+        with cluster():
+            return told((run(seed, disturbed_on_ray) for seed in seeds), len(seeds), every=20)
     with ProcessPoolExecutor(args.processes) as pool:
-        for done, (seed, one, error) in enumerate(pool.map(run, seeds, chunksize=4), 1):
-            seen += one
-            if error:
-                wrong += 1
-                if wrong <= TOLD:
-                    print(f"seed {seed}:\n{error}", flush=True)
-            if done % 100 == 0 or done == len(seeds):
-                print(f"{done} runs, {wrong} wrong, {time.monotonic() - began:.0f} s; {dict(sorted(seen.items()))}", flush=True)
+        return told(pool.map(run, seeds, chunksize=4), len(seeds), every=100)
+
+
+def told(outcomes: Iterable[tuple[int, Counter[str], str]], runs: int, every: int) -> int:
+    """Print what is wrong, and the sums after ``every`` so many runs; gives 1 where something is wrong."""
+    began, seen, wrong = time.monotonic(), Counter[str](), 0
+    for done, (seed, one, error) in enumerate(outcomes, 1):
+        seen += one
+        if error:
+            wrong += 1
+            if wrong <= TOLD:
+                print(f"seed {seed}:\n{error}", flush=True)
+        if done % every == 0 or done == runs:
+            print(f"{done} runs, {wrong} wrong, {time.monotonic() - began:.0f} s; {dict(sorted(seen.items()))}", flush=True)
     return min(1, wrong)
 
 
