@@ -7,7 +7,7 @@ import itertools
 import pickle
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from rayad.dataflow.records.batches import to_rows
 from rayad.dataflow.records.key_hashing import key_group
+from rayad.dataflow.records.values import tuple_array
 from rayad.dataflow.vertex import VertexContext, begin
 from rayad.incremental.columns.form import is_changes, keyed_changes, normalised
 from rayad.incremental.moment_vertex import MomentVertex
@@ -130,9 +131,18 @@ def run(
 def columns_of(some: list[tuple[Any, Any, int]]) -> pa.RecordBatch:
     """Changes in columns."""
     keys, values, weights = zip(*some, strict=True)
-    value = pa.nulls(len(values)) if values[0] is None else normalised(pa.array(values))
+    return keyed_changes(pa.array(keys), _column(values), np.array(weights))
+
+
+def _column(values: Sequence[Any]) -> pa.Array:
+    """Values of one type, of which some may be None, as columns of streams have them."""
+    if all(value is None for value in values):
+        return pa.nulls(len(values))
+    if isinstance(values[0], tuple):
+        return tuple_array([_column(part) for part in zip(*values, strict=True)])
+    value = normalised(pa.array(values))
     assert value is not None
-    return keyed_changes(pa.array(keys), value, np.array(weights))
+    return value
 
 
 class Stored:

@@ -79,8 +79,8 @@ def _of_fields(key: int, number: int) -> Any:
 
 
 def _of_floats(key: int, number: int) -> Any:
-    """Floats whose sums depend on the order in which they are added, and a whole number among them."""
-    return as_record({"v": (0.1, -1e17, 7, 1e17)[number], "w": key})
+    """Floats whose sums depend on the order in which they are added."""
+    return as_record({"v": (0.1, -1e17, 7.0, 1e17)[number], "w": key})
 
 
 def _of_sides(key: int, number: int) -> Any:
