@@ -19,7 +19,7 @@ from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.operators.state.tables import Entries
 from rayad.dataflow.records.values import values_of
 from rayad.incremental.columns.form import DIFF, KEY, RECORD, NotColumns, together, wider_schema
-from rayad.incremental.columns.weighted_runs import WeightedRuns
+from rayad.incremental.columns.weighted_runs import CODE, WeightedRuns
 from rayad.incremental.moments import Counters
 from rayad.incremental.records import as_record
 from rayad.progress import Timestamp
@@ -108,15 +108,15 @@ class Part:
 
     # -- stored, and as rows ----------------------------------------------------------------------
     def changes_in(self, run: Run) -> Iterator[tuple[Any, Any, int, Any]]:
-        """The changes in a run, as ``reads.Change``."""
+        """The changes in a run, as ``reads.Change``. It may be of before there were other numbers, or of another replica that had more."""
         keys, *records = [map(as_record, values_of(column)) for column in run.rows.columns]
-        numbers = zip(*(run.beside[name].tolist() for name in self.numbers), strict=True)
-        for key, value, some in zip(keys, records[0] if records else itertools.repeat(None, len(run)), numbers, strict=True):
-            yield (
-                (key, value, some[0], None)
-                if self._vector is None
-                else (key, None, 1, self._vector(dict(zip(self.numbers, some, strict=True))))
-            )
+        if self._vector is None:
+            values = records[0] if records else itertools.repeat(None, len(run))
+            yield from zip(keys, values, run.beside[COUNT].tolist(), itertools.repeat(None, len(run)), strict=True)
+            return
+        names = [name for name in run.beside if name != CODE]
+        for key, some in zip(keys, zip(*(run.beside[name].tolist() for name in names), strict=True), strict=True):
+            yield key, None, 1, self._vector(dict(zip(names, some, strict=True)))
 
     def stored(self, take: Callable[[WeightedRuns], Any]) -> Any:
         """What a function gives of each, with what is needed to read it."""

@@ -230,6 +230,13 @@ def test_an_epoch_is_read_as_it_was_when_it_was_over(name: str, form: str, data:
     check(name, form, data, chance)
 
 
+@settings(max_examples=amount(each_run=60, soak=200), deadline=None, **QUICK)
+@given(data=st.data(), chance=st.randoms(use_true_random=False))
+def test_floats_that_need_more_numbers_than_those_before(data: st.DataObject, chance: random.Random) -> None:
+    """What an epoch has changed is told by the numbers that there were then."""
+    check("sum of floats", "columns", data, chance)
+
+
 def test_which_operators_can_be_read() -> None:
     assert {type(law.make()) for law in LAWS.values()} == {
         each for each in _all_below(MomentVertex) if not each.why_unreadable and each.__module__.startswith("rayad.")
