@@ -16,6 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import rayad as rd
+from rayad.actors.job import Job
 from tests.cluster import recovering
 from tests.incremental import programs as shapes
 from tests.incremental.laws import programs, runs
@@ -50,7 +51,7 @@ def disturbed_on_ray(seed: int) -> Counter[str]:
         scaling = rd.ScalingConfig(parallelism=replicas, placement=placement)  # type: ignore[arg-type]
         job = flow.submit(recovering.surviving(Path(folder), failures=None), scaling)
         try:
-            edges = job.collection("edges")
+            edges, names = job.collection("edges"), list[str]()
             for epoch, some in enumerate(changes):
                 edges.insert([record for record, weight in some if weight > 0])
                 edges.remove([record for record, weight in some if weight < 0])
@@ -58,9 +59,10 @@ def disturbed_on_ray(seed: int) -> Counter[str]:
                 if chance.random() < KILLS and (there := recovering.actors("VertexActor")):
                     recovering.kill("VertexActor", chance.randrange(len(there)))
                     seen["kills"] += 1
-                if chance.random() < RESCALES:
-                    seen += _rescaled(job, chance)
+                if names and chance.random() < RESCALES:
+                    seen += _rescaled(job, chance.choice(names), chance.randint(1, REPLICAS_MAX))
                 assert job.probe("seen").wait(epoch, timeout_s=PATIENCE_S)
+                names = names or [vertex.name for vertex in job.status().vertices]  # there are none before it has begun
             edges.close()
             kept.verify(changes, job.wait(timeout_s=PATIENCE_S)["out"])
         except BaseException:
@@ -69,11 +71,10 @@ def disturbed_on_ray(seed: int) -> Counter[str]:
     return seen
 
 
-def _rescaled(job: rd.Job, chance: random.Random) -> Counter[str]:
-    """Another number of replicas of some vertex; what may not move is refused, and the job goes on."""
-    name = chance.choice([vertex.name for vertex in job.status().vertices])
+def _rescaled(job: Job, name: str, replicas: int) -> Counter[str]:
+    """Another number of replicas of a vertex; what may not move is refused, and the job goes on."""
     try:
-        job.rescale(name, chance.randint(1, REPLICAS_MAX), timeout_s=PATIENCE_S)
+        job.rescale(name, replicas, timeout_s=PATIENCE_S)
     except rd.RescaleRefused:
         return Counter({"refused rescales": 1})
     return Counter({"rescales": 1})
