@@ -13,6 +13,7 @@ from rayad.dataflow.windows import AsOf, Between, Session, Sliding, Tumbling
 from rayad.incremental.functions import Results, Weights
 from rayad.incremental.ranking import in_contents
 from rayad.incremental.steps import has_key
+from rayad.progress import DataflowError, show
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +57,15 @@ class Within:
 
 @dataclass(frozen=True, slots=True)
 class OnSide:
-    """The record of a keyed change as the left or the right one of a pair of which the other one is None."""
+    """The record of a keyed change as the left or the right one of a pair of which the other one is None. Raises DataflowError where the
+    record is None."""
 
     side: int
 
     def __call__(self, change: tuple[Any, Any, int]) -> tuple[Any, Any, int]:
         key, record, weight = change
+        if record is None:
+            raise DataflowError(f"join_asof() was given the record None of key {show(key, 80)}, with an event time: filter it out first")
         return key, (None, record) if self.side else (record, None), weight
 
 

@@ -64,6 +64,14 @@ def test_sides_whose_event_times_differ_in_type_are_joined_in_rows() -> None:
     assert got == Counter({(3, 2.5): 1, (7, 2.5): 1})
 
 
+def test_a_record_that_is_none_is_refused() -> None:
+    flow = rd.Dataflow("none")
+    keyed = flow.from_items([None, 2]).as_collection().key_by(lambda record: 1)
+    keyed.join_asof(keyed, lambda record: 5).collect("out")
+    with pytest.raises(rd.RayadError, match=r"join_asof\(\) was given the record None of key 1"):
+        flow.run(runtime="local")
+
+
 def test_a_join_whose_right_side_comes_later_or_never() -> None:
     flow = rd.Dataflow("later")
     left = flow.from_arrow(pa.table({"epoch": [0, 0], "k": [1, 2], "at": [3, 7]}), epoch="epoch", name="left").as_collection().key_by("k")
