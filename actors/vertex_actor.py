@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from rayad.actors.replica.places import Places
     from rayad.actors.replica.recent import News
     from rayad.actors.replica.report import Left, Pulse, ReplicaReport
-    from rayad.actors.replica.tables import Answer, Ask, Busy
     from rayad.autoscale.statistics import ReplicaReading
     from rayad.dataflow.config import RunConfig
     from rayad.dataflow.plan import Layout, Plan
@@ -232,9 +231,9 @@ class VertexActor:
         None before it was first built."""
         return self._host.updates(stage, sink, seen) if self._host is not None else None
 
-    def read(self, questions: list[tuple[ReplicaId, Ask]], timeout_s: float) -> list[Answer | None] | Busy:
-        """See :meth:`WorkerHost.read`."""
-        return self._host.read(questions, timeout_s) if self._host is not None else [None] * len(questions)
+    def doing(self) -> str | None:
+        """See :meth:`WorkerHost.doing`."""
+        return self._host.doing() if self._host is not None else None
 
     def begun(self) -> dict[str, tuple[int, int | None]] | None:
         """See :meth:`WorkerHost.begun`; None before the replicas were first built."""
@@ -260,7 +259,7 @@ def _host() -> Any:
 def remote_vertex(role: str, vertices: int) -> Any:
     """The Ray class of processes of a :class:`Kind`."""
     groups = {PULSE: ("ping", "abandon", "stop", "has_stopped", "acquit"), "looks": ("look", "readings", "updates", "is_fit")}
-    groups |= {"tables": ("read", "begun")}
+    groups |= {"tables": ("doing", "begun")}
     groups |= {"control": ("roll_back", "change", "change_within", "await_change")}
     sizes = {PULSE: 2, "looks": 2, "tables": 2, "control": 4 + 2 * vertices}
     return remote_class(WorkerActor if role == "worker" else VertexActor, sizes, groups)

@@ -10,6 +10,7 @@ from rayad.actors.coordinator.running_job import RunningJob
 from rayad.actors.job import JobState
 from rayad.actors.plane.replica_id import replicas_of
 from rayad.actors.replica.places import Places
+from rayad.actors.tables.line import Where
 from rayad.dataflow.logical_graph import NodeKind
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ class Layout:
         owners: by stage of a vertex: the replica that owns each key-group.
         places: which process holds which replica.
         actors: the processes, by name.
+        where: where their planes listen, by name.
         starts: those that hold replicas of sources and live inputs.
         titles: of processes, as people know them.
     """
@@ -32,6 +34,7 @@ class Layout:
     owners: Mapping[int, tuple[int, ...]]
     places: Places
     actors: Mapping[str, Any]
+    where: Mapping[str, Where]
     starts: tuple[str, ...]
     titles: Mapping[str, str]
 
@@ -44,7 +47,12 @@ def layout_of(job: RunningJob) -> Layout | None:
     owners = {stage.id: plan.owners(stage) for stage in plan.stages if stage.kind is NodeKind.VERTEX}
     starts = job.places.processes_of(replicas_of([stage for stage in plan.stages if stage.kind in (NodeKind.SOURCE, NodeKind.INPUT)]))
     there = {name: actors[name] for name in job.crew.processes() if name in actors}
-    return Layout(owners, job.places, there, starts, {name: job.places.title(name, plan) for name in there})
+    found = {name: job.found[name] for name in there if name in job.found}
+    where = {
+        name: Where(name, address, incarnation, job.job, job.secret, bool(job.config.encrypt))
+        for name, (address, incarnation, _) in found.items()
+    }
+    return Layout(owners, job.places, there, where, starts, {name: job.places.title(name, plan) for name in there})
 
 
 def committed_of(plan: Plan, snapshots: CoordinatorSnapshots | None) -> dict[int, int] | None:

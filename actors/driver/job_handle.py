@@ -98,6 +98,7 @@ class RayJobHandle(Job):
         self._status = JobStatus(name, told.state)
         self._told: tuple[JobEvent, ...] = ()
         self._inputs: dict[str, JobInput] = {}
+        self._reads: RayTables | None = None
         self._opening = threading.Lock()
         self._probed = ProbedJob(
             self.name,
@@ -348,6 +349,11 @@ class RayJobHandle(Job):
         return told
 
     def _readable(self) -> Readable:
+        if self._reads is None:
+            self._reads = self._new_reads()
+        return self._reads
+
+    def _new_reads(self) -> RayTables:
         return RayTables(
             self.name,
             self.plan.key_groups,

@@ -1,11 +1,11 @@
-"""Tables of a job on Ray: questions go straight to the processes of the replicas, all at once; the coordinator is asked for the layout
-alone, and again when somebody is not where it was."""
+"""Tables of a job on Ray: questions go straight to the processes of the replicas, over the data plane, all at once. The coordinator is
+asked for the layout alone, and again when somebody is not where it was."""
 
 from __future__ import annotations
 
+import threading
 import time as clock
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, Protocol
 
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError, RayTaskError
@@ -13,9 +13,9 @@ from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
 from rayad.actors.cluster import ray_calls
 from rayad.actors.coordinator.readable import Layout
 from rayad.actors.driver.coordinator_line import NoAnswer
-from rayad.actors.replica.tables import Answer, Busy, Elsewhere
+from rayad.actors.replica.tables import Answer, Elsewhere
+from rayad.actors.tables.line import Asked, Line
 from rayad.actors.tables.reading import Question
-from rayad.actors.tables.shared_calls import Asked, Line, Told
 from rayad.actors.tables.table import Readable, told_open
 from rayad.progress import DataflowError, RayadError
 
@@ -26,7 +26,9 @@ ANSWER_S = 5.0
 LEAST_S = 0.1
 """Who does not answer within less, at the end of the time for a read, may have had none: what was known of all before holds."""
 WAY_S = 1.0
-"""So much earlier a process says that it is busy, so that this is known in time; of shorter waits a quarter."""
+"""Who has not answered is asked so long before the end what it does; of shorter waits a quarter."""
+LOOK_S = 0.5
+"""So long after a question the coordinator is asked whether the process is still where it was asked."""
 
 
 class Calls(Protocol):
@@ -83,6 +85,7 @@ class RayTables(Readable):
         self._calls: Calls = calls or RayCalls()
         self._layout: Layout | None = None
         self._lines: dict[str, Line] = {}
+        self._lock = threading.Lock()
         self._is_stale = True
         self._silent: tuple[str, ...] = ()  # what the processes that have not answered in the last round do, in words
         self._open: dict[str, int] = {}
@@ -94,7 +97,6 @@ class RayTables(Readable):
             found = self._ask_layout(min(ANSWER_S, max(0.0, until_s - self.now_s())))
             if found is not None:
                 self._layout, self._is_stale = found, False
-                self._lines = {process: Line(partial(self._read, actor)) for process, actor in found.actors.items()}
                 break
             self._require_running()
             if self._layout is not None:
@@ -104,10 +106,18 @@ class RayTables(Readable):
             clock.sleep(PAUSE_S)
         return self._layout
 
-    def _read(self, actor: Any, questions: list[Asked], timeout_s: float) -> Told:
-        """Ask one process."""
-        told: Told = self._calls.ask([_asked(actor, questions, timeout_s)], timeout_s)[0]
-        return told
+    def _line(self, layout: Layout, process: str) -> Line | None:
+        """The way to a process; None: it is not there."""
+        where = layout.where.get(process)
+        if where is None:
+            return None
+        with self._lock:
+            line = self._lines.get(process)
+            if line is None or line.is_lost or line.where != where:
+                if line is not None:
+                    line.is_lost = True  # who still waits for it asks again
+                line = self._lines[process] = Line(where)
+            return line
 
     def _require_running(self) -> None:
         ended = self._ended()
@@ -125,29 +135,50 @@ class RayTables(Readable):
         by_process: dict[str, list[int]] = {}
         for at, question in enumerate(questions):
             by_process.setdefault(layout.places.process_of(*question.to), []).append(at)
-        there = [process for process in by_process if process in layout.actors]
-        asked = [[(questions[at].to, questions[at].ask) for at in by_process[each]] for each in there]
         wait_s = min(ANSWER_S, max(0.0, until_s - self.now_s()))
-        found: list[Told]
-        if len(there) == 1:
-            found = [self._lines[there[0]].ask(asked[0], wait_s)]
-        else:
-            found = self._calls.ask([_asked(layout.actors[each], some, wait_s) for each, some in zip(there, asked, strict=True)], wait_s)
+        answer_s = self.now_s() + wait_s - min(WAY_S, wait_s / 4)
+        asked = []
+        for process, places in by_process.items():
+            line = self._line(layout, process)
+            if line is not None:
+                mine: list[Asked] = [(questions[at].to, questions[at].ask) for at in places]
+                asked.append((process, line, line.ask(mine)))
         answers: list[Answer | None] = [None] * len(questions)
         silent = []
-        for process, told in zip(there, found, strict=True):
-            if told is None or isinstance(told, Busy):
-                silent.append(f"{layout.titles.get(process, process)} " + (f"is busy with {told.doing}" if told else "does not answer"))
-                continue
-            for at, answer in zip(by_process[process], told, strict=True):
-                answers[at] = answer
+        try:
+            for process, line, ticket in asked:
+                told = line.wait(ticket, min(answer_s, self.now_s() + LOOK_S))
+                if told is None and self._is_there(line, answer_s):
+                    told = line.wait(ticket, answer_s)
+                if told is not None:
+                    for at, answer in zip(by_process[process], told, strict=True):
+                        answers[at] = answer
+                elif not line.is_lost:
+                    silent.append(process)
+        finally:
+            for _, line, ticket in asked:
+                line.forget(ticket)
         if not silent or wait_s >= LEAST_S:
-            self._silent = tuple(silent)
+            self._silent = self._doing(layout, silent, min(WAY_S, max(0.0, until_s - self.now_s())))
         if any(answer is None or isinstance(answer, Elsewhere) for answer in answers):
             self._is_stale = True
             if None in answers:
                 self._require_running()
         return answers
+
+    def _is_there(self, line: Line, until_s: float) -> bool:
+        """Whether a process that does not answer is where it was asked, as far as is known; else it has been replaced."""
+        if line.is_lost or self.now_s() >= until_s:
+            return False
+        found = self._ask_layout(min(ANSWER_S, until_s - self.now_s()))
+        return found is None or found.where.get(line.where.process) == line.where
+
+    def _doing(self, layout: Layout, silent: Sequence[str], timeout_s: float) -> tuple[str, ...]:
+        """What the processes that have not answered do, in words."""
+        there = [process for process in silent if process in layout.actors]
+        told = self._calls.ask([(layout.actors[process], "doing", ()) for process in there], timeout_s)
+        doing = (f"is busy with {each}" if each else "does not answer" for each in told)
+        return tuple(f"{layout.titles.get(process, process)} {each}" for process, each in zip(there, doing, strict=True))
 
     def committed(self, left_s: float) -> Mapping[int, int] | None:
         try:
@@ -196,11 +227,6 @@ class RayTables(Readable):
         except TimeoutError as error:
             return str(error)
         return told_open(self._open, epoch)
-
-
-def _asked(actor: Any, questions: list[Asked], timeout_s: float) -> tuple[Any, str, tuple[Any, ...]]:
-    """A call that asks a process; it says that it is busy in time for that to be known."""
-    return actor, "read", (questions, timeout_s - min(WAY_S, timeout_s / 4))
 
 
 __all__ = ["Calls", "RayCalls", "RayTables"]

@@ -6,7 +6,7 @@ import datetime as dt
 import os
 import threading
 import time as clock
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,6 @@ from rayad.actors.process.mailbox import WHILE_IT_LIVES_S, Mailbox, NoAnswer
 from rayad.actors.replica.places import Places
 from rayad.actors.replica.recent import News
 from rayad.actors.replica.report import Left, ReplicaReport
-from rayad.actors.replica.tables import Answer, Ask, Busy
 from rayad.actors.worker import upstream
 from rayad.actors.worker.looking import counts_from_outside, note_counts
 from rayad.actors.worker.replica_host import ReplicaHost
@@ -215,20 +214,10 @@ class WorkerHost:
         host = self.worker.hosts.get(stage)
         return host.updates(sink, seen) if host is not None else None
 
-    def read(self, questions: Sequence[tuple[ReplicaId, Ask]], timeout_s: float) -> list[Answer | None] | Busy:
-        """Answer those who read the state of replicas here, between two activations; None of a replica that is not here, or does not run.
-        Busy: the loop has not come to it within ``timeout_s``."""
-        worker = self.worker
-
-        def answer() -> list[Answer | None]:
-            hosts = ((worker.hosts.get(at.stage), at, ask) for at, ask in questions)
-            return [host.answer(ask) if host is not None and host.place.at == at and host.is_going else None for host, at, ask in hosts]
-
-        try:
-            answers: list[Answer | None] = self.ask(answer, timeout_s)
-        except NoAnswer:
-            return Busy(str(self.activity() or "its event loop"))
-        return answers
+    def doing(self) -> str | None:
+        """What the loop is busy with, in words; None: with nothing, or there is none. From any thread."""
+        activity = self.activity()
+        return str(activity) if activity is not None else None
 
     def begun(self) -> dict[str, tuple[int, int | None]]:
         """By source or live input that is read here: the last epoch of which it may have given something, -1 of none; and the epoch in

@@ -267,6 +267,12 @@ class BusLink:
         lost, self.lost = self.lost, []
         return lost
 
+    def forget(self, peer: str) -> None:
+        """Nothing is kept of it."""
+
+    def calm(self) -> None:
+        """Nothing waits here."""
+
     def why_lost(self, peer: str) -> str:
         """Why."""
         return "its process is gone"

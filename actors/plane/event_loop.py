@@ -129,6 +129,10 @@ class PlaneLoop:
             self._look_at_s = now_s + LOOK_S
             self._look_for_silent()
 
+    def calm(self) -> None:
+        """What has come is answered by nobody at once: do not spin for what comes next."""
+        self._is_lively = False
+
     def _wait(self, timeout_s: float | None) -> list[tuple[int, int]]:
         poll = self._poller.poll
         if timeout_s == 0.0 or not self._spin_s:

@@ -139,6 +139,13 @@ class Plane(PlaneLoop):
         lost, self._lost = self._lost, []
         return lost
 
+    def forget(self, peer: str) -> None:
+        """Keep nothing of a peer that is lost, and comes under this name never again."""
+        state = self._peers.get(peer)
+        if state is not None and state.link is None and state.until_s is None:
+            del self._peers[peer]
+            self._why.pop(peer, None)
+
     def why_lost(self, peer: str) -> str:
         """Give the reason why `peer` was lost last, "" if it never was."""
         return self._why.get(peer, "")

@@ -19,13 +19,15 @@ PROGRESS = "progress"
 """The progress actor's name on the plane."""
 COORDINATOR = "coordinator"
 """The coordinator's name on the plane: it begins snapshots and is told of their parts."""
+READER = "reader"
+"""Begins the name on the plane of who reads state: see :func:`reader_name`."""
 DRIVER = "driver"
 """With the stage of a live input behind it, the name on the plane of who feeds that input: see :func:`driver_name`."""
 
 
 class Kind(enum.IntEnum):
     """Kinds of frames. The channel is the edge for DATA, BARRIER and CREDIT between replicas, 0 for what concerns a whole process (REPORT,
-    DONE, FINISHED, SWITCHED), otherwise the stage whose replica in that process is meant.
+    DONE, FINISHED, SWITCHED, READ, ANSWER), otherwise the stage whose replica in that process is meant.
 
     A frame whose kind begins with INPUT carries its number among all frames of that live input since the job began: see `pack_number`.
     """
@@ -57,6 +59,8 @@ class Kind(enum.IntEnum):
     INPUT_SAVE = 25
     SAVE_WANTED = 26
     WORKING = 27
+    READ = 28
+    ANSWER = 29
 
 
 SPIN_S = 500e-6
@@ -97,6 +101,20 @@ def is_driver(peer: str) -> bool:
     (True, False)
     """
     return peer.startswith(DRIVER)
+
+
+def reader_name(reader: str) -> str:
+    """The name on the plane of one who reads state; no two have the same."""
+    return f"{READER}.{reader}"
+
+
+def is_reader(peer: str) -> bool:
+    """Whether a peer reads state.
+
+    >>> is_reader(reader_name("a")), is_reader("v3.0")
+    (True, False)
+    """
+    return peer.startswith(READER)
 
 
 def replica_name(stage: int, replica: int) -> str:

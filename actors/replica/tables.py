@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from rayad.actors.replica.core import ReplicaCore
 from rayad.actors.replica.passed import passed_here
@@ -24,8 +24,7 @@ HELD_S = 10.0
 """For so long after a question former values are kept for who has asked it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(NamedTuple):
     """Which epochs can be read? From now on former values are kept.
 
     Args:
@@ -39,8 +38,7 @@ class Look:
     from_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+class Read(NamedTuple):
     """What was there when an epoch was over?
 
     Args:
@@ -59,8 +57,7 @@ class Read:
     least: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(NamedTuple):
     """To :class:`Look`: the epochs from ``oldest`` to ``passed`` can be read (none where the first is larger). ``end``: the last epoch of
     the input, where it is known."""
 
@@ -69,8 +66,7 @@ class Standing:
     end: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(NamedTuple):
     """To :class:`Read`: the rows, and the epoch that they are of; ``has_one``: a key has one at most."""
 
     entries: Entries
@@ -78,25 +74,16 @@ class Rows:
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class Elsewhere:
+class Elsewhere(NamedTuple):
     """To :class:`Read`: some of the key-groups are not here, or on their way here. ``owners``: of all, as this replica knows it."""
 
     owners: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(NamedTuple):
     """It cannot be read, and why."""
 
     why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Busy:
-    """A process has not come to its questions in time; ``doing``: what it does, in words."""
-
-    doing: str
 
 
 Ask = Look | Read
@@ -119,6 +106,7 @@ class ReplicaTables:
 
     core: ReplicaCore
     _holds: dict[str, _Hold] = field(default_factory=dict)
+    _begun: dict[str | None, tuple[LiveState, str]] = field(default_factory=dict)
 
     def passed(self) -> int:
         """The last epoch that is complete here, and at all other replicas of the vertex, as far as is known here."""
@@ -176,8 +164,11 @@ class ReplicaTables:
 
     def _begin(self, state: str | None) -> str | None:
         """Keep former values from now on; gives the name of the state. None: which epoch it is of is not known yet."""
-        core, vertex = self.core, self.core.vertex
-        what, live = f"vertex {core.stage.name!r} ({core.stage.where})", core.live
+        core, vertex, live = self.core, self.core.vertex, self.core.live
+        begun = self._begun.get(state)
+        if begun is not None and begun[0] is live:
+            return begun[1]
+        what = f"vertex {core.stage.name!r} ({core.stage.where})"
         if live is None or not isinstance(vertex, KeyedVertex):
             raise DataflowError(
                 f"{what} has no keyed state of Rayad's ({type(vertex).__name__}): only what keyed operators keep can be read while the job "
@@ -193,6 +184,8 @@ class ReplicaTables:
                 f"{what} is a {type(vertex).__name__}, which takes records of several epochs in any order: its state is of no epoch, and "
                 "cannot be read while the job runs; read it from a snapshot: rd.read_state(job.savepoint(), vertex)"
             )
+        if name is not None:
+            self._begun[state] = live, name
         return name
 
     # -- former values -------------------------------------------------------------------
@@ -220,7 +213,6 @@ __all__ = [
     "HELD_S",
     "Answer",
     "Ask",
-    "Busy",
     "Elsewhere",
     "Look",
     "Read",

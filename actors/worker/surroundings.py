@@ -58,8 +58,14 @@ class Link(Protocol):
     def take_lost(self) -> list[str]:
         """The peers lost since the last call."""
 
+    def forget(self, peer: str) -> None:
+        """A peer that is lost, and comes under this name never again."""
+
     def why_lost(self, peer: str) -> str:
         """Why."""
+
+    def calm(self) -> None:
+        """Do not spin for the next frame: the last ones are no sign that it comes at once."""
 
     def broken(self) -> dict[str, float]:
         """The peers whose connection may still be replaced, and for how many seconds it has been lost."""

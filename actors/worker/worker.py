@@ -16,11 +16,12 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 from rayad.actors.plane.frames import Frame
-from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, Changes, Kind, is_driver, pack_report
+from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, Changes, Kind, is_driver, is_reader, pack_report
 from rayad.actors.plane.replica_id import ReplicaId
 from rayad.actors.replica.input.source_parts import Resumable
 from rayad.actors.replica.places import Places
 from rayad.actors.replica.report import Abandoned, Left
+from rayad.actors.worker.readers import Readers
 from rayad.actors.worker.replica_host import ReplicaHost
 from rayad.actors.worker.surroundings import Surroundings
 from rayad.actors.worker.workplace import Sibling
@@ -99,6 +100,7 @@ class Worker:
         self._has_begun = False
         self._slice_ends_s = 0.0
         self._is_alone = True
+        self._readers = Readers(self.link)
         self._due: set[int] = set()  # the vertices whose replicas here are not at rest
         for process, incarnation in (incarnations or {}).items():
             if incarnation != self.link.incarnation:
@@ -255,6 +257,7 @@ class Worker:
             self._hand_over()
         if answer is not None:
             answer()
+        self._readers.answer(self.hosts)
         if self._joining or self._to_connect:
             self._look_for_partners()
         for stage in self.stopping:
@@ -313,6 +316,8 @@ class Worker:
                     due.add(host.stage)
                     if host.arrived.regular and host.statistics.watched is None:
                         host.statistics.watch(host.arrived.regular, len(frames))
+            elif kind == Kind.READ:
+                self._readers.take(frame)
             elif kind == Kind.DONE:
                 self._on_done()
             elif kind == Kind.SWITCHED:
@@ -459,7 +464,9 @@ class Worker:
     def _look_for_lost(self) -> None:
         now_s = self.clock.monotonic()
         for peer in self.link.take_lost():
-            if not is_driver(peer):
+            if is_reader(peer):
+                self.link.forget(peer)
+            elif not is_driver(peer):
                 self.lost[peer] = now_s
                 if peer == PROGRESS and not self.is_done:
                     raise ConnectionError(f"{self._title} lost its connection to the progress actor: {self.link.why_lost(peer)}")

@@ -12,6 +12,7 @@ import rayad as rd
 from rayad.actors.host.progress_host import ProgressHost
 from rayad.actors.host.worker_host import WorkerHost
 from rayad.actors.lead.placing import placed
+from rayad.actors.plane.address import Address
 from rayad.actors.plane.protocol import PROGRESS
 from rayad.actors.replica.places import Places
 from rayad.actors.worker.replica_host import ReplicaHost
@@ -27,6 +28,7 @@ class Hosts:
     plan: Plan
     places: Places
     hosts: dict[str, Any]
+    addresses: dict[str, Address]
     threads: dict[str, threading.Thread] = field(default_factory=dict)
     staged: dict[tuple[int, int], dict[int, Any]] = field(default_factory=dict)
     reports: dict[tuple[int, int], Any] = field(default_factory=dict)
@@ -93,7 +95,7 @@ def start_hosts(flow: rd.Dataflow, parallelism: Any = 1, placement: Any = None, 
     for name in places.processes(plan):
         hosts[name] = WorkerHost(name, plan, places, run, **identity)
         addresses[name] = hosts[name].listen("127.0.0.1", {replica: {} for replica in places.replicas_at(name, plan)})
-    started = Hosts(plan, places, hosts)
+    started = Hosts(plan, places, hosts, addresses)
 
     def run_one(name: str) -> None:
         try:

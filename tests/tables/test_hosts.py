@@ -14,11 +14,12 @@ import rayad as rd
 from rayad.actors.coordinator.readable import Layout
 from rayad.actors.driver.tables import RayTables
 from rayad.actors.plane.replica_id import replicas_of
+from rayad.actors.tables.line import Where
 from rayad.actors.tables.reading import Wanted
 from rayad.actors.tables.table import Table, Tables, Value
 from rayad.dataflow.logical_graph import NodeKind
 from rayad.progress import DataflowError
-from tests.actors.hosts import Hosts, start_hosts
+from tests.actors.hosts import SECRET, Hosts, start_hosts
 from tests.patience import PATIENCE_S
 
 ACCOUNTS = 12
@@ -98,7 +99,8 @@ def readable(hosts: Hosts) -> RayTables:
     owners = {stage.id: plan.owners(stage) for stage in plan.stages if stage.kind is NodeKind.VERTEX}
     starts = hosts.places.processes_of(replicas_of([stage for stage in plan.stages if stage.kind is NodeKind.SOURCE]))
     titles = {name: hosts.places.title(name, plan) for name in hosts.hosts}
-    layout = Layout(owners, hosts.places, hosts.hosts, starts, titles)
+    where = {name: Where(name, address, 1, "test", SECRET, seals=False) for name, address in hosts.addresses.items()}
+    layout = Layout(owners, hosts.places, hosts.hosts, where, starts, titles)
     return RayTables("bank", plan.key_groups, lambda left_s: layout, lambda left_s: None, lambda: None, lambda: -1, HostCalls())
 
 

@@ -1,0 +1,68 @@
+"""Those who read the state of replicas here: each question is a frame, answered by one, between two activations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rayad.actors.plane.batch_codec import decode_batch, encode_batch, payload_bytes
+from rayad.actors.plane.frames import PAYLOAD_BYTES_MAX, Frame
+from rayad.actors.plane.protocol import Kind
+from rayad.actors.replica.tables import Refused
+from rayad.progress import Timestamp
+
+if TYPE_CHECKING:
+    from rayad.actors.plane.replica_id import ReplicaId
+    from rayad.actors.replica.tables import Answer, Ask
+    from rayad.actors.worker.replica_host import ReplicaHost
+    from rayad.actors.worker.surroundings import Link
+
+
+class Readers:
+    """What they have asked since the last turn.
+
+    Args:
+        link: of the worker.
+    """
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._asked: list[Frame] = []
+
+    def take(self, frame: Frame) -> None:
+        """A question has come."""
+        self._asked.append(frame)
+
+    def answer(self, hosts: Mapping[int, ReplicaHost]) -> None:
+        """Answer all, by these replicas."""
+        if not self._asked:
+            return
+        asked, self._asked = self._asked, []
+        self._link.calm()  # else a few readers would keep the loop spinning
+        for frame in asked:
+            if not self._link.connected(frame.peer):
+                continue  # it does not wait any more
+            number, questions = decode_batch(frame.payload)
+            self._link.send(frame.peer, Kind.ANSWER, 0, _packed(number, [_answer(hosts, *question) for question in questions]))
+
+
+def _answer(hosts: Mapping[int, ReplicaHost], at: ReplicaId, ask: Ask) -> Answer | None:
+    """None: that replica is not here, or does not run."""
+    host = hosts.get(at.stage)
+    return host.answer(ask) if host is not None and host.place.at == at and host.is_going else None
+
+
+def _packed(number: Timestamp, answers: list[Any]) -> list[bytes | memoryview]:
+    try:
+        parts = encode_batch(number, answers)
+        size = payload_bytes(parts)
+        if size <= PAYLOAD_BYTES_MAX:
+            return parts
+        most = f"at most {PAYLOAD_BYTES_MAX} are sent at once"
+        why = f"the answer has {size} bytes, {most}: read keys with get_many(...), or a snapshot with rd.read_state(...)"
+    except Exception as error:
+        why = f"the answer cannot be sent: {error}"
+    return encode_batch(number, [Refused(why) for _ in answers])
+
+
+__all__ = ["Readers"]
