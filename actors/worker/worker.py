@@ -232,7 +232,7 @@ class Worker:
                 del self._joining[stage]
                 self._register(self.hosts[stage])
             elif (gone := next((process for process in missing if process in self.lost), None)) is not None:
-                raise ConnectionError(f"{self._title_of(self.name)} cannot connect to {self._title_of(gone)}: {self.link.why_lost(gone)}")
+                raise ConnectionError(f"{self._title()} cannot connect to {self._title(gone)}: {self.link.why_lost(gone)}")
             elif now_s > until_s:
                 raise ProtocolError(
                     f"{self.name} waited {self.config.start_timeout_s} s for connections from {missing}: did these actors start?"
@@ -469,16 +469,12 @@ class Worker:
             elif not is_driver(peer):
                 self.lost[peer] = now_s
                 if peer == PROGRESS and not self.is_done:
-                    raise ConnectionError(
-                        f"{self._title_of(self.name)} lost its connection to the progress actor: {self.link.why_lost(peer)}"
-                    )
+                    raise ConnectionError(f"{self._title()} lost its connection to the progress actor: {self.link.why_lost(peer)}")
         for peer, since_s in list(self.lost.items()):
             if not self._may_hold(peer):
                 del self.lost[peer]  # a later change may bring a process of that name
             elif now_s - since_s > LOST_S and not self._may_be_lost(peer):
-                raise ConnectionError(
-                    f"{self._title_of(self.name)} lost its connection to {self._title_of(peer)}: {self.link.why_lost(peer)}"
-                )
+                raise ConnectionError(f"{self._title()} lost its connection to {self._title(peer)}: {self.link.why_lost(peer)}")
 
     def _may_hold(self, peer: str) -> bool:
         """Whether a peer belongs to the job in some layout that a replica here knows; else it has retired, or its change was refused."""
@@ -495,8 +491,8 @@ class Worker:
         host = next(iter(self.hosts.values()), None)
         return host.place.plan if host is not None else self._plan
 
-    def _title_of(self, process: str) -> str:
-        return self.places.title(process, self.plan)
+    def _title(self, process: str = "") -> str:
+        return self.places.title(process or self.name, self.plan)
 
 
 __all__ = ["LOST_S", "SLICE_S", "Worker"]
