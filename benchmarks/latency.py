@@ -5,8 +5,8 @@ that time and the time when it was *made*; the sink subtracts both from its own 
 made* is the time that the system takes. *From due* adds the time that the maker had to wait, because the system did not accept the record
 earlier or did not wake its source in time. So a pause of the system counts for all records that were due during it.
 
-- *Rayad, live input*: the driver makes the records, as a service would. They go from the driver to the input actor and then to a replica:
-  two hops between processes.
+- *Rayad, live input*: the driver makes the records, as a service would. They go from the driver to the worker with the input, and half of
+  them then to the other one: one hop between processes, or two.
 - *Rayad, source inside*: a source in the dataflow makes them, as in the peers: each goes to a replica, so to another process.
 - *epoch until complete*: the driver sends a record, advances the epoch, and waits until the probe says that it is complete. The probe is a
   Ray call.
@@ -139,7 +139,7 @@ class Run:
 
 def run_once(sizes: Sizes, **options: Any) -> Run:
     """Send records at their pace, then epochs one by one."""
-    job = program().submit(parallelism=sizes.replicas, **options)
+    job = program().submit(**_laid_out(sizes, options))
     complete_us: list[float] = []
     clock = time.perf_counter
     try:
@@ -173,7 +173,14 @@ def run_once(sizes: Sizes, **options: Any) -> Run:
 
 def run_inside(sizes: Sizes, **options: Any) -> Run:
     """The same records from a source in the dataflow; no epochs."""
-    return run_of(program(sizes).run(parallelism=sizes.replicas, **options)["ages"], [], sizes)
+    return run_of(program(sizes).run(**_laid_out(sizes, options))["ages"], [], sizes)
+
+
+def _laid_out(sizes: Sizes, options: dict[str, Any]) -> dict[str, Any]:
+    """As many processes as the peers have, which is what a Ray with as many processors as this machine gives by itself."""
+    if options:
+        return {"parallelism": sizes.replicas, **options}
+    return {"scaling": rd.ScalingConfig(parallelism=sizes.replicas, placement="workers")}
 
 
 def run_of(ages: Sequence[tuple[int, float, float, int]], complete_us: list[float], sizes: Sizes) -> Run:
