@@ -145,11 +145,14 @@ class Running:
         """Of the processes with state."""
         return sorted({pid for name, some in self.job.pids().items() if name == "state" for pid in some})
 
-    def snapshot(self) -> tuple[float, int, int]:
-        """The snapshots that begin from now on until one holds all: seconds of the last, bytes that all wrote, bytes that it has."""
+    def newest(self) -> int:
+        """The number of the last snapshot."""
         status = self.job.status().snapshot
-        first = last = status.number if status is not None else -1
-        written = 0
+        return status.number if status is not None else -1
+
+    def snapshots(self, last: int) -> tuple[float, int, int]:
+        """The snapshots behind this one, until one holds all: seconds of the last, bytes that all wrote, bytes that it has."""
+        first, written = max(last, self.newest()), 0
         until_s = time.monotonic() + TIMEOUT_S
         while last < first + 2:  # the next one may have begun before
             found = self.job.status().snapshot
@@ -235,25 +238,28 @@ def measure(running: Running, rows: int, folder: Path) -> None:
         running.peak_mb.clear()
 
     try:
+        since = running.newest()
         running.open_to(max(1, rows // BATCH_ROWS))
         timed(f"{rows:,} rows a side have come", running.await_all)
-        told("snapshots of all", running.snapshot())
+        told("snapshots of all", running.snapshots(since))
         told_peak()
+        since = running.newest()
         running.open_to(running.batches + max(1, running.batches // CHANGED_ONE_IN))
         running.await_all()
-        told("snapshots after a change of one in a hundred", running.snapshot())
+        told("snapshots since, of a change of one in a hundred", running.snapshots(since))
         told_peak()
         with running.going_on():
-            old = set(running.pids())
+            since, old = running.newest(), set(running.pids())
             began_s = time.time()
             os.kill(min(old), signal.SIGKILL)
             click.echo(f"from a kill to the first pair of a new process: {running.first_pair_s(began_s, old):.1f} s")
-            told("snapshots after the recovery", running.snapshot())
+            told("snapshots since", running.snapshots(since))
             told_peak()
+            since = running.newest()
             report = timed("2 to 3 replicas", lambda: running.job.rescale("state", 3, timeout_s=TIMEOUT_S))
             click.echo(f"{report}")
         running.await_all()
-        told("snapshots after the change", running.snapshot())
+        told("snapshots since", running.snapshots(since))
         told_peak()
     finally:
         running.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import combinations
+from itertools import combinations, permutations
 
 import pytest
 from hypothesis import given
@@ -55,6 +55,22 @@ def test_an_assignment_is_balanced_and_moves_the_fewest_groups(change: tuple[Own
     assert set(sizes) == set(range(replicas))
     assert max(sizes.values()) - min(sizes.values()) <= 1
     assert sum(a != b for a, b in zip(owners, after, strict=True)) == fewest_moves(owners, replicas)
+
+
+def stretches(owners: Owners) -> int:
+    """How many groups have another owner than the one before them."""
+    return sum(a != b for a, b in zip(owners, owners[1:], strict=False))
+
+
+@pytest.mark.parametrize("key_groups", [60, 128, 256])
+def test_groups_that_lie_side_by_side_go_together(key_groups: int) -> None:
+    for before, after in permutations(range(1, 17), 2):
+        owners = owners_for(even_owners(before, key_groups), after)
+        assert stretches(owners) < 2 * max(before, after), (before, after)
+    owners = even_owners(2, key_groups)
+    for replicas in (3, 4, 8, 5, 6, 2, 7, 3, 4, 1, 2) * 3:
+        owners = owners_for(owners, replicas)
+        assert stretches(owners) <= 24
 
 
 @examples(each_run=40, soak=100)
