@@ -233,9 +233,9 @@ class Run:
         found = []
         for name, stage in sorted(self.plan.inputs.items()):
             process = self.job.crew.actors.get(self.job.places.process_of(stage, 0))
-            if not isinstance(process, VertexProcess) or process.is_dead or process.running is None or process.worker is None:
+            if not isinstance(process, VertexProcess) or process.is_dead or process.running is None or process.host is None:
                 continue
-            host = process.worker.hosts.get(stage)
+            host = process.host.worker.hosts.get(stage)
             if host is not None and host.is_registered:
                 found.append((name, process, host))
         return found

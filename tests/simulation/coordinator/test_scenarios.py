@@ -11,13 +11,13 @@ import pytest
 
 from rayad.actors.coordinator.surroundings import Gave, NotFetched
 from rayad.actors.job import JobState
+from rayad.actors.local.actors import Ref
 from rayad.actors.plane.protocol import PROGRESS, Kind
 from rayad.snapshots.attempts import SnapshotAttempts
 from rayad.snapshots.manifest import Manifest
 from rayad.snapshots.store import SnapshotStore, StoreAwayError
 from tests.simulation.changes import movable
 from tests.simulation.coordinator.defects import DEFECTS_OF_COORDINATORS
-from tests.simulation.coordinator.processes import Ref
 from tests.simulation.coordinator.run import Plan, Run
 from tests.simulation.coordinator.vertex_process import VertexProcess
 from tests.simulation.coordinator.world import Stuck
@@ -77,7 +77,7 @@ def test_the_progress_actor_that_dies_while_it_takes_in_new_replicas_is_survived
 
     def strike(ref: Ref) -> None:
         run.claims.killed += 1
-        ref.process.kill()
+        ref.actor.kill()
 
     switched = on_call(run, "call", strike, first="switch")
     run.program.verify(run.drive())
@@ -109,7 +109,7 @@ def test_what_an_actor_gave_may_not_arrive() -> None:
     take, lost = run.job.around.actors.take, []  # type: ignore[var-annotated]
 
     def lose(ref: Any, timeout_s: float) -> Any:
-        if ref.method == "run" and isinstance(ref.answer, Gave) and not lost and ref.process.name != PROGRESS:
+        if ref.method == "run" and isinstance(ref.answer, Gave) and not lost and ref.actor.name != PROGRESS:
             lost.append(ref)
             return NotFetched()
         return take(ref, timeout_s)
@@ -290,7 +290,7 @@ def test_newcomers_of_a_change_that_is_refused_are_sent_away(is_planted: bool) -
 
     def freeze(ref: Ref) -> None:
         if run.world.wishes:
-            ref.process.frozen_until_s = 1e9
+            ref.actor.frozen_until_s = 1e9
 
     on_call(run, "listen", freeze)
     run.world.before_step.append(lambda: run.world.wishes.append(run.rescaler.wish({name: 3}, 5.0)) if run.world.steps == 200 else None)
@@ -348,7 +348,7 @@ def test_a_replica_that_lives_on_and_stands_still_gives_no_credit_to_a_new_sende
                 one.frozen_until_s = run.world.clock.now_s + 60.0
 
     def wakes(ref: Ref) -> None:
-        ref.process.frozen_until_s = run.world.clock.now_s + 0.3
+        ref.actor.frozen_until_s = run.world.clock.now_s + 0.3
 
     on_call(run, "roll_back", wakes)
     run.world.before_step.append(strike)

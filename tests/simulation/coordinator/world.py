@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 from rayad.actors.coordinator.processes.kinds import PROGRESS_KIND, Kind
 from rayad.actors.coordinator.surroundings import Answer, CoordinatorSurroundings, Ended, NotFetched
 from rayad.actors.lead.nodes.node import Node, Site
+from rayad.actors.local.actors import Ref
 from rayad.dataflow.resources import Need
 from tests.simulation.coordinator.lines import Lines
 from tests.simulation.coordinator.nodes import OWN, Nodes
-from tests.simulation.coordinator.processes import NEVER_S, Process, ProgressProcess, Ref
+from tests.simulation.coordinator.processes import NEVER_S, Process, ProgressProcess
 from tests.simulation.coordinator.vertex_process import VertexProcess
 from tests.simulation.workers.bus import Clock
 
@@ -217,7 +218,7 @@ class World:
             case "write":
                 process, writer = what
                 writer.write()
-                process.is_woken = True
+                process.link.wakeup()
             case "place":
                 self.nodes.place(what)
             case "store":
