@@ -14,13 +14,13 @@ from rayad.actors.coordinator.processes.kinds import PROGRESS_KIND, Kind
 from rayad.actors.coordinator.surroundings import Answer, CoordinatorSurroundings, Ended, NotFetched
 from rayad.actors.lead.nodes.node import Node, Site
 from rayad.actors.local.actors import Ref
+from rayad.actors.local.bus import VirtualClock
 from rayad.actors.local.coordinator import LocalEvent, NoLines
 from rayad.dataflow.resources import Need
 from tests.simulation.coordinator.lines import Lines
 from tests.simulation.coordinator.nodes import OWN, Nodes
 from tests.simulation.coordinator.processes import NEVER_S, Process, ProgressProcess
 from tests.simulation.coordinator.vertex_process import VertexProcess
-from tests.simulation.workers.bus import Clock
 
 if TYPE_CHECKING:
     from rayad.actors.coordinator.rescaling import Wish
@@ -31,6 +31,18 @@ SPINS_MAX = 2_000
 WISH_S = 0.2
 IDLE_MAX_S = 3600.0
 """Nothing that a job waits for takes longer."""
+
+
+class Clock(VirtualClock):
+    """Each look takes one of a few times."""
+
+    def __init__(self, chance: random.Random) -> None:
+        super().__init__(chance)
+        self._chance = chance
+
+    def perf_counter(self) -> float:
+        self.now_s += self._chance.choice((0.0, 1e-5, 1e-5, 0.003))
+        return self.now_s
 
 
 class Stuck(BaseException):
