@@ -54,7 +54,8 @@ class ProgressActor:
         try:
             if self._plan is None:
                 raise ProtocolError("the progress actor has been given no job")
-            self._host = _host().ProgressHost(self._plan.laid_out(layout), incarnation=incarnation, survives=survives, **self._identity)
+            given: dict[str, Any] = {"incarnation": incarnation, "survives": survives}
+            self._host = _host().progress_on_sockets(self._plan.laid_out(layout), **given, **self._identity)
             return self._host.listen(own_address(host), unix)
         except Exception as error:
             return self._failed(error)
@@ -87,7 +88,7 @@ class ProgressActor:
     def call(self, method: str, *args: Any) -> Any:
         """One of ProgressWorker's methods, in its loop."""
         assert self._host is not None
-        return self._host.joined(*args) if method == "joined" else self._host.call(method, *args)
+        return self._host.call(method, *args)
 
     def wait_epoch(self, node: int, epoch: int, hold_s: float) -> bool:
         """Whether an epoch is complete at a probe; waits for that, not longer than ``hold_s``."""

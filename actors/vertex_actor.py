@@ -129,7 +129,7 @@ class VertexActor:
                 joins = {"RAY_ADDRESS": str(ray.get_runtime_context().gcs_address)}  # a function that uses Ray finds this cluster
                 options["isolated"] = partial(_host().isolated, self._who, ended, joins)
             given: dict[str, Any] = {"incarnation": incarnation, "store": store, "incarnations": incarnations}
-            self._host = _host().WorkerHost(process, plan, places, changed or config, **self._identity, **given)
+            self._host = _host().on_sockets(process, plan, places, changed or config, **self._identity, **given)
             self._has_run = False
             mine = {replica: {**options, "part": (parts or {}).get(replica)} for replica in places.replicas_at(process, plan)}
             return self._host.listen(own_address(host), mine)
@@ -181,30 +181,20 @@ class VertexActor:
         assert self._host is not None
         self._host.roll_back(*arguments)
 
-    def change(self, replica: ReplicaId, method: str, *args: Any) -> Any:
-        """One of HostRescale's methods, in the loop: however long that is in user code. The coordinator bounds how long it waits; a
-        question that it does not wait for any longer stays, before those that it asks later."""
-        host = self._host
-        assert host is not None
-        if method == "admit":
-            return host.admit(*replica, *args)
-        if method == "withdraw":
-            return host.withdraw(replica[0])
-        return host.ask(lambda: getattr(host.host(replica[0]).rescale, method)(*args))
+    def change(self, *asked: Any) -> Any:
+        """See :meth:`WorkerHost.change`."""
+        assert self._host is not None
+        return self._host.change(*asked)
 
-    def change_within(self, timeout_s: float, replica: ReplicaId, method: str, *args: Any) -> Any:
-        """Like :meth:`change`, but withdrawn if the loop does not reach it within ``timeout_s``. Raises NoAnswer."""
-        host = self._host
-        assert host is not None
-        return host.ask(lambda: getattr(host.host(replica[0]).rescale, method)(*args), timeout_s)
+    def change_within(self, timeout_s: float, *asked: Any) -> Any:
+        """See :meth:`WorkerHost.change_within`."""
+        assert self._host is not None
+        return self._host.change_within(timeout_s, *asked)
 
-    def await_change(self, replica: ReplicaId, method: str, timeout_s: float, *args: Any) -> bool | Left:
-        """Wait until one of HostRescale's methods gives True."""
-        host = self._host
-        assert host is not None
-        if method == "has_left":
-            return host.await_left(*replica, timeout_s)
-        return host.mailbox.watch(lambda: bool(getattr(host.host(replica[0]).rescale, method)(*args)), timeout_s)
+    def await_change(self, *asked: Any) -> bool | Left:
+        """See :meth:`WorkerHost.await_change`."""
+        assert self._host is not None
+        return self._host.await_change(*asked)  # type: ignore[no-any-return]
 
     def stop(self, stages: list[int]) -> None:
         """Let these vertices read no more input, as soon as the loop comes back."""

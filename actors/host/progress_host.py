@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rayad.actors.plane.frames import Frame
 from rayad.actors.plane.plane import Address, Plane
 from rayad.actors.plane.protocol import PROGRESS, SPIN_S
 from rayad.actors.process.mailbox import WHILE_IT_LIVES_S, Mailbox
@@ -21,55 +22,55 @@ class ProgressHost:
 
     Args:
         plan, places, survives: see :class:`ProgressWorker`.
-        job, secret, incarnation, seals: for its plane.
+        plane: its own.
+        mailbox: how control calls reach its loop.
     """
 
     def __init__(
-        self,
-        plan: Plan,
-        *,
-        job: str,
-        secret: bytes,
-        incarnation: int,
-        places: Places | None = None,
-        survives: bool = False,
-        seals: bool = True,
+        self, plan: Plan, plane: Any, *, mailbox: Mailbox | None = None, places: Places | None = None, survives: bool = False
     ) -> None:
-        self.plane = Plane(name=PROGRESS, job=job, incarnation=incarnation, secret=secret, spin_s=SPIN_S, seals=seals)
-        self.mailbox = Mailbox()
-        self.mailbox.open(self.plane.wakeup)
-        self.progress = ProgressWorker(plan, places or Places(), self.plane, survives=survives)
+        self.plane = plane
+        self.mailbox = mailbox or Mailbox()
+        self.mailbox.open(plane.wakeup)
+        self.progress = ProgressWorker(plan, places or Places(), plane, survives=survives)
 
     def listen(self, host: str, unix: str = "auto") -> Address:
         """Open the plane; gives the address for the other processes."""
-        return self.plane.listen(host, unix=unix)
+        return self.plane.listen(host, unix=unix)  # type: ignore[no-any-return]
 
     def run(self) -> dict[str, int]:
         """Register all replicas, start them, and publish views until nothing is left; gives some counts."""
-        progress = self.progress
         try:
-            while not progress.is_over:
-                progress.turn(self.plane.poll(1.0))
-                self.mailbox.serve()
-                progress.look_whether_over()
-            return progress.counts()
+            while not self.progress.is_over:
+                self.turn(self.plane.poll(1.0))
+            return self.progress.counts()
         finally:
-            self.mailbox.close()
-            self.plane.close(linger_s=2.0)
+            self.end()
+
+    def turn(self, frames: list[Frame]) -> None:
+        """One round of the loop, with these frames."""
+        self.progress.turn(frames)
+        self.mailbox.serve()
+        self.progress.look_whether_over()
+
+    def end(self) -> None:
+        """Nothing is done here any more."""
+        self.mailbox.close()
+        self.plane.close(linger_s=2.0)
 
     # -- control calls, from other threads ---------------------------------------------------
     def call(self, method: str, *arguments: Any) -> Any:
         """One of ProgressWorker's methods, in the loop. What changes something is done whenever the loop comes to it, in its order: a job
-        that was held and is not released would never end. Whoever waits for the answer has the bound."""
+        that was held and is not released would never end. Whoever waits for the answer has the bound. ``joined``: wait until these replicas
+        have registered, for so long."""
+        if method == "joined":
+            names, timeout_s = arguments
+            return self.mailbox.watch(lambda: self.progress.joined(names), timeout_s)
         return self.mailbox.ask(lambda: getattr(self.progress, method)(*arguments), LOOK_S if method in LOOKS else WHILE_IT_LIVES_S)
-
-    def joined(self, names: list[str], timeout_s: float) -> bool:
-        """Wait until these replicas have registered."""
-        return self.mailbox.watch(lambda: self.progress.joined(names), timeout_s)
 
     def wait_epoch(self, node: int, epoch: int, timeout_s: float) -> bool:
         """Wait until an epoch is complete at a probe, for at most ``timeout_s``."""
-        return self.mailbox.watch(lambda: self.progress.has_passed(node, epoch), timeout_s)
+        return bool(self.mailbox.watch(lambda: self.progress.has_passed(node, epoch), timeout_s))
 
     def abandon(self) -> None:
         """The job continues in another incarnation; end."""
@@ -77,4 +78,12 @@ class ProgressHost:
         self.plane.wakeup()
 
 
-__all__ = ["ProgressHost"]
+def progress_on_sockets(
+    plan: Plan, *, job: str, secret: bytes, incarnation: int, places: Places | None = None, survives: bool = False, seals: bool = True
+) -> ProgressHost:
+    """With a plane of its own. ``job``, ``secret``, ``incarnation``, ``seals``: for that; all else: see :class:`ProgressHost`."""
+    plane = Plane(name=PROGRESS, job=job, incarnation=incarnation, secret=secret, spin_s=SPIN_S, seals=seals)
+    return ProgressHost(plan, plane, places=places, survives=survives)
+
+
+__all__ = ["ProgressHost", "progress_on_sockets"]

@@ -3,7 +3,7 @@
 import pyarrow as pa
 
 from rayad.actors.host.isolated import isolated
-from rayad.actors.host.worker_host import WorkerHost
+from rayad.actors.host.worker_host import on_sockets
 from rayad.actors.lead.failure import failure_of
 from rayad.actors.process.allocator import keep_freed_memory
 from rayad.actors.replica.report import Pulse
@@ -15,4 +15,4 @@ def load_for_columns() -> None:
     pa.array([])
 
 
-__all__ = ["ProtocolError", "Pulse", "WorkerHost", "failure_of", "isolated", "keep_freed_memory", "load_for_columns"]
+__all__ = ["ProtocolError", "Pulse", "failure_of", "isolated", "keep_freed_memory", "load_for_columns", "on_sockets"]

@@ -12,6 +12,7 @@ from typing import Any
 
 from rayad.actors.host.part_writer import PartWriter
 from rayad.actors.host.side_by_side import side_by_side
+from rayad.actors.plane.frames import Frame
 from rayad.actors.plane.plane import Address, Plane
 from rayad.actors.plane.protocol import SPIN_S
 from rayad.actors.plane.replica_id import ReplicaId
@@ -20,15 +21,14 @@ from rayad.actors.process.mailbox import WHILE_IT_LIVES_S, Mailbox, NoAnswer
 from rayad.actors.replica.places import Places
 from rayad.actors.replica.recent import News
 from rayad.actors.replica.report import Left, ReplicaReport
-from rayad.actors.worker import upstream
+from rayad.actors.worker.asked import change, is_so, roll_back
 from rayad.actors.worker.looking import counts_from_outside, note_counts
-from rayad.actors.worker.replica_host import ReplicaHost
 from rayad.actors.worker.surroundings import Surroundings
 from rayad.actors.worker.worker import Worker
 from rayad.autoscale.statistics import BUSY, ReplicaReading
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.logical_graph import NodeKind
-from rayad.dataflow.plan import Layout, Plan, Stage
+from rayad.dataflow.plan import Plan, Stage
 from rayad.progress import ProtocolError
 from rayad.snapshots.store import SnapshotStore
 
@@ -44,10 +44,9 @@ class WorkerHost:
 
     Args:
         name: of the process, on the data plane.
-        plan, places, config: see :class:`Worker`.
-        job, secret, incarnation: for its plane.
-        store: of snapshots; None: there are none.
-        incarnations: of other processes, where they differ from this one's.
+        plan, places, config, store, incarnations: see :class:`Worker`.
+        around: its plane, clock and writers.
+        mailbox: how control calls reach its loop.
     """
 
     def __init__(
@@ -56,31 +55,16 @@ class WorkerHost:
         plan: Plan,
         places: Places,
         config: RunConfig,
+        around: Surroundings,
         *,
-        job: str,
-        secret: bytes,
-        incarnation: int,
+        mailbox: Mailbox | None = None,
         store: SnapshotStore | None = None,
         incarnations: Mapping[str, int] | None = None,
     ) -> None:
         self.config = config
-        self.mailbox = Mailbox()
-        self.plane = Plane(
-            name=name,
-            job=job,
-            incarnation=incarnation,
-            secret=secret,
-            spin_s=SPIN_S,
-            reconnect_s=config.failures.heartbeat_timeout_s,
-            seals=bool(config.encrypt),
-        )
+        self.plane: Any = around.link
+        self.mailbox = mailbox or Mailbox()
         self.mailbox.open(self.plane.wakeup)
-
-        def writer(stage: Stage, replica: int) -> PartWriter:
-            assert store is not None
-            return PartWriter(store, stage, replica, incarnation, self.plane.wakeup)
-
-        around = Surroundings(self.plane, clock, partial(dt.datetime.now, dt.UTC), writer, os.getpid(), side_by_side)
         self.worker = Worker(name, plan, places, config, around, store=store, incarnations=incarnations)
         self._thread: int | None = None
 
@@ -93,23 +77,36 @@ class WorkerHost:
                 self.worker.hold(stage, replica, **options)
         finally:
             self._thread = None
-        return self.plane.listen(host, unix="auto" if self.config.unix_sockets else "off")
+        return self.plane.listen(host, unix="auto" if self.config.unix_sockets else "off")  # type: ignore[no-any-return]
 
     def run(self, addresses: Mapping[str, Address]) -> dict[ReplicaId, Left]:
         """Connect, register, and run until the job is complete; gives what each replica did, and what its sink writers have staged."""
-        self._thread = threading.get_ident()
-        worker, has_ended = self.worker, False
+        has_ended = False
         try:
-            worker.begin(addresses)
+            self.begin(addresses)
             self._loop()
-            results = worker.results()
+            results = self.worker.results()
             has_ended = True
             return results
         finally:
-            self._thread = None  # nothing is done here any more
-            worker.close(aborts=not has_ended)
-            self.mailbox.close()
-            self.plane.close(linger_s=self._linger_s)
+            self.end(aborts=not has_ended)
+
+    def begin(self, addresses: Mapping[str, Address]) -> None:
+        """Connect, and register as soon as all are connected."""
+        self._thread = threading.get_ident()
+        self.worker.begin(addresses)
+
+    def turn(self, frames: list[Frame]) -> None:
+        """One round of the loop, with these frames."""
+        self.worker.turn(frames, self.mailbox.answer)
+        self.mailbox.look()
+
+    def end(self, *, aborts: bool) -> None:
+        """Nothing is done here any more. ``aborts``: it has failed, or its work was given up."""
+        self._thread = None
+        self.worker.close(aborts=aborts)
+        self.mailbox.close()
+        self.plane.close(linger_s=self._linger_s)
 
     @property
     def _linger_s(self) -> float:
@@ -121,9 +118,7 @@ class WorkerHost:
         worker, poll = self.worker, self.plane.poll
         while not worker.is_over:
             timeout_s = worker.timeout_s()
-            frames = poll(0.0) if timeout_s == 0.0 else worker.wait(timeout_s)
-            worker.turn(frames, self.mailbox.answer)
-            self.mailbox.look()
+            self.turn(poll(0.0) if timeout_s == 0.0 else worker.wait(timeout_s))
 
     def discard(self) -> None:
         """Free its resources: it will not run."""
@@ -132,41 +127,31 @@ class WorkerHost:
         self.plane.close(linger_s=0.0)
 
     # -- control calls, from other threads ------------------------------------------------
-    def host(self, stage: int) -> ReplicaHost:
-        """The replica of a vertex that lives here. Raises ProtocolError when there is none (any more)."""
-        host = self.worker.hosts.get(stage)
-        if host is None:
-            raise ProtocolError(f"{self.worker.name} holds no replica of vertex {stage}: it has retired, or did not come")
-        return host
-
     def ask(self, function: Callable[[], Any], timeout_s: float = WHILE_IT_LIVES_S) -> Any:
         """Call a function in the loop; before the loop has begun, at once. Raises NoAnswer."""
         return self.mailbox.ask(function, timeout_s) if self._thread is not None else function()
 
-    def admit(self, stage: int, replica: int, layout: Layout, incarnations: Mapping[str, int], addresses: Mapping[str, Address]) -> None:
-        """See :class:`rayad.actors.lead.calls.Admit`."""
-        self.ask(lambda: self.worker.admit(stage, replica, layout, incarnations, addresses))
+    def change(self, *asked: Any) -> Any:
+        """See :func:`rayad.actors.worker.asked.change`: in the loop, however long that is in user code. The coordinator bounds how long it
+        waits; a question that it does not wait for any longer stays, before those that it asks later."""
+        return self.change_within(WHILE_IT_LIVES_S, *asked)
 
-    def withdraw(self, stage: int) -> None:
-        """See :class:`rayad.actors.lead.calls.Withdraw`."""
-        self.ask(lambda: self.worker.forget(stage))
+    def change_within(self, timeout_s: float, *asked: Any) -> Any:
+        """Like :meth:`change`, but withdrawn if the loop does not reach it within ``timeout_s``. Raises NoAnswer."""
+        return self.ask(partial(change, self.worker, *asked), timeout_s)
 
-    def await_left(self, stage: int, replica: int, timeout_s: float) -> Left | bool:
-        """What the replica that retires has left; False when it has not within ``timeout_s``."""
-        worker = self.worker
-        has_left = self.mailbox.watch(lambda: worker.left_by(stage, replica) is not None, timeout_s)
-        return (worker.left_by(stage, replica) or False) if has_left else False
+    def await_change(self, replica: ReplicaId, method: str, timeout_s: float, *arguments: Any) -> Any:
+        """Wait until something is so, see :func:`rayad.actors.worker.asked.is_so`; False when it is not within ``timeout_s``."""
+        return self.mailbox.watch(partial(is_so, self.worker, replica, method, *arguments), timeout_s)
 
     def abandon(self) -> None:
         """The job continues in another incarnation."""
         self.worker.is_abandoned = True
         self.plane.wakeup()
 
-    def roll_back(self, *arguments: Any) -> None:
-        """See upstream.py. The process holds one replica."""
-        (host,) = self.worker.hosts.values()
-        assert host.snapshots is not None
-        self.mailbox.ask(partial(upstream.roll_back, host.place, host.snapshots, *arguments), timeout_s=self.config.start_timeout_s)
+    def roll_back(self, *arguments: Any) -> Any:
+        """See :func:`rayad.actors.worker.asked.roll_back`."""
+        return self.mailbox.ask(partial(roll_back, self.worker, *arguments), timeout_s=self.config.start_timeout_s)
 
     def stop(self, stages: Collection[int]) -> None:
         """Let these vertices read no more input, and finish what was read. It does not wait: a source may be busy."""
@@ -227,7 +212,7 @@ class WorkerHost:
 
     def activity(self) -> Activity | None:
         """What the loop is busy with; None when it waits for something to do."""
-        thread, now_s, hosts = self._thread, clock.perf_counter(), list(self.worker.hosts.values())
+        thread, now_s, hosts = self._thread, self.worker.clock.perf_counter(), list(self.worker.hosts.values())
         if thread is None:
             return None
         busy = next((host for host in hosts if host.core.doing is not None), None)
@@ -243,4 +228,35 @@ class WorkerHost:
         return activity_of(thread, callback, time, for_s) if for_s > STACK_AFTER_S else Activity(callback, time, for_s)
 
 
-__all__ = ["WorkerHost"]
+def on_sockets(
+    name: str,
+    plan: Plan,
+    places: Places,
+    config: RunConfig,
+    *,
+    job: str,
+    secret: bytes,
+    incarnation: int,
+    store: SnapshotStore | None = None,
+    incarnations: Mapping[str, int] | None = None,
+) -> WorkerHost:
+    """With a plane of its own. ``job``, ``secret``, ``incarnation``: for that; all else: see :class:`WorkerHost`."""
+    plane = Plane(
+        name=name,
+        job=job,
+        incarnation=incarnation,
+        secret=secret,
+        spin_s=SPIN_S,
+        reconnect_s=config.failures.heartbeat_timeout_s,
+        seals=bool(config.encrypt),
+    )
+
+    def writer(stage: Stage, replica: int) -> PartWriter:
+        assert store is not None
+        return PartWriter(store, stage, replica, incarnation, plane.wakeup)
+
+    around = Surroundings(plane, clock, partial(dt.datetime.now, dt.UTC), writer, os.getpid(), side_by_side)
+    return WorkerHost(name, plan, places, config, around, store=store, incarnations=incarnations)
+
+
+__all__ = ["WorkerHost", "on_sockets"]

@@ -25,7 +25,8 @@ from rayad.actors.plane.protocol import Kind as FrameKind
 from rayad.actors.plane.replica_id import ReplicaId
 from rayad.actors.process.mailbox import ENDED, NoAnswer
 from rayad.actors.replica.report import Pulse
-from rayad.actors.worker.upstream import roll_back
+from rayad.actors.worker import asked
+from rayad.actors.worker.worker import Worker
 from rayad.dataflow.plan import Layout, Plan
 from rayad.dataflow.resources import Need
 from rayad.progress import InternalError, ProtocolError
@@ -55,13 +56,16 @@ class Ref:
 
     Args:
         actor: who is asked.
-        name: of the actor, or of a replica that it holds.
         method, arguments: what it is asked for.
+        name: of the actor, or of a replica that it holds.
         due_s: when it may have been withdrawn.
+        staged: of a long call: the reference of its second result.
     """
 
-    def __init__(self, actor: LocalActor, name: str, method: str, arguments: tuple[Any, ...], due_s: float = inf) -> None:
-        self.actor, self.name, self.method, self.arguments, self.due_s = actor, name, method, arguments, due_s
+    def __init__(
+        self, actor: Any, method: str, arguments: tuple[Any, ...] = (), *, name: str = "", due_s: float = inf, staged: Ref | None = None
+    ) -> None:
+        self.actor, self.name, self.method, self.arguments, self.due_s, self.staged = actor, name, method, arguments, due_s, staged
         self.answer: Answer | None = None
         self.is_here = False
         """Whether the answer has come to the coordinator."""
@@ -127,12 +131,12 @@ class LocalActors:
             method, arguments, due_s = "change", tuple(rest), self._now_s() + within_s
         if method in ("change", "await_change"):
             name = ReplicaId(*arguments[0]).plane_name
-        ref = Ref(actor, name, method, arguments, due_s)
+        ref = Ref(actor, method, arguments, name=name, due_s=due_s)
         if actor.is_dead:
             ref.settle(Ended(f"the process of {name} has ended"))
         elif method == "await_change":
             replica, condition, _, *more = arguments
-            self._watch(ref, partial(self._condition, replica, condition, *more))
+            self._watch(ref, partial(self._is_so, replica, condition, *more))
         elif method == "call" and arguments[0] == "joined":
             self._watch(ref, partial(self._processes.progress.joined, arguments[1]))
         elif method in ("change", "call", "listen", "roll_back", "run") and arguments[1:2] != ("may_move",):
@@ -145,8 +149,9 @@ class LocalActors:
         return ref
 
     def run(self, actor: LocalActor, *arguments: Any) -> tuple[Ref, Ref]:
-        staged = Ref(actor, actor.name, "staged", ())
-        return self.call(actor, "run", staged, *arguments), staged
+        ref = self.call(actor, "run", *arguments)
+        ref.staged = staged = Ref(actor, "staged", name=actor.name)
+        return ref, staged
 
     def wait(self, refs: Sequence[Ref], timeout_s: float, count: int = 1) -> list[Ref]:
         if timeout_s:
@@ -244,7 +249,8 @@ class LocalActors:
         del self.running[actor.name]
         ref, actor.running = actor.running, None
         assert ref is not None
-        ref.arguments[0].settle(Gave(staged))
+        assert ref.staged is not None
+        ref.staged.settle(Gave(staged))
         self._bring(ref, Gave(summary))
 
     def fail(self, name: str, error: Exception) -> bool:
@@ -389,16 +395,12 @@ class LocalActors:
             return self._failure_of(processes.places.title(name, self._laid_out(layout)), error)
         return name, incarnation
 
-    def _run(self, actor: LocalActor, staged: Ref, addresses: Mapping[str, Any] | None = None) -> None:
+    def _run(self, actor: LocalActor, addresses: Mapping[str, Any] | None = None) -> None:
         if addresses is not None:
             self._processes.begin(actor.name, addresses)
 
-    def _roll_back(
-        self, actor: LocalActor, edges: frozenset[int], addresses: Mapping[str, Any], incarnation: int, part: Any, void: int
-    ) -> None:
-        (host,) = self._processes.workers[actor.name].hosts.values()
-        assert host.snapshots is not None
-        roll_back(host.place, host.snapshots, edges, addresses, incarnation, part, void)
+    def _roll_back(self, actor: LocalActor, *arguments: Any) -> None:
+        asked.roll_back(self._processes.workers[actor.name], *arguments)
         self._processes.look(actor.name)
 
     def _call(self, actor: LocalActor, method: str, *arguments: Any) -> Any:
@@ -410,26 +412,20 @@ class LocalActors:
     def _change(self, actor: LocalActor, replica: ReplicaId, method: str, *arguments: Any) -> Any:
         processes = self._processes
         if method == "admit":
-            return processes.admit(actor.name, replica, *arguments)
-        if method == "withdraw":
-            return processes.workers[actor.name].forget(replica.stage)
-        value = self._condition(replica, method, *arguments)
-        self._ready.add(("turn", actor.name))
+            return processes.admit(actor.name, ReplicaId(*replica), *arguments)
+        value = asked.change(self._worker(replica, method), replica, method, *arguments)
+        if method != "withdraw":
+            self._ready.add(("turn", actor.name))
         return value
 
-    def _condition(self, replica: ReplicaId, method: str, *arguments: Any) -> Any:
-        """What a replica, or the worker that it is in, says."""
-        processes, replica = self._processes, ReplicaId(*replica)
-        name = processes.places.process_of(*replica)
-        worker = processes.workers.get(name)
+    def _is_so(self, replica: ReplicaId, method: str, *arguments: Any) -> Any:
+        return asked.is_so(self._worker(replica, method), replica, method, *arguments)
+
+    def _worker(self, replica: ReplicaId, method: str) -> Worker:
+        worker = self._processes.workers.get(self._processes.places.process_of(*replica))
         if worker is None:
-            raise ProtocolError(f"{replica.plane_name} is asked for {method}, and its process is not there")
-        if method == "has_left":
-            return worker.left_by(*replica)
-        host = processes.host(replica)
-        if host is None:
-            raise ProtocolError(f"{replica.plane_name} is asked for {method}, and is not in {name}")
-        return getattr(host.rescale, method)(*arguments)
+            raise ProtocolError(f"{ReplicaId(*replica).plane_name} is asked for {method}, and its process is not there")
+        return worker
 
 
 __all__ = ["EVENTS", "LocalActor", "LocalActors", "Ref"]

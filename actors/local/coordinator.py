@@ -40,10 +40,10 @@ class LocalEvent:
     """As :class:`threading.Event`.
 
     Args:
-        meanwhile: called when somebody waits for it: the change of layout goes on.
+        meanwhile: called when somebody waits, with what for and how long: other things happen.
     """
 
-    def __init__(self, meanwhile: Callable[[], None]) -> None:
+    def __init__(self, meanwhile: Callable[[Callable[[], bool], float | None], object]) -> None:
         self._meanwhile = meanwhile
         self._is_set = False
 
@@ -61,8 +61,7 @@ class LocalEvent:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Whether it is so; waits for that."""
-        if timeout != 0.0 and not self._is_set:
-            self._meanwhile()
+        self._meanwhile(self.is_set, timeout)
         return self._is_set
 
 

@@ -126,7 +126,7 @@ class LocalRuntime:
             actors=self.actors,
             plane=plane,
             clock=LocalClock(lambda: self.now_s()),
-            event=lambda: LocalEvent(self._look_at_wish),
+            event=lambda: LocalEvent(self._meanwhile),
             beside=self._store.beside,
             lines=NoLines,
             failure_of=self.errors.of_coordinator,
@@ -480,6 +480,11 @@ class LocalRuntime:
         ready.keep(STORE, self.job.store_thread.has_work)
         if wish.error is not None and not isinstance(wish.error, RescaleRefused):
             raise wish.error
+
+    def _meanwhile(self, is_so: Callable[[], bool], timeout_s: float | None) -> None:
+        """Somebody waits in the middle of something: the change of layout goes on."""
+        if timeout_s != 0.0 and not is_so():
+            self._look_at_wish()
 
     def _moves_on(self) -> bool:
         """Nothing is ready: whether something is when who drives a change looks at the clock."""

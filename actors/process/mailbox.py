@@ -22,7 +22,9 @@ class NoAnswer(ProtocolError):
     """The loop has not answered a question in time."""
 
 
-class _Question:
+class Question:
+    """Something that a loop is to answer."""
+
     def __init__(self, function: Callable[[], Any]) -> None:
         self.function = function
         self.answered = threading.Event()
@@ -30,14 +32,21 @@ class _Question:
         self.error: BaseException | None = None
 
     def settle(self) -> None:
+        """Answer it."""
         try:
             self.answer = self.function()
         except Exception as error:
             self.error = error
         self.answered.set()
 
+    def value(self) -> Any:
+        """The answer, once it is there; raises the error that there was instead."""
+        if self.error is not None:
+            raise self.error
+        return self.answer
 
-class _Note(_Question):
+
+class _Note(Question):
     """A call whose answer is not waited for."""
 
     def settle(self) -> None:
@@ -49,9 +58,9 @@ class Mailbox:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._questions: deque[_Question] = deque()
-        self._watchers: list[_Question] = []
-        self._given_up: set[_Question] = set()
+        self._questions: deque[Question] = deque()
+        self._watchers: list[Question] = []
+        self._given_up: set[Question] = set()
         self._wake: Callable[[], None] | None = None
         self._closed = False
 
@@ -62,27 +71,31 @@ class Mailbox:
 
     def ask(self, function: Callable[[], Any], timeout_s: float = 10.0) -> Any:
         """Run ``function`` in the loop's thread and give its answer."""
-        question = _Question(function)
+        question = self.put(function)
+        if not question.answered.wait(timeout_s) and (self.withdraw(question) or not question.answered.wait(timeout_s)):
+            raise NoAnswer(f"the event loop did not answer a control call within {timeout_s} s: it is busy in user code or was stopped")
+        return question.value()
+
+    def put(self, function: Callable[[], Any]) -> Question:
+        """Let the loop call ``function``, without waiting; when it has ended, that is done at once."""
+        question = Question(function)
         with self._lock:
             if self._closed:
-                return function()
+                question.settle()
+                return question
             self._questions.append(question)
             wake = self._wake
         if wake is not None:
             wake()
-        if not question.answered.wait(timeout_s) and not self._is_settled_after_all(question, timeout_s):
-            raise NoAnswer(f"the event loop did not answer a control call within {timeout_s} s: it is busy in user code or was stopped")
-        if question.error is not None:
-            raise question.error
-        return question.answer
+        return question
 
-    def _is_settled_after_all(self, question: _Question, timeout_s: float) -> bool:
-        """The time is over: take back a question that is still queued; wait once more for one that is being answered."""
+    def withdraw(self, question: Question) -> bool:
+        """Take a question back that is still queued; False: it is answered, or being answered."""
         with self._lock:
-            if question in self._questions:
-                self._questions.remove(question)
+            if question not in self._questions:
                 return False
-        return question.answered.wait(timeout_s)
+            self._questions.remove(question)
+            return True
 
     def post(self, function: Callable[[], Any]) -> None:
         """Run ``function`` in the loop's thread in its next round, without waiting; an error in it is raised in the loop."""
@@ -93,25 +106,32 @@ class Mailbox:
         if wake is not None:
             wake()
 
-    def watch(self, predicate: Callable[[], bool], timeout_s: float) -> bool:
-        """Wait until ``predicate``, which the loop evaluates after each change, is true; False after ``timeout_s``."""
-        watcher = _Question(predicate)
+    def watch(self, predicate: Callable[[], Any], timeout_s: float) -> Any:
+        """Wait until ``predicate``, which the loop evaluates after each change, is true, and give its value; False after ``timeout_s``."""
+        watcher = self.put_watcher(predicate)
+        if not watcher.answered.wait(timeout_s) and self.give_up(watcher):
+            return False
+        return watcher.value()
+
+    def put_watcher(self, predicate: Callable[[], Any]) -> Question:
+        """Let the loop look whether ``predicate`` is true, without waiting; when it has ended, it is looked at once more."""
+        watcher = Question(predicate)
         with self._lock:
             if self._closed:
-                if predicate():
-                    return True
-                raise ProtocolError(ENDED)
+                watcher.settle()
+                _look_at_last(watcher)
+                return watcher
             self._watchers.append(watcher)
             wake = self._wake
         if wake is not None:
             wake()
-        if not watcher.answered.wait(timeout_s):
-            with self._lock:
-                self._given_up.add(watcher)  # the loop forgets it
-            return watcher.answered.is_set() and watcher.error is None
-        if watcher.error is not None:
-            raise watcher.error
-        return True
+        return watcher
+
+    def give_up(self, watcher: Question) -> bool:
+        """Nobody waits for that any more: the loop forgets it; False: it has come true."""
+        with self._lock:
+            self._given_up.add(watcher)
+        return not watcher.answered.is_set() or watcher.error is not None
 
     def serve(self) -> None:
         """Answer what has been asked, and look whether what is waited for has come true. Cheap when there is nothing."""
@@ -137,10 +157,10 @@ class Mailbox:
                 if watcher in given_up:
                     continue
                 try:
-                    is_true = watcher.function()
+                    watcher.answer = watcher.function()
                 except Exception as error:
-                    watcher.error, is_true = error, True
-                if is_true:
+                    watcher.error = error
+                if watcher.answer or watcher.error is not None:
                     watcher.answered.set()
                 else:
                     still.append(watcher)
@@ -155,5 +175,11 @@ class Mailbox:
         with self._lock:
             watchers, self._watchers = self._watchers, []
         for watcher in watchers:
-            watcher.error = ProtocolError(ENDED)
+            _look_at_last(watcher)
             watcher.answered.set()
+
+
+def _look_at_last(watcher: Question) -> None:
+    """The loop has ended: what has not come true will not."""
+    if not watcher.answer and watcher.error is None:
+        watcher.error = ProtocolError(ENDED)

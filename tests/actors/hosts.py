@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import rayad as rd
-from rayad.actors.host.progress_host import ProgressHost
-from rayad.actors.host.worker_host import WorkerHost
+from rayad.actors.host.progress_host import progress_on_sockets
+from rayad.actors.host.worker_host import WorkerHost, on_sockets
 from rayad.actors.lead.placing import placed
 from rayad.actors.plane.address import Address
 from rayad.actors.plane.protocol import PROGRESS
@@ -60,7 +60,7 @@ class Hosts:
 
     def host(self, stage: str, replica: int = 0) -> ReplicaHost:
         """One replica, while it runs."""
-        host = self.process(stage, replica).host(self.stage(stage))
+        host = self.process(stage, replica).worker.hosts[self.stage(stage)]
         assert host.place.replica == replica
         return host
 
@@ -90,10 +90,10 @@ def start_hosts(flow: rd.Dataflow, parallelism: Any = 1, placement: Any = None, 
     run = rd.RunConfig(start_timeout_s=20, **config)
     places = placed(plan, placement or _SHARED[-1])
     identity: dict[str, Any] = {"job": "test", "secret": SECRET, "incarnation": 1}
-    hosts: dict[str, Any] = {PROGRESS: ProgressHost(plan, places=places, **identity)}
+    hosts: dict[str, Any] = {PROGRESS: progress_on_sockets(plan, places=places, **identity)}
     addresses = {PROGRESS: hosts[PROGRESS].listen("127.0.0.1")}
     for name in places.processes(plan):
-        hosts[name] = WorkerHost(name, plan, places, run, **identity)
+        hosts[name] = on_sockets(name, plan, places, run, **identity)
         addresses[name] = hosts[name].listen("127.0.0.1", {replica: {} for replica in places.replicas_at(name, plan)})
     started = Hosts(plan, places, hosts, addresses)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import rayad as rd
-from rayad.actors.host.progress_host import ProgressHost
+from rayad.actors.host.progress_host import progress_on_sockets
 from rayad.actors.plane.protocol import PROGRESS, Kind, pack_view, unpack_view
 from rayad.actors.process.mailbox import Mailbox, NoAnswer
 from rayad.actors.store.input_log import InputLog
@@ -23,7 +23,7 @@ def test_only_the_newest_view_waits_for_a_busy_replica() -> None:
     flow.from_items([1]).key_by(lambda n: n).count(name="counts").collect("out")
     plan = flow.plan(1)
     node = next(stage.id for stage in plan.stages if stage.name == "counts")
-    host = ProgressHost(plan, job="job", secret=SECRET, incarnation=1)
+    host = progress_on_sockets(plan, job="job", secret=SECRET, incarnation=1)
     with new_plane(f"v{node}.0") as replica:
         address = host.listen("127.0.0.1")
         join(replica, host.plane, address)

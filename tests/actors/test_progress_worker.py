@@ -7,13 +7,13 @@ import random
 import pytest
 
 import rayad as rd
+from rayad.actors.local.bus import Bus, Ready
 from rayad.actors.plane.frames import Frame
 from rayad.actors.plane.protocol import PROGRESS, Kind, pack_report
 from rayad.actors.replica.places import Places
 from rayad.actors.replica.upstream import Region, region_of
 from rayad.actors.worker.progress_worker import ProgressWorker
 from rayad.dataflow.plan import Plan
-from tests.simulation.workers.bus import Bus
 
 
 def two_sources() -> Plan:
@@ -25,7 +25,7 @@ def two_sources() -> Plan:
 
 def progress_of(plan: Plan, places: Places) -> tuple[ProgressWorker, list[tuple[str, int]]]:
     """One that survives the loss of replicas, and whom it was told to expect, in which incarnation."""
-    link, expected = Bus(random.Random(0)).link(PROGRESS, 1), []
+    link, expected = Bus(random.Random(0), Ready()).link(PROGRESS, 1), []
     link.expect = lambda peer, incarnation: expected.append((peer, incarnation))  # type: ignore[method-assign]
     return ProgressWorker(plan, places, link, survives=True), expected
 

@@ -9,21 +9,21 @@ from typing import Any
 import pytest
 
 import rayad as rd
+from rayad.actors.local.bus import Bus, Ready, VirtualClock
 from rayad.actors.replica.places import Places
 from rayad.actors.worker.surroundings import Surroundings
 from rayad.actors.worker.worker import LOST_S, Worker
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Layout
-from tests.simulation.workers.bus import Bus, Clock
 
 
 def worker() -> Any:
     """It holds two vertices, each with one replica in its plan; another worker may get their second ones."""
     flow = rd.Dataflow("two")
     flow.from_items([1], name="numbers").key_by(lambda n: n).count(name="counts").collect("out")
-    plan, clock = flow.plan(1), Clock(random.Random(0))
+    plan, clock = flow.plan(1), VirtualClock(random.Random(0))
     places = Places(1, {stage.id: 0 for stage in plan.stages})
-    link = Bus(random.Random(0)).link("w0", 1)
+    link = Bus(random.Random(0), Ready()).link("w0", 1)
     made = Worker("w0", plan, places, RunConfig(), Surroundings(link, clock, lambda: dt.datetime.now(tz=dt.UTC)))
     for stage in plan.stages:
         made.hold(stage.id, 0)

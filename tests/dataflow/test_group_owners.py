@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import combinations, permutations
+from itertools import combinations, pairwise, permutations
 
 import pytest
 from hypothesis import given
@@ -59,7 +59,7 @@ def test_an_assignment_is_balanced_and_moves_the_fewest_groups(change: tuple[Own
 
 def stretches(owners: Owners) -> int:
     """How many groups have another owner than the one before them."""
-    return sum(a != b for a, b in zip(owners, owners[1:], strict=False))
+    return sum(a != b for a, b in pairwise(owners))
 
 
 @pytest.mark.parametrize("key_groups", [60, 128, 256])

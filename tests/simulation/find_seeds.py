@@ -2,7 +2,7 @@
 
 python -m tests.simulation.find_seeds recoveries asking     # all defects of these groups, each with its first seeds
 python -m tests.simulation.find_seeds --stale --seeds 500   # looks for new ones where those in the table catch nothing, and writes them
-python -m tests.simulation.find_seeds workers --only "a worker is over" --seeds 500
+python -m tests.simulation.find_seeds coordinator --only "a worker is over" --seeds 500
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import argparse
 import logging
 import tempfile
 from collections.abc import Callable
-from contextlib import ExitStack
 from functools import partial
 from multiprocessing import get_context
 from multiprocessing.pool import Pool
@@ -22,7 +21,7 @@ from tests.programs.catalog import PROGRAMS
 from tests.simulation import test_upstream
 from tests.simulation.caught_by import all_caught, caught_by, write
 from tests.simulation.coordinator import draw
-from tests.simulation.coordinator.defects import DEFECTS_OF_COORDINATORS
+from tests.simulation.coordinator.planted import DEFECTS as DEFECTS_OF_COORDINATORS
 from tests.simulation.coordinator.planted import bound, with_defect
 from tests.simulation.defects import DEFECTS, Plant, first_violation, planted
 from tests.simulation.defects_of_asking import DEFECTS_OF_ASKING
@@ -30,8 +29,6 @@ from tests.simulation.defects_of_changes import DEFECTS_OF_CHANGES
 from tests.simulation.defects_of_channels import DEFECTS_OF_CHANNELS, IN_CHANGES
 from tests.simulation.defects_of_recoveries import DEFECTS_OF_RECOVERIES
 from tests.simulation.harness import run
-from tests.simulation.workers.defects import DEFECTS_OF_WORKERS
-from tests.simulation.workers.draw import run_seed
 
 Catches = Callable[[str, int], bool]
 """Whether a seed shows a defect, and nothing without it."""
@@ -42,16 +39,6 @@ def _in_runs(defects: dict[str, Plant], rescales: Callable[[str], bool]) -> Catc
         with_changes = rescales(name)
         is_seen = first_violation(defects[name], range(seed, seed + 1), rescales=with_changes) is not None
         return is_seen and not run(seed, rescales=with_changes).violation
-
-    return catches
-
-
-def _in_workers(eager: bool) -> Catches:
-    def catches(name: str, seed: int) -> bool:
-        with ExitStack() as stack:
-            DEFECTS_OF_WORKERS[name](stack)
-            is_seen = bool(run_seed(seed, eager=eager).violation)
-        return is_seen and not run_seed(seed, eager=eager).violation
 
     return catches
 
@@ -79,8 +66,6 @@ GROUPS: dict[str, tuple[list[str], Catches]] = {
     "channels": ([*DEFECTS_OF_CHANNELS], _in_runs(DEFECTS_OF_CHANNELS, lambda name: name in IN_CHANGES)),
     "recoveries": ([*DEFECTS_OF_RECOVERIES], _in_runs(DEFECTS_OF_RECOVERIES, lambda name: False)),
     "asking": ([*DEFECTS_OF_ASKING], _in_runs(DEFECTS_OF_ASKING, lambda name: True)),
-    "workers": ([*DEFECTS_OF_WORKERS], _in_workers(eager=False)),
-    "eager": ([*DEFECTS_OF_WORKERS], _in_workers(eager=True)),
     "coordinator": ([*DEFECTS_OF_COORDINATORS], _coordinator),
     "upstream": ([*test_upstream.CAUGHT_BY], _upstream),
 }

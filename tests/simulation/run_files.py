@@ -69,9 +69,8 @@ def all_runs_in_files() -> Iterator[Counter[str]]:
         counts["read"] += 1
         return read(self, number)
 
-    modules = ("rayad.actors.local.part_events", "tests.simulation.workers.run")
     with patch.object(files, "FILED_BYTES_MIN", 1), patch.object(part_reading.RunsOfPart, "content_of", content_of):
-        with patch(f"{modules[0]}.write_state", write_state), patch(f"{modules[1]}.write_state", write_state):
+        with patch("rayad.actors.local.part_events.write_state", write_state):
             yield counts
 
 

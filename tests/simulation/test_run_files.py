@@ -15,10 +15,11 @@ from rayad.dataflow.operators.state.runs.files import RunFile
 from rayad.snapshots.manifest import Manifest, PartFile
 from rayad.snapshots.store import SnapshotStore
 from tests.simulation import harness
+from tests.simulation.coordinator.run import Plan
+from tests.simulation.coordinator.run import run as run_coordinator
 from tests.simulation.defects import around, planted
 from tests.simulation.harness import Outcome, run
 from tests.simulation.run_files import JOINED, all_runs_in_files, known
-from tests.simulation.workers import run as workers
 from tests.thorough import amount
 
 SEEDS = amount(each_run=8, soak=300)
@@ -44,7 +45,8 @@ def test_results_are_right_where_replicas_share_processes_and_move() -> None:
             chance = random.Random(seed)
             parallelism, placement = chance.choice([1, 2, 3]), chance.choice(["workers", "vertices"])
             mode, crashes = chance.choice(["aligned", "unaligned", "timeout"]), chance.choice([1, 2, 3])
-            workers.run(seed, JOINED, parallelism, placement, mode=mode, crashes=crashes, changes=chance.choice([0, 0, 1, 2, 4]))
+            todo = Plan(kills=crashes, changes=chance.choice([0, 0, 1, 2, 4]))
+            run_coordinator(seed, JOINED, parallelism, placement, mode=mode, todo=todo, span=600)
     assert min(counts["written"], counts["named again"], counts["read"]) > 0, counts
 
 

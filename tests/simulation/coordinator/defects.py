@@ -97,7 +97,7 @@ def replicas_are_not_told_the_incarnations_of_others(stack: ExitStack) -> None:
     def listen(real: Any, self: Any, names: Any) -> None:
         real(self, names)
         for ref in self._asked:
-            if ref.method == "listen" and ref.process.name != PROGRESS:
+            if ref.method == "listen" and ref.actor.name != PROGRESS:
                 ref.arguments = (*ref.arguments[:4], {}, *ref.arguments[5:])
 
     around(stack, Supervisor, "_let_listen", listen)
@@ -108,9 +108,8 @@ def replicas_begin_anew_in_the_layout_of_the_plan(stack: ExitStack) -> None:
     def listen(real: Any, self: Any, names: Any) -> None:
         real(self, names)
         for ref in self._asked:
-            if ref.method == "listen" and ref.process.name != PROGRESS:
-                plan = ref.process.plan
-                ref.arguments = (*ref.arguments[:5], plan.layout, *ref.arguments[6:])
+            if ref.method == "listen" and ref.actor.name != PROGRESS:
+                ref.arguments = (*ref.arguments[:5], None, *ref.arguments[6:])
 
     around(stack, Supervisor, "_let_listen", listen)
 

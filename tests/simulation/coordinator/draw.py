@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from tests.simulation.coordinator.run import Plan, run
 from tests.simulation.coordinator.world import STEPS_MAX, Stuck
 from tests.simulation.harness import FIXED, all_programs
-from tests.simulation.workers.draw import names
+
+ASK_WHILE_THEY_RUN = frozenset({"live", "live-loop", "sim live", "sim live loop", "sim live log"})
+"""Programs that look at probes between two sends: here all is sent before it runs."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,11 @@ class Outcome:
     def again(self) -> str:
         """The command that runs it again."""
         return f"python -m tests.simulation.coordinator --first {self.seed} --seeds 1"
+
+
+def names() -> list[str]:
+    """The programs."""
+    return [name for name, program in all_programs().items() if not program.options and name not in ASK_WHILE_THEY_RUN]
 
 
 def run_seed(seed: int, steps_max: int = STEPS_MAX, *, is_scaled: bool = False) -> Outcome:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from tests.simulation.coordinator.defects import DEFECTS_OF_COORDINATORS
+from tests.simulation.coordinator.defects_of_workers import DEFECTS_OF_WORKERS
 from tests.simulation.coordinator.draw import Outcome, run_seed
+
+DEFECTS = {**DEFECTS_OF_COORDINATORS, **DEFECTS_OF_WORKERS}
 
 
 def bound(without: Outcome) -> int:
@@ -16,16 +19,16 @@ def bound(without: Outcome) -> int:
 def with_defect(name: str, seed: int, steps_max: int) -> Outcome:
     """The seed, with that defect."""
     with ExitStack() as stack:
-        DEFECTS_OF_COORDINATORS[name](stack)
+        DEFECTS[name](stack)
         return run_seed(seed, steps_max)
 
 
 def caught_by(seed: int) -> tuple[set[str], set[str]]:
     """The defects that a seed catches, and the others. A seed that fails without a defect catches none."""
     without = run_seed(seed)
-    names = set(DEFECTS_OF_COORDINATORS)
+    names = set(DEFECTS)
     found = set() if without.violation else {name for name in names if with_defect(name, seed, bound(without)).violation}
     return found, names - found
 
 
-__all__ = ["bound", "caught_by", "with_defect"]
+__all__ = ["DEFECTS", "bound", "caught_by", "with_defect"]

@@ -1,8 +1,8 @@
-"""Processes on the bus: what Ray's actors and their hosts are around the worker and the progress worker that ship.
+"""Processes on the bus: what Ray's actors are around the hosts that ship, of a worker and of the progress worker.
 
 A process answers one call after the other in its main thread (to listen, to run, whether it is idle); control calls reach it while it runs,
-each as a question that its loop answers in its next turn, or as something that it watches. Any of this may come late. A process may be
-frozen (nothing happens in it), and it may be killed: then nothing is answered any more but that it has ended.
+each as a question in the mailbox of its loop, where nobody waits for the answer. Any of this may come late. A process may be frozen
+(nothing happens in it), and it may be killed: then nothing is answered any more but that it has ended.
 """
 
 from __future__ import annotations
@@ -14,57 +14,60 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rayad.actors.coordinator.surroundings import Answer, Ended, Gave, Raised
-from rayad.actors.host.progress_host import LOOK_S, LOOKS
+from rayad.actors.host.progress_host import ProgressHost
 from rayad.actors.lead.failure import failure_of
+from rayad.actors.local.actors import Ref
 from rayad.actors.plane.protocol import PROGRESS
-from rayad.actors.process.mailbox import NoAnswer
+from rayad.actors.process.mailbox import Mailbox, NoAnswer, Question
 from rayad.actors.replica.places import Places
 from rayad.actors.replica.report import Pulse
-from rayad.actors.worker.progress_worker import ProgressWorker
 from rayad.dataflow.plan import Plan
-from rayad.progress import ProtocolError
 from tests.simulation.coordinator.nodes import SimulatedNode
 
 if TYPE_CHECKING:
     from tests.simulation.coordinator.world import World
 
 MAIN = frozenset({"take", "rest", "listen", "run", "idle"})
+PULSE = frozenset({"ping", "abandon", "stop", "has_stopped", "acquit"})
 NEVER_S = float("inf")
 POLL_S = 1.0
 
 
 @dataclass(eq=False)
-class Ref:
-    """The answer to a call, once it is there."""
+class Later:
+    """What a control call gives whose answer comes from the loop."""
 
-    process: Process
-    method: str
-    arguments: tuple[Any, ...] = ()
-    answer: Answer | None = None
-    staged: Ref | None = None
-    """Of a long call: the reference of its second result."""
-
-    def settle(self, answer: Answer) -> None:
-        if self.answer is None:
-            self.answer = answer
-
-
-@dataclass(eq=False)
-class Watched:
-    """Something that a process answers as soon as it is so, or when the time is over."""
-
-    ref: Ref
-    is_so: Callable[[], Any]
+    question: Question
     until_s: float
+    withdraw: Callable[[Question], bool]
+    """When the time is over; gives whether that was in time."""
+    otherwise: Answer
+    """The answer then."""
+    ref: Ref | None = None
+
+    def look(self, now_s: float) -> bool:
+        """Whether it is answered now."""
+        assert self.ref is not None
+        question = self.question
+        if question.answered.is_set():
+            self.ref.settle(Gave(question.answer) if question.error is None else Raised(question.error))
+        elif now_s >= self.until_s and self.withdraw(question):
+            self.ref.settle(self.otherwise)
+        return self.ref.answer is not None
 
 
-@dataclass(eq=False)
-class Asked:
-    """A question to the loop."""
+class Answers(Mailbox):
+    """A mailbox of which nobody waits for the answer."""
 
-    ref: Ref
-    function: Callable[[], Any]
-    until_s: float = NEVER_S
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        super().__init__()
+        self._now_s = now_s
+
+    def ask(self, function: Callable[[], Any], timeout_s: float = 10.0) -> Any:
+        return Later(self.put(function), self._now_s() + timeout_s, self.withdraw, Raised(NoAnswer("the loop was busy")))
+
+    def watch(self, predicate: Callable[[], Any], timeout_s: float) -> Any:
+        return Later(self.put_watcher(predicate), self._now_s() + timeout_s, self.give_up, Gave(False))
 
 
 class Process:
@@ -81,9 +84,10 @@ class Process:
         self.doomed: list[Ref] = []
         """What was asked and will not be answered, since it is dead."""
         self.running: Ref | None = None
-        self.asked: list[Asked] = []
-        self.watched: list[Watched] = []
-        self.has_host = False
+        self.later: list[Later] = []
+        """What its loop has been asked."""
+        self.host: Any = None
+        """A :class:`WorkerHost` or :class:`ProgressHost`, in the incarnation of now."""
         self.is_dead = False
         self.node: SimulatedNode | None = None
         """Where it is, once it is placed."""
@@ -94,7 +98,6 @@ class Process:
         self.busy_until_s = 0.0
         """Its loop is in a function of the user's until then."""
         self.due_s = 0.0
-        self.is_woken = False
 
     @property
     def stands_still_until_s(self) -> float:
@@ -114,7 +117,7 @@ class Process:
                 self.world.processes.append(self)
         elif ref.method in MAIN:
             self.main.append(ref)
-        elif ref.method in ("ping", "abandon", "stop", "has_stopped", "acquit"):
+        elif ref.method in PULSE:
             self.pulses.append(ref)
         else:
             self.controls.append(ref)
@@ -125,12 +128,12 @@ class Process:
             return
         self.world.nodes.on_kill(self, by_coordinator=by_coordinator)
         self.is_dead = True
-        waiting = [*self.main, *self.controls, *self.pulses, *(one.ref for one in (*self.asked, *self.watched))]
-        self.doomed += [ref for ref in waiting if ref.answer is None]
+        waiting = [*self.main, *self.controls, *self.pulses, *(one.ref for one in self.later)]
+        self.doomed += [ref for ref in waiting if ref is not None and ref.answer is None]
         if self.running is not None:
             self.doomed.append(self.running)
         self.running = None
-        self.main.clear(), self.controls.clear(), self.pulses.clear(), self.asked.clear(), self.watched.clear()
+        self.main.clear(), self.controls.clear(), self.pulses.clear(), self.later.clear()
         if self.link is not None and not self.link.is_closed:
             self.link.end(f"the process of {self.who} has ended")
         self.free()
@@ -165,14 +168,14 @@ class Process:
     @property
     def is_due(self) -> bool:
         """Whether its loop has something to do."""
-        return bool(self.is_woken or self.asked or self.link.is_due)
+        return bool(self.link.is_due)
 
     @property
     def wakes_s(self) -> float:
         """When something happens in it by itself."""
         if self.is_dead:
             return NEVER_S
-        times = [one.until_s for one in self.watched]
+        times = [one.until_s for one in self.later]
         times += [self.stands_still_until_s, self.busy_until_s]
         times += [self.due_s] if self.running is not None else []
         now_s = self.world.clock.now_s
@@ -185,18 +188,17 @@ class Process:
             ref = self.main.popleft()
             if ref.method == "run":
                 self.running = ref
-                self.is_woken = True
+                self.link.is_polled = True
+                self.link.wakeup()
                 self._guarded(partial(self.begin, *ref.arguments))
             else:
                 self._answer(ref, partial(getattr(self, ref.method), *ref.arguments))
         elif kind == "turn":
             self._guarded(self.turn)
+            self._look_for_answers()
         else:
             ref = (self.controls if kind == "control" else self.pulses).popleft()
-            try:
-                self.control(ref)
-            except Exception as error:
-                ref.settle(Raised(error))
+            self._answer(ref, partial(self.control, ref.method, *ref.arguments))
 
     def tell(self, ref: Ref) -> None:
         """Ray says that it has died."""
@@ -205,22 +207,44 @@ class Process:
         if ref.staged is not None:
             ref.staged.settle(ref.answer)  # type: ignore[arg-type]
 
-    @staticmethod
-    def _answer(ref: Ref, function: Callable[[], Any]) -> None:
+    def _answer(self, ref: Ref, function: Callable[[], Any]) -> None:
         try:
-            ref.settle(Gave(function()))
+            value = function()
         except Exception as error:
             ref.settle(Raised(error))
+            return
+        if isinstance(value, Later):
+            value.ref = ref
+            self.later.append(value)
+            self._look_for_answers()
+        else:
+            ref.settle(Gave(value))
+
+    def _look_for_answers(self) -> None:
+        now_s = self.world.clock.now_s
+        self.later = [one for one in self.later if not one.look(now_s)]
 
     # -- the loop ------------------------------------------------------------------------------------------
     def begin(self, *arguments: Any) -> None:
-        raise NotImplementedError
+        """The long call begins."""
 
     def turn(self) -> None:
-        raise NotImplementedError
+        """One round of the loop."""
+        self.host.turn(self.link.poll())
 
-    def control(self, ref: Ref) -> None:
-        raise NotImplementedError
+    def control(self, method: str, *arguments: Any) -> Any:
+        """A control call: what it gives, perhaps later."""
+        if method == "ping":
+            return self.pulse()
+        if method == "is_fit":
+            return True
+        if self.host is None or (method == "abandon" and self.link.incarnation > arguments[0]):
+            return None
+        return self.asked(method, *arguments)
+
+    def asked(self, method: str, *arguments: Any) -> Any:
+        """Its host is asked for something."""
+        return self.host.abandon() if method == "abandon" else getattr(self.host, method)(*arguments)
 
     def ended(self) -> tuple[Any, Any] | None:
         """The results, when its work is done."""
@@ -230,42 +254,11 @@ class Process:
         """Its work is over."""
         raise NotImplementedError
 
-    def answer_asked(self) -> None:
-        """Questions, before a turn."""
-        asked, self.asked = self.asked, []
-        now_s = self.world.clock.now_s
-        for one in asked:
-            if now_s > one.until_s:
-                one.ref.settle(Raised(NoAnswer("the loop was busy")))
-            else:
-                self._answer(one.ref, one.function)
-
-    def look_at_watched(self) -> None:
-        """What is waited for, after a turn."""
-        now_s = self.world.clock.now_s
-        for one in list(self.watched):
-            try:
-                value = one.is_so()
-            except Exception as error:
-                one.ref.settle(Raised(error))
-                value = None
-            if value:
-                one.ref.settle(Gave(value))
-            elif now_s >= one.until_s:
-                one.ref.settle(Gave(False))
-        self.watched = [one for one in self.watched if one.ref.answer is None]
-
     def look_at_time(self) -> None:
         """Questions that a busy loop has not come to in time are withdrawn; so is what is watched."""
         if self.is_dead or self.stands_still_until_s > self.world.clock.now_s:
             return
-        now_s = self.world.clock.now_s
-        for one in [one for one in self.asked if now_s > one.until_s]:
-            self.asked.remove(one)
-            one.ref.settle(Raised(NoAnswer("the loop was busy")))
-        for watched in [one for one in self.watched if now_s >= one.until_s]:
-            self.watched.remove(watched)
-            watched.ref.settle(Gave(False))
+        self._look_for_answers()
 
     def _guarded(self, function: Callable[[], None]) -> None:
         """A piece of the long call, which ends with an error, or when the work is done."""
@@ -284,16 +277,7 @@ class Process:
     def _end(self, ref: Ref, results: tuple[Any, Any], *, aborts: bool) -> None:
         self.running = None
         self.close(aborts=aborts)
-        asked, self.asked = self.asked, []
-        for one in asked:
-            self._answer(one.ref, one.function)
-        for watched in self.watched:
-            try:
-                value = watched.is_so()
-            except Exception:
-                value = None
-            watched.ref.settle(Gave(value) if value else Raised(ProtocolError("the event loop has ended")))
-        self.watched.clear()
+        self._look_for_answers()
         ref.settle(Gave(results[0]))
         assert ref.staged is not None
         ref.staged.settle(Gave(results[1]))
@@ -303,15 +287,11 @@ class Process:
 
     def rest(self) -> None:
         """Its job is complete."""
-        self.has_host, self.name, self.who, self.abandoned_s = False, "nobody", "nobody", None
+        self.host, self.name, self.who, self.abandoned_s = None, "nobody", "nobody", None
 
 
 class ProgressProcess(Process):
     """The progress actor."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        self.progress: ProgressWorker | None = None
 
     def take(self, plan: list[Plan], places: Places, job: str, secret: bytes, seals: bool) -> None:
         self.name = self.who = PROGRESS
@@ -319,61 +299,25 @@ class ProgressProcess(Process):
 
     def listen(self, host: str | None, unix: str, incarnation: int, survives: bool, layout: Any) -> Any:
         self.link = self.world.lines.link("progress", incarnation)
-        self.progress = ProgressWorker(self._plan.laid_out(layout), self._places, self.link, survives=survives)
-        self.asked.clear(), self.watched.clear()
-        self.has_host = True
+        mailbox, self.later = Answers(lambda: self.world.clock.now_s), []
+        self.host = ProgressHost(self._plan.laid_out(layout), self.link, mailbox=mailbox, places=self._places, survives=survives)
         return self.link.listen()
 
-    def begin(self) -> None:
-        self.link.is_polled = True
-        self.due_s = self.world.clock.now_s + POLL_S
-
     def turn(self) -> None:
-        assert self.progress is not None
-        self.is_woken = False
         self.due_s = self.world.clock.now_s + POLL_S
-        self.progress.turn(self.link.poll())
-        self.answer_asked()
-        self.look_at_watched()
-        self.progress.look_whether_over()
+        super().turn()
 
     @property
     def is_due(self) -> bool:
-        late = self.progress.late if self.progress is not None else {}
+        late = self.host.progress.late if self.host is not None else {}
         return super().is_due or any(not self.link.is_behind(process) for process, _ in late)
 
     def ended(self) -> tuple[Any, Any] | None:
-        assert self.progress is not None
-        return (self.progress.counts(), {}) if self.progress.is_over else None
+        progress = self.host.progress
+        return (progress.counts(), {}) if progress.is_over else None
 
     def close(self, *, aborts: bool) -> None:
-        self.link.close()
-
-    def control(self, ref: Ref) -> None:
-        progress, now_s = self.progress, self.world.clock.now_s
-        if ref.method == "ping":
-            ref.settle(Gave(self.pulse()))
-        elif ref.method == "is_fit":
-            ref.settle(Gave(True))
-        elif ref.method == "abandon":
-            if self.has_host and self.link.incarnation <= ref.arguments[0]:
-                assert progress is not None
-                progress.is_abandoned = True
-                self.is_woken = True
-            ref.settle(Gave(None))
-        elif ref.method == "call":
-            method, *arguments = ref.arguments
-            assert progress is not None
-            if method == "joined":
-                self.watched.append(Watched(ref, partial(progress.joined, arguments[0]), now_s + arguments[1]))
-                self.is_woken = True
-            elif self.running is None and self.link.is_closed:
-                self._answer(ref, partial(getattr(progress, method), *arguments))
-            else:
-                until_s = now_s + LOOK_S if method in LOOKS else NEVER_S
-                self.asked.append(Asked(ref, partial(getattr(progress, method), *arguments), until_s))
-        else:
-            raise AssertionError(f"the progress actor was asked to {ref.method}")
+        self.host.end()
 
 
-__all__ = ["MAIN", "NEVER_S", "Asked", "Process", "ProgressProcess", "Ref", "Watched"]
+__all__ = ["MAIN", "NEVER_S", "Answers", "Process", "ProgressProcess"]

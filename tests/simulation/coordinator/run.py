@@ -20,7 +20,8 @@ from rayad.actors.coordinator.supervisor import Supervisor
 from rayad.actors.job import JobState
 from rayad.actors.lead.placing import placed
 from rayad.actors.local.results import results_of
-from rayad.actors.plane.protocol import driver_name, pack_number
+from rayad.actors.plane.batch_codec import encode_batch
+from rayad.actors.plane.protocol import Kind, driver_name, pack_number
 from rayad.dataflow.config import RunConfig, SnapshotConfig
 from tests.programs.program import Program
 from tests.simulation.changes import movable
@@ -28,8 +29,8 @@ from tests.simulation.coordinator.claims import ENOUGH_S, Claims
 from tests.simulation.coordinator.scaling import Scaled
 from tests.simulation.coordinator.vertex_process import VertexProcess
 from tests.simulation.coordinator.world import STEPS_MAX, Stuck, World
-from tests.simulation.workers.run import FAST, LiveInput
 
+FAST = "/dev/shm"
 FREEZE_S = (0.5, 3.0, 30.0, 1e9)
 HEARTBEAT_S = 8.0
 DRAIN_S = (5.0, 30.0, ENOUGH_S, ENOUGH_S, float("inf"))
@@ -61,6 +62,33 @@ class Plan:
     def nodes(self) -> int:
         """What happens to nodes."""
         return self.drains + self.lost_nodes + self.stopped_nodes
+
+
+class LiveInput:
+    """What a program sends to a live input; the bus carries it when the seed says so."""
+
+    def __init__(self) -> None:
+        self.frames: list[tuple[Kind, list[bytes]]] = []
+        self.epoch = 0
+        self.closed = False
+        self.sent = 0
+
+    def send(self, records: Any) -> None:
+        self.frames.append((Kind.INPUT_BATCH, [bytes(part) for part in encode_batch(rd.Timestamp(self.epoch), list(records))]))
+
+    def advance_to(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.frames.append((Kind.INPUT_ADVANCE, [epoch.to_bytes(8, "little")]))
+
+    def close(self) -> None:
+        self.closed = True
+        self.frames.append((Kind.INPUT_CLOSE, [b""]))
+
+    def __enter__(self) -> LiveInput:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 @dataclass
@@ -233,9 +261,9 @@ class Run:
         found = []
         for name, stage in sorted(self.plan.inputs.items()):
             process = self.job.crew.actors.get(self.job.places.process_of(stage, 0))
-            if not isinstance(process, VertexProcess) or process.is_dead or process.running is None or process.worker is None:
+            if not isinstance(process, VertexProcess) or process.is_dead or process.running is None or process.host is None:
                 continue
-            host = process.worker.hosts.get(stage)
+            host = process.host.worker.hosts.get(stage)
             if host is not None and host.is_registered:
                 found.append((name, process, host))
         return found

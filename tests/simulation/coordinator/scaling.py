@@ -70,8 +70,9 @@ class Scaled:
 
     def readings(self) -> Sequence[ReplicaReading]:
         found = self.control.replicas()
-        workers = [process.worker for process in found[1].values() if not process.is_dead] if found is not None else []
-        hosts = [host for worker in workers if worker is not None for host in worker.hosts.values()]
+        processes = found[1].values() if found is not None else ()
+        workers = [process.host.worker for process in processes if not process.is_dead and process.host is not None]
+        hosts = [host for worker in workers for host in worker.hosts.values()]
         return [host.statistics.reading(None) for host in hosts]
 
     def rescale(self, changes: Mapping[str, int], timeout_s: float, decided_for: Mapping[str, int]) -> Any:

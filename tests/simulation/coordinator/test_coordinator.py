@@ -11,10 +11,9 @@ import pytest
 
 from tests.actors import test_progress_worker
 from tests.simulation.caught_by import caught_by
-from tests.simulation.coordinator.defects import DEFECTS_OF_COORDINATORS
 from tests.simulation.coordinator.defects_of_scaling import DEFECTS_OF_SCALING
 from tests.simulation.coordinator.draw import run_seed
-from tests.simulation.coordinator.planted import bound, with_defect
+from tests.simulation.coordinator.planted import DEFECTS, bound, with_defect
 
 SEEDS = 12
 CAUGHT_BY = caught_by("coordinator")
@@ -24,10 +23,14 @@ IN_SCENARIOS = frozenset(
     (
         "a node is left with the next snapshot, whenever that is",
         "a node that drains is not left",
+        "a barrier overtakes what was handed over before it",
+        "a log keeps nothing of what was handed over",
         "control calls are answered before frames are taken",
         "new replicas run before all have rolled back",
         "newcomers that are refused stay",
         "the attempt of a region that failed goes on",
+        "what combiners keep back is reported as consumed",
+        "what waited for credit at the cut goes out after the first barrier",
         "workers wait for room for ever",
     )
 )
@@ -121,11 +124,11 @@ def test_a_defect_of_the_autoscalers_loop_is_caught(name: str) -> None:
 def test_defects_are_caught_by_tests_of_a_core(name: str) -> None:
     BY_TESTS_OF_A_CORE[name]()
     with ExitStack() as stack:
-        DEFECTS_OF_COORDINATORS[name](stack)
+        DEFECTS[name](stack)
         with pytest.raises(AssertionError):
             BY_TESTS_OF_A_CORE[name]()
 
 
 def test_defects_have_seeds() -> None:
-    assert CAUGHT_BY.keys() | IN_SCENARIOS | BY_TESTS_OF_A_CORE.keys() == DEFECTS_OF_COORDINATORS.keys()
-    assert len(CAUGHT_BY) >= 50
+    assert CAUGHT_BY.keys() | IN_SCENARIOS | BY_TESTS_OF_A_CORE.keys() == DEFECTS.keys()
+    assert len(CAUGHT_BY) >= 65

@@ -11,13 +11,13 @@ import pytest
 
 from rayad.actors.coordinator.surroundings import Gave, NotFetched
 from rayad.actors.job import JobState
+from rayad.actors.local.actors import Ref
 from rayad.actors.plane.protocol import PROGRESS, Kind
 from rayad.snapshots.attempts import SnapshotAttempts
 from rayad.snapshots.manifest import Manifest
 from rayad.snapshots.store import SnapshotStore, StoreAwayError
 from tests.simulation.changes import movable
-from tests.simulation.coordinator.defects import DEFECTS_OF_COORDINATORS
-from tests.simulation.coordinator.processes import Ref
+from tests.simulation.coordinator.planted import DEFECTS
 from tests.simulation.coordinator.run import Plan, Run
 from tests.simulation.coordinator.vertex_process import VertexProcess
 from tests.simulation.coordinator.world import Stuck
@@ -77,7 +77,7 @@ def test_the_progress_actor_that_dies_while_it_takes_in_new_replicas_is_survived
 
     def strike(ref: Ref) -> None:
         run.claims.killed += 1
-        ref.process.kill()
+        ref.actor.kill()
 
     switched = on_call(run, "call", strike, first="switch")
     run.program.verify(run.drive())
@@ -109,7 +109,7 @@ def test_what_an_actor_gave_may_not_arrive() -> None:
     take, lost = run.job.around.actors.take, []  # type: ignore[var-annotated]
 
     def lose(ref: Any, timeout_s: float) -> Any:
-        if ref.method == "run" and isinstance(ref.answer, Gave) and not lost and ref.process.name != PROGRESS:
+        if ref.method == "run" and isinstance(ref.answer, Gave) and not lost and ref.actor.name != PROGRESS:
             lost.append(ref)
             return NotFetched()
         return take(ref, timeout_s)
@@ -233,7 +233,7 @@ def test_workers_for_which_no_node_has_room_share_processors(is_planted: bool) -
     run.world.before_step.append(lose)
     with ExitStack() as stack:
         if is_planted:
-            DEFECTS_OF_COORDINATORS["workers wait for room for ever"](stack)
+            DEFECTS["workers wait for room for ever"](stack)
             with pytest.raises((Stuck, AssertionError)):
                 run.drive()
             return
@@ -269,12 +269,12 @@ def test_a_node_that_drains_is_left_long_before_it_goes(planted: str) -> None:
     run.world.before_step.append(watch)
     with ExitStack() as stack:
         if planted == "a node that drains is not left":
-            DEFECTS_OF_COORDINATORS[planted](stack)
+            DEFECTS[planted](stack)
             with pytest.raises(AssertionError, match=r"^1 failures where nodes went 120 s after they had said so"):
                 run.drive()
             return
         if planted:
-            DEFECTS_OF_COORDINATORS[planted](stack)
+            DEFECTS[planted](stack)
         run.program.verify(run.drive())
     took_s = next(at_s for at_s, on in seen if on == {"n0"}) - seen[0][0]
     assert took_s > 100.0 if planted else took_s < 60.0
@@ -290,13 +290,13 @@ def test_newcomers_of_a_change_that_is_refused_are_sent_away(is_planted: bool) -
 
     def freeze(ref: Ref) -> None:
         if run.world.wishes:
-            ref.process.frozen_until_s = 1e9
+            ref.actor.frozen_until_s = 1e9
 
     on_call(run, "listen", freeze)
     run.world.before_step.append(lambda: run.world.wishes.append(run.rescaler.wish({name: 3}, 5.0)) if run.world.steps == 200 else None)
     with ExitStack() as stack:
         if is_planted:
-            DEFECTS_OF_COORDINATORS["newcomers that are refused stay"](stack)
+            DEFECTS["newcomers that are refused stay"](stack)
             with pytest.raises(AssertionError, match=r"hold nothing after|processes outlive the job"):
                 run.drive()
             return
@@ -348,13 +348,13 @@ def test_a_replica_that_lives_on_and_stands_still_gives_no_credit_to_a_new_sende
                 one.frozen_until_s = run.world.clock.now_s + 60.0
 
     def wakes(ref: Ref) -> None:
-        ref.process.frozen_until_s = run.world.clock.now_s + 0.3
+        ref.actor.frozen_until_s = run.world.clock.now_s + 0.3
 
     on_call(run, "roll_back", wakes)
     run.world.before_step.append(strike)
     with ExitStack() as stack:
         if planted:
-            DEFECTS_OF_COORDINATORS[planted](stack)
+            DEFECTS[planted](stack)
             stack.enter_context(pytest.raises(AssertionError))
         run.program.verify(run.drive())
         assert run.outcome.statistics.failures == run.claims.killed == 1
@@ -382,7 +382,38 @@ def test_an_attempt_at_a_snapshot_is_given_up_when_a_region_fails(is_planted: bo
     run.world.before_step.append(strike)
     with ExitStack() as stack:
         if is_planted:
-            DEFECTS_OF_COORDINATORS["the attempt of a region that failed goes on"](stack)
+            DEFECTS["the attempt of a region that failed goes on"](stack)
         run.program.verify(run.drive())
     assert run.outcome.statistics.failures == 1
     assert (len(run.outcome.statistics.snapshots) > 1) is not is_planted
+
+
+@pytest.mark.parametrize(
+    ("seed", "planted"),
+    [
+        (0, ""),
+        (9, ""),
+        (11, ""),
+        (9, "what waited for credit at the cut goes out after the first barrier"),
+        (0, "what combiners keep back is reported as consumed"),
+        (11, "a log keeps nothing of what was handed over"),
+        (11, "a barrier overtakes what was handed over before it"),
+    ],
+)
+def test_all_processes_die_when_little_has_happened_since_the_last_time(seed: int, planted: str) -> None:
+    """A snapshot begins as soon as all have come back, and most batches wait for credit at its cut."""
+    run = Run(seed, all_programs()[PROGRAM], 2, "workers", mode="unaligned", todo=Plan(kills=3), span=900, steps_max=3000)
+    run.job.config = run.job.crew.config = replace(run.config, window_batches=1, snapshots=replace(run.config.snapshots, interval_s=0.001))
+
+    def all_die() -> bool:
+        for process in run.world.alive():
+            run.claims.killed += 1
+            process.kill()
+        return True
+
+    run._do_kills = all_die  # type: ignore[method-assign]
+    with ExitStack() as stack:
+        if planted:
+            DEFECTS[planted](stack)
+            stack.enter_context(pytest.raises((Stuck, AssertionError)))
+        run.program.verify(run.drive())

@@ -3,37 +3,26 @@
 from __future__ import annotations
 
 import datetime as dt
-from functools import partial
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rayad.actors.coordinator.surroundings import Gave, Raised
+from rayad.actors.host.worker_host import WorkerHost
 from rayad.actors.lead.failure import failure_of
-from rayad.actors.plane.replica_id import ReplicaId
+from rayad.actors.local.part_events import EventWriter
 from rayad.actors.replica.places import Places
-from rayad.actors.worker import upstream
 from rayad.actors.worker.looking import note_counts
 from rayad.actors.worker.surroundings import Surroundings
-from rayad.actors.worker.worker import Worker
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan, Stage
 from rayad.dataflow.records.event_times import EPOCH_UTC
-from rayad.progress import ProtocolError
-from tests.simulation.coordinator.processes import NEVER_S, Asked, Process, Ref, Watched
-from tests.simulation.workers.run import EventWriter
-
-if TYPE_CHECKING:
-    from tests.simulation.coordinator.world import World
+from tests.simulation.coordinator.processes import Answers, Process
 
 
 class VertexProcess(Process):
     """A process that holds replicas."""
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        self.worker: Worker | None = None
-        self.writers: list[EventWriter] = []
-        self._has_run = True
+    host: WorkerHost | None
+    writers: tuple[EventWriter, ...] | list[EventWriter] = ()
+    _has_run = True
 
     def take(
         self, plan: list[Plan], process: str, places: Places, config: RunConfig, job: str, secret: bytes, has_columns: bool = False
@@ -44,7 +33,7 @@ class VertexProcess(Process):
 
     def rest(self) -> None:
         super().rest()
-        self.worker, self.writers = None, []
+        self.writers = []
 
     def listen(
         self,
@@ -60,26 +49,26 @@ class VertexProcess(Process):
     ) -> Any:
         plan, places, config = self._arguments
         try:
-            plan = plan.laid_out(layout)
+            plan = plan.laid_out(layout) if layout is not None else plan
             if not self._has_run:
                 self._discard()
             world = self.world
             self.link = world.lines.link(self.name, incarnation)
-            self.writers = []
-            run: Any = SimpleNamespace(store=SimpleNamespace(store=store), incarnation=incarnation, writers=self.writers)
+            self.writers = writers = []
 
             def writer(stage: Stage, replica: int) -> EventWriter:
-                return EventWriter(run, stage, replica)
+                writers.append(EventWriter(store, stage, replica, incarnation, lambda can: None))
+                return writers[-1]
 
             def moment() -> dt.datetime:
                 return EPOCH_UTC + dt.timedelta(seconds=world.clock.now_s)
 
+            given: dict[str, Any] = {"mailbox": Answers(lambda: world.clock.now_s), "store": store, "incarnations": incarnations}
             around = Surroundings(self.link, world.clock, moment, writer)
-            self.worker = Worker(self.name, plan, places, changed or config, around, store=store, incarnations=incarnations)
-            self.has_host, self._has_run = True, False
-            for at in places.replicas_at(self.name, plan):
-                self.worker.hold(*at, part=(parts or {}).get(at), is_newcomer=is_newcomer)
-            return self.link.listen()
+            self.host = WorkerHost(self.name, plan, places, changed or config, around, **given)
+            self._has_run = False
+            held = places.replicas_at(self.name, plan)
+            return self.host.listen(host or "", {at: {"part": (parts or {}).get(at), "is_newcomer": is_newcomer} for at in held})
         except Exception as error:
             self.world.note_error(self.name, error)
             if not self._has_run:
@@ -88,121 +77,49 @@ class VertexProcess(Process):
             return failure_of(self.who, error)
 
     def _discard(self) -> None:
-        assert self.worker is not None
-        self.worker.close()
-        self.link.close()
+        assert self.host is not None
+        self.host.discard()
+        self._look_for_answers()
 
     def begin(self, addresses: Any) -> None:
+        assert self.host is not None
         self._has_run = True
-        assert self.worker is not None
-        self.link.is_polled = True
-        self.worker.begin(addresses)
+        self.host.begin(addresses)
 
     def turn(self) -> None:
-        assert self.worker is not None
-        self.is_woken = False
-        self.worker.turn(self.link.poll(), self.answer_asked)
-        self.look_at_watched()
-        self.due_s = self.world.clock.now_s + self.worker.timeout_s()
+        assert self.host is not None
+        super().turn()
+        self.due_s = self.world.clock.now_s + self.host.worker.timeout_s()
 
     def ended(self) -> tuple[Any, Any] | None:
-        assert self.worker is not None
-        if not self.worker.is_over:
+        assert self.host is not None
+        if not self.host.worker.is_over:
             return None
-        results = self.worker.results()
+        results = self.host.worker.results()
         return {at.plane_name: left.report for at, left in results.items()}, {at.plane_name: left.staged for at, left in results.items()}
 
     def close(self, *, aborts: bool) -> None:
-        assert self.worker is not None
-        self.worker.close(aborts=aborts)
+        assert self.host is not None
         if aborts:
             self.link.end(f"{self.who} has failed", has_left=False)
-        else:
-            self.link.close()
+        self.host.end(aborts=aborts)
 
     def free(self) -> None:
-        if self.worker is not None:
-            self.worker.close()
+        if self.host is not None:
+            self.host.worker.close()
 
-    def control(self, ref: Ref) -> None:
-        worker, now_s, arguments = self.worker, self.world.clock.now_s, ref.arguments
-        match ref.method:
-            case "ping":
-                ref.settle(Gave(self.pulse()))
-            case "abandon":
-                if worker is not None and self.link.incarnation <= arguments[0]:
-                    worker.is_abandoned = self.is_woken = True
-                ref.settle(Gave(None))
-            case "stop":
-                if worker is not None:
-                    worker.stopping = tuple(arguments[0])
-                    self.is_woken = True
-                ref.settle(Gave(None))
-            case "acquit":
-                ref.settle(Gave(None))
-            case "is_fit":
-                ref.settle(Gave(True))
+    def asked(self, method: str, *arguments: Any) -> Any:
+        host = self.host
+        assert host is not None
+        match method:
             case "has_stopped":
-                ref.settle(Gave(True))
+                return host.has_stopped
             case "look":
-                reports = {} if worker is None else {one.place.at: note_counts(one.place, one.snapshots) for one in worker.hosts.values()}
-                ref.settle(Gave({at.plane_name: report for at, report in reports.items()}))
+                return {one.place.at.plane_name: note_counts(one.place, one.snapshots) for one in host.worker.hosts.values()}
             case "readings":
-                hosts = [] if worker is None else list(worker.hosts.values())
-                ref.settle(Gave([one.statistics.reading(None) for one in hosts]))
-            case "change":
-                self._ask(ref, arguments[0], arguments[1], arguments[2:], NEVER_S)
-            case "change_within":
-                self._ask(ref, arguments[1], arguments[2], arguments[3:], now_s + arguments[0])
-            case "await_change":
-                replica, method, within_s, *more = arguments
-                self._watch(ref, replica, method, within_s, more)
-            case "roll_back":
-                assert worker is not None
-                (host,) = worker.hosts.values()
-                function = partial(upstream.roll_back, host.place, host.snapshots, *arguments)  # type: ignore[arg-type]
-                self.asked.append(Asked(ref, function, now_s + self._arguments[2].start_timeout_s))
+                return [one.statistics.reading(None) for one in host.worker.hosts.values()]
             case _:
-                raise AssertionError(f"{self.name} was asked to {ref.method}")
-
-    def _host(self, stage: int) -> Any:
-        assert self.worker is not None
-        host = self.worker.hosts.get(stage)
-        if host is None:
-            raise ProtocolError(f"{self.name} holds no replica of vertex {stage}: it has retired, or did not come")
-        return host
-
-    def _ask(self, ref: Ref, replica: ReplicaId, method: str, arguments: Any, until_s: float) -> None:
-        worker = self.worker
-        assert worker is not None
-
-        def function() -> Any:
-            if method == "admit":
-                return worker.admit(*replica, *arguments)
-            if method == "withdraw":
-                return worker.forget(replica[0])
-            return getattr(self._host(replica[0]).rescale, method)(*arguments)
-
-        if self.running is None:
-            self._answer(ref, function)
-        else:
-            self.asked.append(Asked(ref, function, until_s))
-
-    def _watch(self, ref: Ref, replica: ReplicaId, method: str, within_s: float, arguments: Any) -> None:
-        worker = self.worker
-        assert worker is not None
-
-        def is_so() -> Any:
-            if method == "has_left":
-                return worker.left_by(*replica)
-            return bool(getattr(self._host(replica[0]).rescale, method)(*arguments))
-
-        if self.running is None:
-            value = is_so()
-            ref.settle(Gave(value) if value else Raised(ProtocolError("the event loop has ended")))
-            return
-        self.watched.append(Watched(ref, is_so, self.world.clock.now_s + within_s))
-        self.is_woken = True
+                return super().asked(method, *arguments)
 
 
 __all__ = ["VertexProcess"]

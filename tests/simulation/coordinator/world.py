@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 from rayad.actors.coordinator.processes.kinds import PROGRESS_KIND, Kind
 from rayad.actors.coordinator.surroundings import Answer, CoordinatorSurroundings, Ended, NotFetched
 from rayad.actors.lead.nodes.node import Node, Site
+from rayad.actors.local.actors import Ref
+from rayad.actors.local.bus import VirtualClock
+from rayad.actors.local.coordinator import LocalEvent, NoLines
 from rayad.dataflow.resources import Need
 from tests.simulation.coordinator.lines import Lines
 from tests.simulation.coordinator.nodes import OWN, Nodes
-from tests.simulation.coordinator.processes import NEVER_S, Process, ProgressProcess, Ref
+from tests.simulation.coordinator.processes import NEVER_S, Process, ProgressProcess
 from tests.simulation.coordinator.vertex_process import VertexProcess
-from tests.simulation.workers.bus import Clock
 
 if TYPE_CHECKING:
     from rayad.actors.coordinator.rescaling import Wish
@@ -31,28 +33,20 @@ IDLE_MAX_S = 3600.0
 """Nothing that a job waits for takes longer."""
 
 
+class Clock(VirtualClock):
+    """Each look takes one of a few times."""
+
+    def __init__(self, chance: random.Random) -> None:
+        super().__init__(chance)
+        self._chance = chance
+
+    def perf_counter(self) -> float:
+        self.now_s += self._chance.choice((0.0, 1e-5, 1e-5, 0.003))
+        return self.now_s
+
+
 class Stuck(BaseException):
     """The job does not end."""
-
-
-class SimulatedEvent:
-    """As :class:`threading.Event`; while somebody waits everything else happens."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._is_set = False
-
-    def set(self) -> None:
-        self._is_set = True
-
-    def clear(self) -> None:
-        self._is_set = False
-
-    def is_set(self) -> bool:
-        return self._is_set
-
-    def wait(self, timeout: float | None = None) -> bool:
-        return self._world.wait(self.is_set, IDLE_MAX_S if timeout is None else timeout)
 
 
 class Beside:
@@ -67,22 +61,6 @@ class Beside:
         has_time = self.world.store_away_until_s <= self.world.clock.now_s + timeout_s
         self.is_closed = True
         return has_time
-
-
-class MemoryLines:
-    """A file of lines that is not written."""
-
-    def __init__(self, filesystem: Any, path: str) -> None:
-        self._lines: list[str] = []
-
-    def read(self) -> list[str]:
-        return []
-
-    def append(self, line: str) -> None:
-        self._lines.append(line)
-
-    def close(self, timeout_s: float) -> None:
-        pass
 
 
 class World:
@@ -125,7 +103,10 @@ class World:
             self._beside = Beside(self, step, stop)
             return self._beside
 
-        waiting: dict[str, Any] = {"event": lambda: SimulatedEvent(self), "beside": beside, "lines": MemoryLines}
+        def meanwhile(is_so: Callable[[], bool], timeout_s: float | None) -> None:
+            self.wait(is_so, IDLE_MAX_S if timeout_s is None else timeout_s)
+
+        waiting: dict[str, Any] = {"event": lambda: LocalEvent(meanwhile), "beside": beside, "lines": NoLines}
         return CoordinatorSurroundings(actors=BusActors(self), clock=self.clock, plane=plane, **waiting)
 
     def note_error(self, name: str, error: Exception) -> None:
@@ -217,7 +198,7 @@ class World:
             case "write":
                 process, writer = what
                 writer.write()
-                process.is_woken = True
+                process.link.wakeup()
             case "place":
                 self.nodes.place(what)
             case "store":
