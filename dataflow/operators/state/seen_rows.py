@@ -108,8 +108,7 @@ class SeenBelow(RowsBelow):
     def known(self, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         """Which of these rows, which differ, are here, shape (rows,)."""
         known = np.zeros(rows.num_rows, np.bool_)
-        for _, mine, _, _ in self.met(rows):
-            known[mine] = True
+        known[self.met(rows).mine] = True
         return known
 
     def rows_of_groups(self, groups: Collection[int]) -> Iterator[pa.RecordBatch]:

@@ -7,7 +7,7 @@ a mark is all that a look-up writes, and what is left of a run moves and is stor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -64,13 +64,14 @@ class TotalsBelow(RowsBelow):
         for bits, end in zip(changed, ends.tolist(), strict=True):
             bits.packed, bits.in_memory = mapped[end - len(bits.packed) : end], False
 
-    def taken_out(self, keys: list[pa.Array]) -> Iterator[tuple[Positions, pa.RecordBatch]]:
-        """Take out the totals of these keys, each a different one: positions among the keys, and the rows of their totals."""
-        asked = pa.RecordBatch.from_arrays(keys, names=[f"k{i}" for i in range(len(keys))])
-        for run, mine, theirs, rows in self.met(asked):
-            self.take_away(run, theirs)
-            yield mine, rows
+    def taken_out(self, keys: list[pa.Array]) -> tuple[Positions, pa.RecordBatch | None]:
+        """Take out the totals of these keys, which differ: positions among the keys, and the rows of their totals; None: of none."""
+        found = self.met(pa.RecordBatch.from_arrays(keys, names=[f"k{i}" for i in range(len(keys))]))
+        for run, rows in found.of_runs:
+            if len(rows):
+                self.take_away(run, rows)
         self.hold_bits()
+        return found.mine, found.rows
 
     # -- snapshots -----------------------------------------------------------------
     def marks(self, run: Run) -> Any:

@@ -124,11 +124,12 @@ class ColumnTotals(Slots):
             return None
         self._changes = None
         fresh = np.flatnonzero(slots >= before)
-        at, back = pa.array(fresh), [np.zeros(0, np.int64)]
-        for which, totals in self.below.taken_out([column.take(at) for column in keys]):
-            back.append(slots[fresh[which]])
-            self.partials.merge_at(self.arrays, back[-1], self.partials.filled(totals.columns[self.key_columns :]))
-        return np.concatenate(back)
+        at = pa.array(fresh)
+        which, totals = self.below.taken_out([column.take(at) for column in keys])
+        back: npt.NDArray[np.int64] = slots[fresh[which]]
+        if totals is not None:
+            self.partials.merge_at(self.arrays, back, self.partials.filled(totals.columns[self.key_columns :]))
+        return back
 
     def _bring_back(self, keys: Sequence[Any]) -> None:
         """Give those of these keys a slot that have totals below."""
@@ -137,7 +138,8 @@ class ColumnTotals(Slots):
         types = self.schema.types[: self.key_columns]
         found = self._made_index().found(list(keys))
         for columns in _as_columns([key for key, slot in zip(keys, found.tolist(), strict=True) if slot < 0], types):
-            for _, totals in list(self.below.taken_out(columns)):
+            _, totals = self.below.taken_out(columns)
+            if totals is not None:
                 slots = self._slots_of(totals)
                 for i in range(self.partials.width):
                     self._grown(i, len(self))
