@@ -10,8 +10,9 @@ import pytest
 from tests.simulation.caught_by import caught_by
 from tests.simulation.workers.defects import DEFECTS_OF_WORKERS
 from tests.simulation.workers.draw import Outcome, run_seed
+from tests.thorough import amount
 
-SEEDS = 60
+SEEDS = amount(each_run=24, soak=60)
 CAUGHT_BY = caught_by("workers")
 """Each with a seed that catches it."""
 CAUGHT_WHEN_EAGER = caught_by("eager")
