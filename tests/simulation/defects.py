@@ -31,8 +31,7 @@ from tests.simulation.harness import Outcome, program_of, run, undisturbed
 Plant = Callable[[ExitStack], None]
 DEFECTS: dict[str, Plant] = {}
 TICKS_WITH_A_DEFECT = 30_000
-"""A job with a defect that is not over by then does not end: a few times what any takes without one. Tests give runs without a defect as
-many, so that none is caught for being long."""
+"""A job with a defect that is not over by then does not end. Tests give runs without a defect as many: none is caught for being long."""
 
 
 def defect(plant: Plant) -> Plant:
