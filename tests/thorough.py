@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import settings
 
+T = TypeVar("T")
 IN_SOAK = os.environ.get("HYPOTHESIS_PROFILE", "ci") != "ci"  # also with deep and explore: whoever asks for more gets all
 
 
-def amount(each_run: int, soak: int) -> int:
-    """How many. ``make soak`` runs the tests of a module that asks for it again, with the second figure."""
+def amount(each_run: T, soak: T) -> T:
+    """How many, or which. ``make soak`` runs the tests of a module that asks for it again, with the second figure."""
     return soak if IN_SOAK else each_run
 
 

@@ -35,7 +35,9 @@ from tests.dataflow.test_laws_of_state import Replica, check_runs, run_one
 from tests.dataflow.test_laws_of_state import _small_states_count as _small_states_count  # the same for these tests
 from tests.thorough import amount
 
-SEEDS = amount(each_run=100, soak=2000)
+SEEDS = amount(each_run=(*range(22), 31, 99), soak=(*range(2000),))
+"""With 31 and 99 each form is written anew after a recovery from files, which is what is counted: few seeds have that."""
+SEEDS_OF_A_DEFECT = 100
 
 
 def _put_numbered(runs: Runs, rows: list[Row]) -> None:
@@ -171,7 +173,7 @@ class InFiles(Replica):
 
 @pytest.mark.parametrize("form", IN_FILES, ids=lambda form: form.name)
 def test_what_was_put_in_is_there_and_nothing_is_written_twice(form: Form) -> None:
-    assert sum([run_one(form, seed, kind=InFiles) for seed in range(SEEDS)]) > 0
+    assert sum([run_one(form, seed, kind=InFiles) for seed in SEEDS]) > 0
 
 
 class HeldWhenPut(InFiles):
@@ -189,7 +191,7 @@ def test_rows_that_were_seen_are_in_files_beyond_the_bound(monkeypatch: pytest.M
     monkeypatch.setattr(disk, "FILE_BYTES_MIN", 1)
     (form,) = (form for form in FORMS if form.name == "SeenRows")
     memory = MemoryBound(1 << 9, StateFiles("seen", None))
-    assert sum([run_one(form, seed, memory, kind=HeldWhenPut) for seed in range(SEEDS)]) > 0
+    assert sum([run_one(form, seed, memory, kind=HeldWhenPut) for seed in SEEDS]) > 0
 
 
 # -- defects that the laws must find ---------------------------------------------------------------
@@ -255,8 +257,9 @@ DEFECTS = [
 
 @pytest.mark.parametrize(("target", "name", "change"), DEFECTS, ids=lambda given: getattr(given, "__name__", ""))
 def test_the_laws_find_a_defect(target: Any, name: str, change: Any) -> None:
+    forms = sorted(IN_FILES, key=lambda form: not isinstance(form.make(), target))  # first those that have the mistake
     with around(target, name, change), pytest.raises((AssertionError, ValueError, KeyError, IndexError)):
-        sum(run_one(form, seed, kind=InFiles) for form in IN_FILES for seed in range(SEEDS))
+        sum(run_one(form, seed, kind=InFiles) for form in forms for seed in range(SEEDS_OF_A_DEFECT))
 
 
 # -- files -----------------------------------------------------------------------------------------

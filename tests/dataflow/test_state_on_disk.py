@@ -40,7 +40,8 @@ from tests.dataflow.reading import check_reads
 from tests.dataflow.test_laws_of_state import run_one
 from tests.thorough import amount
 
-SEEDS = amount(each_run=25, soak=600)
+SEEDS = amount(each_run=10, soak=600)
+SEEDS_OF_A_DEFECT = 60
 OF_RUNS = [form for form in FORMS if list(form.make().runs())]
 IN_RUNS = (
     "Join",
@@ -141,7 +142,7 @@ def test_the_laws_find_a_defect_of_merging_in_pieces(defect: type[Runs], files: 
     sound = FORMS[0]
     broken = Form(defect.__name__, lambda: defect(1), sound.put, sound.rows, sound.model)
     with pytest.raises(AssertionError):
-        sum(run_one(broken, seed, MemoryBound(0, files)) for seed in range(SEEDS))
+        sum(run_one(broken, seed, MemoryBound(0, files)) for seed in range(SEEDS_OF_A_DEFECT))
 
 
 class OfCodesAlone(SeenBelow):
@@ -178,7 +179,7 @@ def test_the_laws_find_a_defect_of_rows_that_were_seen_and_are_on_disk(
     monkeypatch.setattr(SeenRows, "nothing_below", lambda self: defect(1))
     monkeypatch.setattr(MemoryBound, "piece_bytes", 50)
     with pytest.raises(AssertionError):
-        sum(run_one(sound, seed, MemoryBound(0, files)) for seed in range(SEEDS))
+        sum(run_one(sound, seed, MemoryBound(0, files)) for seed in range(SEEDS_OF_A_DEFECT))
 
 
 class WithEqualPlaces(AlikeByPlace):
@@ -198,7 +199,7 @@ def test_rows_of_one_place_are_told_apart(files: Counting, monkeypatch: pytest.M
     "keyed", [keyed for keyed in WITH_RUNS if type(keyed.make()).__name__ in ("Distinct", "Totals")], ids=lambda it: it.name
 )
 @pytest.mark.thorough
-@settings(max_examples=amount(each_run=2, soak=60), deadline=None)
+@settings(max_examples=amount(each_run=1, soak=60), deadline=None)
 @given(data=st.data(), chance=st.randoms(use_true_random=False))
 def test_what_is_read_is_the_same_on_disk(keyed: Keyed, data: st.DataObject, chance: Any) -> None:
     memory = MemoryBound(16 * 60, StateFiles("state", None))

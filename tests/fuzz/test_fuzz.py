@@ -12,8 +12,9 @@ from rayad.actors.replica.migration import Migration
 from tests.fuzz.__main__ import main, summary
 from tests.fuzz.grammar import OPERATORS, TYPES, Program, Step, flat, typed
 from tests.fuzz.runs import Case, case_of, kinds_of, run, shrink
+from tests.thorough import amount
 
-SEEDS = 30
+SEEDS = amount(each_run=16, soak=30)
 UNDISTURBED = 60
 
 

@@ -34,7 +34,7 @@ from tests.incremental.wrong_rules import WRONG_COLUMNS, WRONG_MOVES, WRONG_RULE
 from tests.thorough import amount
 
 Weights = list[Counter[tuple[Any, Any]]]
-SEEDS = amount(each_run=10, soak=400)
+SEEDS = amount(each_run=5, soak=400)
 
 
 def reduced(function: Function) -> Callable[[Weights], Counter[Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
+from functools import cache, lru_cache
 from typing import Any
 
 import duckdb
@@ -63,12 +64,23 @@ def given(build: Callable[..., rd.Collection], *histories: History, seed: int = 
 
 def asked(query: str, **at: list[Row]) -> list[tuple[Any, ...]]:
     """DuckDB's answer."""
-    with duckdb.connect() as base:
-        for name, rows in at.items():
-            base.execute(f"create table {name} (k int, v int)")
-            if rows:
-                base.executemany(f"insert into {name} values (?, ?)", rows)
-        return base.execute(query).fetchall()
+    return _asked(query, tuple((name, tuple(rows)) for name, rows in at.items()))
+
+
+@cache
+def _database() -> duckdb.DuckDBPyConnection:
+    """Made once: the threads of a new one for each question took more than all dataflows."""
+    return duckdb.connect(config={"threads": 1})
+
+
+@lru_cache(maxsize=10_000)
+def _asked(query: str, at: tuple[tuple[str, tuple[Row, ...]], ...]) -> list[tuple[Any, ...]]:
+    base = _database()
+    for name, rows in at:
+        base.execute(f"create or replace table {name} (k int, v int)")
+        if rows:
+            base.execute(f"insert into {name} values {', '.join(['(?, ?)'] * len(rows))}", [value for row in rows for value in row])
+    return base.execute(query).fetchall()
 
 
 @pytest.mark.parametrize("how", HOWS)

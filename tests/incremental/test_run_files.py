@@ -28,7 +28,8 @@ from tests.incremental.programs import history
 from tests.simulation.run_files import all_runs_in_files
 from tests.thorough import amount
 
-SEEDS = amount(each_run=100, soak=2000)
+SEEDS = amount(each_run=30, soak=2000)
+SEEDS_OF_A_DEFECT = 100
 SCHEMA = pa.schema({"key": pa.int64(), "record": pa.string()})
 
 
@@ -80,7 +81,7 @@ def test_the_laws_find_that_codes_and_widths_are_not_found_out_anew() -> None:
     real = WeightedRuns._run_of
     with patch.object(WeightedRuns, "_run_of", lambda self, rows, beside: codes_are_not_found_out_anew(real, self, rows, beside)):
         with pytest.raises(AssertionError):
-            sum(run_one(WEIGHTED, seed, kind=InFiles) for seed in range(SEEDS))
+            sum(run_one(WEIGHTED, seed, kind=InFiles) for seed in range(SEEDS_OF_A_DEFECT))
 
 
 # -- programs ----------------------------------------------------------------------------------------------
@@ -88,7 +89,7 @@ def test_tables_are_right_whatever_happens(tmp_path: Path) -> None:
     """Snapshots, failures and changes of layout, in any order."""
     with all_runs_in_files() as counts:
         for program in in_form("columns"):
-            for seed in range(amount(each_run=2, soak=60)):
+            for seed in range(amount(each_run=1, soak=60)):
                 run_disturbed(program, history(program.shape, seed), seed, tmp_path / program.name / str(seed), crashes=0.02)
     assert min(counts["written"], counts["named again"], counts["read"]) > 0, counts
 

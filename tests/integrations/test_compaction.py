@@ -25,7 +25,7 @@ from rayad.testing import check_sink
 from tests.integrations.crashing_files import Crash
 from tests.integrations.outputs import manifest
 from tests.integrations.test_parquet_commits import STEPS, Coordinator, committed, names
-from tests.thorough import examples
+from tests.thorough import amount, examples
 
 
 @pytest.fixture
@@ -164,7 +164,12 @@ def test_the_sink_keeps_the_contract(tmp_path: Path, mode: Any) -> None:
         manifest = read_manifest(sink.filesystem, sink.path) if Path(sink.path).is_dir() else None
         return [row for file in (manifest.files if manifest else ()) for row in pq.read_table(f"{sink.path}/{file.name}").to_pylist()]
 
-    check_sink(lambda: ParquetSink(str(tmp_path / str(next(places))), mode=mode, compact=True), rows, histories=10, steps=40)
+    check_sink(
+        lambda: ParquetSink(str(tmp_path / str(next(places))), mode=mode, compact=True),
+        rows,
+        histories=amount(each_run=4, soak=10),
+        steps=40,
+    )
 
 
 @pytest.mark.usefixtures("few")

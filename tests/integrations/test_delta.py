@@ -17,6 +17,7 @@ import rayad as rd
 from rayad.integrations import DeltaSink
 from rayad.progress import ConfigError, DataflowError
 from rayad.testing import check_sink
+from tests.thorough import amount
 
 deltalake = pytest.importorskip("deltalake")
 
@@ -134,7 +135,7 @@ def test_the_sink_keeps_the_contract(mode: Any, tmp_path: Path) -> None:
             deltalake.write_deltalake(str(place), pa.table({"batch": [-1], "row": [0], "text": [""]}))
         return DeltaSink(str(place), mode=mode)
 
-    check_sink(make, lambda sink: [row for row in rows_of(sink.path) if row["batch"] >= 0], histories=25, steps=16)  # type: ignore[attr-defined]
+    check_sink(make, lambda sink: [row for row in rows_of(sink.path) if row["batch"] >= 0], histories=amount(each_run=8, soak=25), steps=16)  # type: ignore[attr-defined]
     if mode == "append":
         assert sum(row["batch"] == -1 for row in rows_of(tmp_path / "0")) == 1
 

@@ -29,6 +29,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType, StructType
 
 from tests.integrations.iceberg_tables import catalog_in, numbers, rows_by_polars, rows_of, staged_by, table_of
+from tests.thorough import amount
 
 
 @pytest.fixture
@@ -158,7 +159,7 @@ def test_the_sink_keeps_the_contract(mode: Any, tmp_path: Path) -> None:
     def seen(sink: Any) -> list[Any]:
         return [row for row in rows_of(made[sink.path]) if row["batch"] >= 0]
 
-    check_sink(make, seen, histories=12, steps=16)
+    check_sink(make, seen, histories=amount(each_run=4, soak=12), steps=16)
     if mode == "append":
         assert all(sum(row["batch"] == -1 for row in rows_of(catalog)) == 1 for catalog in made.values())
 

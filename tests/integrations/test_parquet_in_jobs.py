@@ -9,6 +9,7 @@ import pytest
 
 import rayad as rd
 from tests.integrations.outputs import files_of, is_output
+from tests.thorough import amount
 
 EXPECTED = {epoch * 100 + i + 1 for epoch in range(6) for i in range(20)}
 
@@ -24,7 +25,7 @@ def committed(out: Path) -> list[int]:
     return [row["a"] for row in rd.read_committed(out).to_table().to_pylist()] if is_output(out) else []
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(amount(each_run=7, soak=20)))
 def test_committed_records_never_come_twice_and_are_whole_in_the_end(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     out = tmp_path / "out"

@@ -29,7 +29,7 @@ from rayad.integrations.file_output.committed import read_manifest
 from rayad.progress import ConfigError, DataflowError, RayadError
 from rayad.testing import check_sink
 from tests.every_type.arrays import COLUMNS
-from tests.thorough import examples
+from tests.thorough import amount, examples
 
 FORMATS = ["csv", "json"]
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=6) | st.sampled_from(
@@ -201,7 +201,9 @@ def test_the_sinks_keep_the_contract(kind: str, tmp_path: Path) -> None:
         return list(rd.read_committed(sink.path).to_table().to_pylist())
 
     for mode in ("error", "append", "overwrite"):
-        check_sink(lambda mode=mode: CsvOrJson[kind](str(tmp_path / str(next(places))), mode=mode), rows, histories=5)
+        check_sink(
+            lambda mode=mode: CsvOrJson[kind](str(tmp_path / str(next(places))), mode=mode), rows, histories=amount(each_run=2, soak=5)
+        )
 
 
 @pytest.mark.parametrize("kind", FORMATS)

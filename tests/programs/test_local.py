@@ -13,7 +13,7 @@ from tests.thorough import amount
 @pytest.mark.parametrize("parallelism", [1, 2, 3])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_results_are_those_of_the_model(program: Program, parallelism: int) -> None:
-    for seed in range(amount(each_run=2, soak=4)):
+    for seed in range(amount(each_run=1, soak=4)):
         job = program.run(runtime="local", seed=seed, parallelism=parallelism)
         job.check_invariants()
 

@@ -73,10 +73,10 @@ def run_all(seeds: Iterable[int], processes: int, *, rescales: bool | None = Fal
         yield from pool.map(run_drawn, runs, chunksize=16)
 
 
-def run_until_all_struck(seeds_max: int, cells: Sequence[tuple[str, str]], *, rescales: bool = False) -> Tally:
+def run_until_all_struck(seeds: Iterable[int], cells: Sequence[tuple[str, str]], *, rescales: bool = False) -> Tally:
     """Run seeds, in this process, until each of these faults has struck in its phase, or until there is a violation. For tests."""
     tally = Tally()
-    for seed in range(seeds_max):
+    for seed in seeds:
         tally.add(run(seed, rescales=rescales))
         if tally.violations or not tally.wrong(cells):
             break

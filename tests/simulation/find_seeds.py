@@ -23,7 +23,7 @@ from tests.simulation.caught_by import all_caught, caught_by, write
 from tests.simulation.coordinator import draw
 from tests.simulation.coordinator.planted import DEFECTS as DEFECTS_OF_COORDINATORS
 from tests.simulation.coordinator.planted import bound, with_defect
-from tests.simulation.defects import DEFECTS, Plant, first_violation, planted
+from tests.simulation.defects import DEFECTS, TICKS_WITH_A_DEFECT, Plant, first_violation, planted
 from tests.simulation.defects_of_asking import DEFECTS_OF_ASKING
 from tests.simulation.defects_of_changes import DEFECTS_OF_CHANGES
 from tests.simulation.defects_of_channels import DEFECTS_OF_CHANNELS, IN_CHANGES
@@ -38,7 +38,7 @@ def _in_runs(defects: dict[str, Plant], rescales: Callable[[str], bool]) -> Catc
     def catches(name: str, seed: int) -> bool:
         with_changes = rescales(name)
         is_seen = first_violation(defects[name], range(seed, seed + 1), rescales=with_changes) is not None
-        return is_seen and not run(seed, rescales=with_changes).violation
+        return is_seen and not run(seed, rescales=with_changes, ticks_max=TICKS_WITH_A_DEFECT).violation
 
     return catches
 

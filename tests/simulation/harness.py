@@ -42,7 +42,7 @@ from tests.simulation.replaced import end_replaced
 from tests.simulation.shelf import Shelf, ShelfSink
 from tests.simulation.topologies import TOPOLOGIES
 from tests.simulation.watched import WatchedEnds, watched_activations
-from tests.simulation.world import TIMEOUT_S, World
+from tests.simulation.world import TICKS_MAX, TIMEOUT_S, World
 
 FAULTS = 5
 CATALOG_SHARE = 0.25
@@ -125,6 +125,7 @@ def run(
     groups: int | str | None = "drawn",
     mode: str | None = None,
     input_share: float = INPUT_SHARE,
+    ticks_max: int = TICKS_MAX,
 ) -> Outcome:
     """Run one seed.
 
@@ -135,6 +136,7 @@ def run(
         groups: how many key-groups a step of a change moves; "drawn": drawn.
         mode: of snapshots, instead of the one that the seed draws.
         input_share: see :class:`World`.
+        ticks_max: a job that is not over by then does not end.
     """
     drawn, parallelism = program_of(seed, rescales=rescales)
     chosen = program or drawn
@@ -144,6 +146,7 @@ def run(
     outcome = Outcome(seed, chosen.name, parallelism, rescales=rescales)
     strikes = faults_of(seed, count, rescales=rescales) if faults is None else faults
     run_of = _Run(seed, chosen, parallelism, strikes, folder, mode=mode, rescales=rescales, groups=groups, input_share=input_share)
+    run_of.world.ticks_max = ticks_max
     try:
         ends = partial(WatchedEnds, random.Random(f"sockets of {seed}"))
         world = run_of.world

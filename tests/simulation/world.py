@@ -75,7 +75,7 @@ class World:
         self.successor: SimulatedJob | None = None
         self.start_job: Callable[[], SimulatedJob]
         self.clock_s = 0.0
-        self.ticks = 0
+        self.ticks, self.ticks_max = 0, TICKS_MAX
         self.struck_cells: Counter[tuple[str, str]] = Counter()
         self.figures: Counter[str] = Counter()
         self.left = list(faults)
@@ -121,7 +121,7 @@ class World:
         if self.ticks % CHECK_EVERY == 0:
             check_in_flight(job)
             self.figures["held up"] += sum(host.place.sender.is_held_up for host in job.runtime.processes.hosts())
-        if self.ticks > TICKS_MAX:
+        if self.ticks > self.ticks_max:
             raise AssertionError(f"the job does not end: {job.explain_stuck()}")
         for zombie in list(self.zombies):
             if self.rng.random() < 0.3:

@@ -69,7 +69,8 @@ def by_mypy(programs: Sequence[Path], where: Path) -> Found:
         "[mypy-ray.*,pyarrow.*,pandas.*,pyspark.*,raydp.*]\nfollow_imports = skip\n"
         f"[mypy-{','.join(of_readme)}]\ndisallow_untyped_defs = False\ndisallow_untyped_calls = False\n"
     )
-    told = run(["mypy", "--config-file", where / "mypy.ini", "--no-error-summary", "--show-absolute-path", *programs], where)
+    cache = ["--cache-dir", ROOT / ".cache" / "mypy-of-programs"]  # of Rayad itself, which takes a minute and seldom changes
+    told = run(["mypy", "--config-file", where / "mypy.ini", "--no-error-summary", "--show-absolute-path", *cache, *programs], where)
     found: Found = {}
     for line in told.splitlines():
         parts = re.match(r"(.+?):(\d+): error: (.*)", line)

@@ -20,7 +20,7 @@ def test_random_programs_are_right_after_each_epoch() -> None:
         quick(seed)
 
 
-@examples(each_run=8, soak=500)
+@examples(each_run=4, soak=500)
 @given(seed=st.integers(0, 1 << 30))
 def test_random_programs_are_right_whatever_happens_and_in_whatever_epochs(seed: int) -> None:
     """Kills, restores and changes of layout between any two moments; two cuts of one history end in the same table.

@@ -112,6 +112,7 @@ class Scheduler:
         self.rng = random.Random(seed)
         self.processes: list[Process] = []
         self.paused = _closed()
+        self.steps_max = STEPS_MAX
         self.told: list[tuple[str, str]] = []
         """All steps so far, for who looks for the cause of a violation."""
         self.faults: Counter[str] = Counter()
@@ -160,7 +161,7 @@ class Scheduler:
             raise self.violated
         if process.error is not None:
             raise process.error
-        if len(self.told) > STEPS_MAX:
+        if len(self.told) > self.steps_max:
             raise AssertionError(f"the run does not end; the last steps: {self.told[-8:]}")
         return process
 

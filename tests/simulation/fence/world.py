@@ -23,7 +23,7 @@ from rayad.snapshots.manifest import Manifest
 from rayad.snapshots.port import Port
 from rayad.snapshots.store import MANIFEST, SnapshotStore
 from tests.simulation.fence.job import Coordinator
-from tests.simulation.fence.steps import Process, Scheduler
+from tests.simulation.fence.steps import STEPS_MAX, Process, Scheduler
 
 LIVING_MAX = 3
 TOTAL = 24
@@ -323,8 +323,8 @@ def _program(sink: str, output: str) -> bytes:
     return cloudpickle.dumps(flow.plan())
 
 
-def run(seed: int) -> Outcome:
-    """One run."""
+def run(seed: int, steps_max: int = STEPS_MAX) -> Outcome:
+    """One run, which does not end where it is not over after so many steps."""
     home = memory_folder()
     world: Any = None
     violation = ""
@@ -332,6 +332,7 @@ def run(seed: int) -> Outcome:
     logging.disable(logging.WARNING)
     try:
         world = World(seed, home)
+        world.scheduler.steps_max = steps_max
         try:
             world.play()
         except AssertionError as error:
