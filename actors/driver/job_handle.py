@@ -360,6 +360,7 @@ class RayJobHandle(Job):
             self._layout_to_read,
             self._committed,
             lambda: self._outcome.state.value if self._is_over() and self._outcome is not None else None,
+            lambda: self._outcome is not None,
             lambda: max((handle.begun for handle in list(self._inputs.values())), default=-1),
         )
 

@@ -65,6 +65,7 @@ class RayTables(Readable):
         layout: asks the coordinator, for at most so many seconds; None: nobody can tell now.
         committed: asks the coordinator for the last epoch of each stage that a snapshot holds; None: the job takes none. Raises NoAnswer.
         ended: how the job has ended, in a word; None: it has not.
+        knows_end: whether it is known here that the job has ended, without asking anybody: its processes may still answer then.
         sent: the last epoch of which this process has sent something to a live input; -1: none.
         calls: of processes.
     """
@@ -76,12 +77,13 @@ class RayTables(Readable):
         layout: Callable[[float], Layout | None],
         committed: Callable[[float], Mapping[int, int] | None],
         ended: Callable[[], str | None],
+        knows_end: Callable[[], bool],
         sent: Callable[[], int],
         calls: Calls | None = None,
     ) -> None:
         self.name = name
         self.key_groups = key_groups
-        self._ask_layout, self._ask_committed, self._ended, self._sent = layout, committed, ended, sent
+        self._ask_layout, self._ask_committed, self._ended, self._knows_end, self._sent = layout, committed, ended, knows_end, sent
         self._calls: Calls = calls or RayCalls()
         self._layout: Layout | None = None
         self._lines: dict[str, Line] = {}
@@ -93,6 +95,8 @@ class RayTables(Readable):
     def _known(self, left_s: float) -> Layout:
         """The layout; asked for again where it is not the one of now. Raises DataflowError when the job is over, TimeoutError."""
         until_s = self.now_s() + left_s
+        if self._knows_end():
+            self._require_running()
         while self._is_stale or self._layout is None:
             found = self._ask_layout(min(ANSWER_S, max(0.0, until_s - self.now_s())))
             if found is not None:

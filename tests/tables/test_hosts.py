@@ -101,7 +101,9 @@ def readable(hosts: Hosts) -> RayTables:
     titles = {name: hosts.places.title(name, plan) for name in hosts.hosts}
     where = {name: Where(name, address, 1, "test", SECRET, seals=False) for name, address in hosts.addresses.items()}
     layout = Layout(owners, hosts.places, hosts.hosts, where, starts, titles)
-    return RayTables("bank", plan.key_groups, lambda left_s: layout, lambda left_s: None, lambda: None, lambda: -1, HostCalls())
+    return RayTables(
+        "bank", plan.key_groups, lambda left_s: layout, lambda left_s: None, lambda: None, lambda: False, lambda: -1, HostCalls()
+    )
 
 
 @contextmanager
@@ -181,3 +183,14 @@ def test_a_read_names_the_activation_that_it_waits_for() -> None:
         ends.set()
         gate.release(EPOCHS)
         hosts.join(PATIENCE_S)
+
+
+def test_a_job_that_is_known_to_be_over_is_not_read_though_its_processes_still_answer() -> None:
+    with bank("workers") as (hosts, gate):
+        job = readable(hosts)
+        table = Table(job, "balances", Wanted(hosts.stage("balances"), None))
+        gate.release(2)
+        table.get(3, timeout_s=PATIENCE_S)
+        job._ended, job._knows_end = lambda: "cancelled", lambda: True
+        with pytest.raises(DataflowError, match="job 'bank' is cancelled, and its replicas are gone"):
+            table.get(3, timeout_s=PATIENCE_S)
