@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -94,7 +94,7 @@ class HostCalls:
         return answers
 
 
-def readable(hosts: Hosts) -> RayTables:
+def readable(hosts: Hosts, ended: Callable[[], str | None] = lambda: None) -> RayTables:
     plan = hosts.plan
     owners = {stage.id: plan.owners(stage) for stage in plan.stages if stage.kind is NodeKind.VERTEX}
     starts = hosts.places.processes_of(replicas_of([stage for stage in plan.stages if stage.kind is NodeKind.SOURCE]))
@@ -102,7 +102,7 @@ def readable(hosts: Hosts) -> RayTables:
     where = {name: Where(name, address, 1, "test", SECRET, seals=False) for name, address in hosts.addresses.items()}
     layout = Layout(owners, hosts.places, hosts.hosts, where, starts, titles)
     return RayTables(
-        "bank", plan.key_groups, lambda left_s: layout, lambda left_s: None, lambda: None, lambda: False, lambda: -1, HostCalls()
+        "bank", plan.key_groups, lambda left_s: layout, lambda left_s: None, ended, lambda: ended() is not None, lambda: -1, HostCalls()
     )
 
 
@@ -187,10 +187,10 @@ def test_a_read_names_the_activation_that_it_waits_for() -> None:
 
 def test_a_job_that_is_known_to_be_over_is_not_read_though_its_processes_still_answer() -> None:
     with bank("workers") as (hosts, gate):
-        job = readable(hosts)
-        table = Table(job, "balances", Wanted(hosts.stage("balances"), None))
+        told: list[str] = []
+        table = Table(readable(hosts, lambda: told[0] if told else None), "balances", Wanted(hosts.stage("balances"), None))
         gate.release(2)
         table.get(3, timeout_s=PATIENCE_S)
-        job._ended, job._knows_end = lambda: "cancelled", lambda: True
+        told.append("cancelled")
         with pytest.raises(DataflowError, match="job 'bank' is cancelled, and its replicas are gone"):
             table.get(3, timeout_s=PATIENCE_S)
