@@ -12,11 +12,12 @@ from rayad.dataflow.operators.state.runs.order import Positions, Ticks
 from rayad.dataflow.operators.windows.pane_ticks import as_bounds, grid_of, have_windows, length_ticks, ticks_of, windows_holding
 from rayad.dataflow.records.batches import rows_at
 from rayad.dataflow.records.event_times import Lengths
-from rayad.dataflow.records.values import fields_of, is_tuple, tuple_array, windows_of
+from rayad.dataflow.records.values import fields_of, is_tuple, tuple_array, values_of, windows_of
 from rayad.dataflow.windows import AsOf, Between, Session, Sliding, Tumbling
-from rayad.incremental.columns.form import DIFF, KEY, RECORD, NotColumns, field_of, keyed_changes, valid_keys
+from rayad.incremental.columns.form import DIFF, KEY, RECORD, NotColumns, field_of, keyed_changes, valid_keys, weights_of
 from rayad.incremental.columns.grouped import Grouped, Records
 from rayad.incremental.columns.ordered import in_order
+from rayad.incremental.event_time.limits import numbers_of
 
 _FAR = np.uint64(2**64 - 1)
 """Further than any two moments are apart."""
@@ -45,6 +46,27 @@ class Timed:
         keys = valid_keys(batch.column(KEY)) if self.keyed else None
         there = there if keys is None else there & keys
         return rows_at(batch, np.flatnonzero(there != self.turned))
+
+
+@dataclass(frozen=True, slots=True)
+class Largest:
+    """The largest event time of the records that are inserted, alone in a list.
+
+    Args:
+        field: with the event time.
+    """
+
+    field: str
+
+    def __call__(self, batch: pa.RecordBatch) -> list[Any] | None:
+        try:
+            times = field_of(batch.column(RECORD), self.field)
+            there = (weights_of(batch) > 0) & times.is_valid().to_numpy(zero_copy_only=False)
+            times = rows_at(times, np.flatnonzero(there))
+            at = numbers_of(times).at
+        except NotColumns:
+            return None
+        return values_of(times.slice(int(at.argmax()), 1)) if len(at) else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,4 +236,4 @@ def by_window(batch: pa.RecordBatch) -> pa.RecordBatch | None:
     return keyed_changes(tuple_array([key, found.field(0)]), found.field(1), batch.column(DIFF))
 
 
-__all__ = ["Assigned", "Latest", "OnSide", "Sessions", "Timed", "Within", "by_window"]
+__all__ = ["Assigned", "Largest", "Latest", "OnSide", "Sessions", "Timed", "Within", "by_window"]

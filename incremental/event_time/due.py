@@ -1,0 +1,94 @@
+"""Which rows of sorted runs are over by event time, and what takes them away.
+
+Runs are sorted by place. What is over is found in a second order, by end, which is found out once for each run, when the first of its rows
+may be over; so an epoch costs what becomes over in it. Rows are taken away as all rows of collections are: by the same rows with numbers
+below nothing, which leave with them when runs merge, and are in increments of snapshots and in moves without more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from rayad.dataflow.operators.state.runs.order import Places, Positions
+from rayad.dataflow.operators.state.runs.run import Run
+from rayad.dataflow.records.batches import rows_at
+from rayad.incremental.columns.form import together
+from rayad.incremental.columns.kept import Part
+from rayad.incremental.event_time.limits import Ends, Limits, of_places
+
+Found = list[tuple[Run, Positions]]
+"""Rows of runs."""
+
+
+class ByEnd:
+    """The second order of the runs of a part. No state: it follows from what is kept.
+
+    Args:
+        ends: of rows.
+        at_end: whether they are over when their end is reached, and not only when it is passed.
+    """
+
+    def __init__(self, ends: Ends, *, at_end: bool = False) -> None:
+        self.ends = ends
+        self._at_end = at_end
+        self._known: dict[int, tuple[Run, Any, Positions | None, pa.DataType]] = {}
+        """By id: a run, its ends in order, where they are (None: as they are)."""
+
+    def over(self, part: Part, since: Limits, until: Limits, later: Sequence[int] = (0,)) -> Found:
+        """The rows that were not over at the limits before, and are now. ``later``: those whose end is so much later as well."""
+        known, self._known = self._known, {}
+        runs = [run for some in part.there() for run in some.all() if len(run)]
+        self._known = {id(run): known.get(id(run)) or self._in_order(run) for run in runs}
+        kinds = {one[-1] for one in self._known.values()}
+        edges = {kind: [limits.first_not_over(kind, at_end=self._at_end) for limits in (since, until)] for kind in kinds}
+        out: Found = []
+        for run, ends, order, kind in self._known.values():
+            for more in later:
+                first, last = (_less(edge, more) for edge in edges[kind])
+                low, high = np.searchsorted(ends, [first.min(), last.max()]).tolist()
+                if low >= high:
+                    continue
+                rows = np.arange(low, high) if order is None else order[low:high].astype(np.int64)
+                if first.ndim or last.ndim:
+                    first, last = (of_places(edge, run.place[rows], part.now.key_groups) for edge in (first, last))
+                    rows = rows[(first <= ends[low:high]) & (ends[low:high] < last)]
+                if len(rows):
+                    out.append((run, rows))
+        return out
+
+    def _in_order(self, run: Run) -> tuple[Run, Any, Positions | None, pa.DataType]:
+        ends, kind = self.ends(run.rows)
+        if (ends[1:] >= ends[:-1]).all():
+            return run, ends, None, kind
+        order = np.argsort(ends)
+        return run, ends[order], order.astype(np.int32 if len(order) < 1 << 31 else np.int64), kind
+
+
+def _less(edge: Any, more: int) -> Any:
+    """Limits as they are for ends that are so much later; what is no limit stays none."""
+    return edge if not more else np.where(edge == np.iinfo(np.int64).min, edge, edge - more)
+
+
+def taking_away(part: Part, some: Found) -> Run | None:
+    """What takes all away that a part has of some rows, which are in several runs; None: it has nothing of them. Outside of loops."""
+    if not some:
+        return None
+    rows = together([rows_at(run.rows, which) for run, which in some])
+    places = np.concatenate([run.place[which] for run, which in some])
+    numbers = {name: -np.concatenate([run.beside[name][which] for run, which in some]) for name in part.numbers}
+    run = part.now.at_moment(rows, (), places, **numbers)
+    return run if len(run) else None
+
+
+def places_of_keys(part: Part, run: Run) -> Places:
+    """The place of each key of a run, once."""
+    _, heads = part.now.equal_rows(run.rows.select([part.columns[0]]), run.place, [])
+    places: Places = run.place[heads]
+    return places
+
+
+__all__ = ["ByEnd", "Found", "places_of_keys", "taking_away"]
