@@ -7,7 +7,7 @@ below nothing, which leave with them when runs merge, and are in increments of s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,16 +30,18 @@ class ByEnd:
     Args:
         ends: of rows.
         at_end: whether they are over when their end is reached, and not only when it is passed.
+        later: how much later they are over, once or several times, by the kind of their ends.
     """
 
-    def __init__(self, ends: Ends, *, at_end: bool = False) -> None:
+    def __init__(self, ends: Ends, *, at_end: bool = False, later: Callable[[pa.DataType], Sequence[int]] = lambda kind: (0,)) -> None:
         self.ends = ends
         self._at_end = at_end
+        self._later = later
         self._known: dict[int, tuple[Run, Any, Positions | None, pa.DataType]] = {}
         """By id: a run, its ends in order, where they are (None: as they are)."""
 
-    def over(self, part: Part, since: Limits, until: Limits, later: Sequence[int] = (0,)) -> Found:
-        """The rows that were not over at the limits before, and are now. ``later``: those whose end is so much later as well."""
+    def over(self, part: Part, since: Limits, until: Limits) -> Found:
+        """The rows that were not over at the limits before, and are now."""
         known, self._known = self._known, {}
         runs = [run for some in part.there() for run in some.all() if len(run)]
         self._known = {id(run): known.get(id(run)) or self._in_order(run) for run in runs}
@@ -47,7 +49,7 @@ class ByEnd:
         edges = {kind: [limits.first_not_over(kind, at_end=self._at_end) for limits in (since, until)] for kind in kinds}
         out: Found = []
         for run, ends, order, kind in self._known.values():
-            for more in later:
+            for more in self._later(kind):
                 first, last = (_less(edge, more) for edge in edges[kind])
                 low, high = np.searchsorted(ends, [first.min(), last.max()]).tolist()
                 if low >= high:

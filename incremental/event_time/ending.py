@@ -20,6 +20,7 @@ from rayad.incremental.columns.kept import ColumnForm, Out
 from rayad.incremental.columns.linear import Linear
 from rayad.incremental.event_time.due import ByEnd, places_of_keys, taking_away
 from rayad.incremental.event_time.limits import Ends, Limits
+from rayad.incremental.event_time.needing import Needing, NeedingColumns
 from rayad.incremental.event_time.telling import RECORDS, REFUSED, WINDOWS, Told, ToldVertex, told_in
 from rayad.incremental.joins.join import Join
 from rayad.incremental.joins.kinds import How
@@ -193,17 +194,33 @@ class NeedingReduce(Forgetting, Reduce):
     Args:
         lateness: how far behind event time a change may be, in its unit.
         function: of the values of a key; it says which it needs.
+        columns: the same in columns; None: it is in rows.
     """
 
     inputs = 2
 
-    def __init__(self, lateness: Any, function: Needs) -> None:
-        super().__init__(function)
+    def __init__(self, lateness: Any, function: Needs, columns: Needing | None = None) -> None:
+        super().__init__(function, None, None if columns is None else NeedingColumns(columns))
         self.groups = Told(lateness, self._entries)
         self._needs = function
 
     def keeps(self) -> str:
         return f"{super().keeps()} on which changes may bear that are {self.groups.lateness} late"
+
+    def on_columns(
+        self, columns: ColumnForm, time: Timestamp, runs: Sequence[Run | None], due: Sequence[pa.RecordBatch], others: Sequence[Any]
+    ) -> tuple[Out, Out]:
+        """See :meth:`on_moment`."""
+        (run,), told, since = runs, told_in(others), self.groups.limits(self.key_groups)
+        assert isinstance(columns, NeedingColumns)
+        if run is not None and len(run):
+            self.groups.on_time(run, columns.looks, told, self.key_groups)
+        out = columns.on_moment(time, runs, due)
+        self.groups.learn(told, {})
+        gone = columns.take_unneeded(time, run, since, self.groups.limits(self.key_groups), told=bool(told))
+        pruned = self.groups.by_group(gone, self.key_groups)
+        self.groups.forget(pruned, lambda group, limit: pruned[group])
+        return out
 
     def on_moment(self, time: Timestamp, arrived: list[Arrived], scheduled: Collection[Any]) -> None:
         """Results; then what they do not need any more goes, of keys that have changed, and of those that are due."""

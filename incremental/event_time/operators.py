@@ -15,7 +15,6 @@ from rayad.dataflow.streams.making import Make
 from rayad.dataflow.windows import AsOf, Between, Session, Sliding, Tumbling
 from rayad.incremental import functions, steps
 from rayad.incremental.columns import steps as columns_steps
-from rayad.incremental.columns.grouped import Grouped
 from rayad.incremental.columns.linear import AnyOfKey
 from rayad.incremental.columns.steps import InColumns, filtered, flat_mapped, in_rows, mapped
 from rayad.incremental.event_time import columns
@@ -23,6 +22,7 @@ from rayad.incremental.event_time import limits as ends_of
 from rayad.incremental.event_time.ending import Ending, EndingJoin, KeysEnd, NeedingReduce, window_end
 from rayad.incremental.event_time.functions import Assigned, Latest, OnSide, Placed, Sessions, Timed, Within, by_window
 from rayad.incremental.event_time.limits import Ends, TimeOf, window_ends
+from rayad.incremental.event_time.needing import Needing
 from rayad.incremental.event_time.telling import RECORDS, OnTime, Side, told_of
 from rayad.incremental.fixed_points import together
 from rayad.incremental.joins.kinds import KINDS, How
@@ -117,13 +117,12 @@ def windowed(keyed: KeyedCollection, windows: Tumbling | Sliding | Session, at: 
         in_columns = in_rows if field is None else columns.Assigned(windows, field)
         return made(flat_mapped(keyed.stream, Assigned(windows, at), in_columns), keyed.loops, ending=ending)
     timed = made(filtered(keyed.stream, Timed(at), in_rows if field is None else columns.Timed(field)), keyed.loops)
-    function = Sessions(windows, at)
+    function, grouped = Sessions(windows, at), None if field is None else columns.Sessions(windows, field)
     if lateness is None:
-        grouped = None if field is None else columns.Sessions(windows, field)
         found = timed.reduce_weights(function, "sessions", name=name, in_columns=grouped)
         return made(mapped(found.stream, by_window, columns.by_window), keyed.loops)
     times = told_of("window", lateness, keyed.loops, [_side(timed, at)])
-    found = _needing(_on_time(timed, at, lateness, times), function, lateness, times, "sessions", name)
+    found = _needing(_on_time(timed, at, lateness, times), function, lateness, times, "sessions", name, grouped)
     ending = Ending(KeysEnd(lateness, window_end, window_ends, at_end=False, refuses=False), times)
     return made(mapped(found.stream, by_window, columns.by_window), keyed.loops, ending=ending)
 
@@ -194,12 +193,12 @@ def _needing(
     times: Stream | None,
     base: str,
     name: str | None,
-    in_columns: Grouped | None = None,
+    in_columns: Needing | None,
 ) -> Collection:
     if times is None:
         return keyed.reduce_weights(function, base, name=name, in_columns=in_columns)
     made = type(keyed.plain())
-    return made(keyed.vertex(Make(NeedingReduce, lateness, function), base, name, type(keyed)(times, ())), ())
+    return made(keyed.vertex(Make(NeedingReduce, lateness, function, in_columns), base, name, type(keyed)(times, ())), ())
 
 
 def _among(records: Collection, those: Collection, how: How) -> Collection:

@@ -365,5 +365,6 @@ def told_in(rows: Iterable[tuple[Any, Any, int]]) -> Arrived:
 
 
 __all__ = [
-    "RECORDS", "REFUSED", "WINDOWS", "EventTime", "Looks", "OnTime", "TimeOf", "Told", "ToldVertex", "key_of_each_group", "told_in", "told_of",
+    "RECORDS", "REFUSED", "WINDOWS", "EventTime", "Looks", "OnTime", "TimeOf", "Told", "ToldVertex", "key_of_each_group", "told_in",
+    "told_of",
 ]  # fmt: skip

@@ -55,13 +55,9 @@ class InFields:
 def _tuples(value: Any) -> Any:
     if isinstance(value, dict):
         return tuple(value[name] for name in FIELDS)
-    return (
-        type(value)(*map(_tuples, value))
-        if isinstance(value, rd.Window)
-        else tuple(map(_tuples, value))
-        if isinstance(value, tuple)
-        else value
-    )
+    if isinstance(value, rd.Window) or not isinstance(value, tuple):
+        return value
+    return tuple(map(_tuples, value))
 
 
 def _side(records: rd.Collection, side: int) -> rd.KeyedCollection:
@@ -73,7 +69,24 @@ def _interval(how: Any, lower: int = LOWER, upper: int = UPPER) -> Callable[[rd.
     return lambda records: _side(records, 0).join_interval(_side(records, 1), within, "at", how=how, lateness=LATENESS)
 
 
+def _asof(direction: Any, tolerance: Any, exact: bool, how: Any) -> Callable[[rd.Collection], rd.Collection]:
+    rule = {"direction": direction, "tolerance": tolerance, "allow_exact_matches": exact}
+    return lambda records: _side(records, 0).join_asof(_side(records, 1), "at", how=how, lateness=LATENESS, **rule)
+
+
+def _sessions(records: rd.Collection) -> rd.Collection:
+    more = records.with_columns({"more": rd.col("n") + 1})
+    return more.key_by("key").window(rd.windows.session(GAP), "at", lateness=LATENESS).sum("more")
+
+
 BUILDS: dict[str, Callable[[rd.Collection], rd.Collection]] = {
+    "backward": _asof("backward", None, True, "left"),
+    "backward, near and earlier": _asof("backward", 2, False, "inner"),
+    "forward": _asof("forward", None, True, "left"),
+    "forward, near and later": _asof("forward", 7, False, "left"),
+    "nearest": _asof("nearest", None, True, "left"),
+    "nearest, near": _asof("nearest", 7, True, "inner"),
+    "sessions": _sessions,
     **{f"interval, {how}": _interval(how) for how in ("inner", "left", "right", "full", "semi", "anti")},
     "interval of later ones": _interval("full", 2, 9),
     "interval of earlier ones": _interval("full", -9, -2),

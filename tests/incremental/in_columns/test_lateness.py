@@ -1,4 +1,4 @@
-"""What forgets by a lateness does in columns what it does in rows: the same results, the same changes are late, and the same is forgotten."""
+"""What forgets by a lateness does in columns what it does in rows: results are the same, and as much is late and forgotten."""
 
 from __future__ import annotations
 
