@@ -18,7 +18,7 @@ from rayad.dataflow.windows import AsOf, Between, Session, Sliding, Tumbling
 from rayad.incremental.columns.form import DIFF, KEY, RECORD, NotColumns, field_of, keyed_changes, valid_keys, weights_of
 from rayad.incremental.columns.grouped import Records
 from rayad.incremental.columns.ordered import in_order
-from rayad.incremental.event_time.limits import Numbers, numbers_of
+from rayad.incremental.event_time.limits import Numbers, floats_of, in_order_of, numbers_of
 from rayad.incremental.event_time.needing import LimitOf, Needing
 
 _FAR = np.uint64(2**64 - 1)
@@ -145,15 +145,17 @@ class Latest(Needing):
 
     def _ticks(self, left: pa.Array, right: pa.Array) -> tuple[tuple[Ticks, Ticks], pa.DataType]:
         """The event times of left and of right records, in one unit, and which that is. Raises NotColumns."""
-        ticks, kinds = [], []
+        ticks: list[Ticks] = []
+        kinds: list[pa.DataType] = []
         for some, name in zip((left, right), self.fields, strict=True):
-            found = ticks_of(field_of(some, name), self.rule) if len(some) else (np.zeros(0, np.int64), None)
-            if found is None:
-                raise NotColumns
-            ticks.append(found[0])
-            kinds += [] if found[1] is None else [found[1]]
-        if kinds[0] != kinds[-1]:
-            raise NotColumns
+            if not len(some):
+                ticks.append(np.zeros(0, np.int64))
+                continue
+            at, kind = numbers_of(field_of(some, name))
+            ticks.append(in_order_of(at, kind))
+            kinds.append(kind)
+        if kinds[0] != kinds[-1] or (kinds[0] == pa.float64() and (self.rule.direction == "nearest" or self.rule.scale is not None)):
+            raise NotColumns  # of floats the order is known, and not how far they are from each other
         return (ticks[0], ticks[1]), kinds[0]
 
     def _tolerance(self, kind: pa.DataType) -> int | None:
@@ -205,7 +207,7 @@ class Latest(Needing):
         self._tolerance(kind)
         at = np.empty(len(is_left), np.int64)
         at[is_left], at[~is_left] = times
-        return Numbers(at, kind)
+        return Numbers(floats_of(at) if kind == pa.float64() else at, kind)
 
     def later(self, kind: pa.DataType) -> Sequence[int]:
         tolerance = self._tolerance(kind)
@@ -215,7 +217,7 @@ class Latest(Needing):
         if not len(there.group):
             return np.zeros(0, np.bool_), there.group
         kind = self.looks(pa.RecordBatch.from_arrays([there.record, there.record], names=["", RECORD])).kind
-        limits = np.broadcast_to(limit_of(kind), len(there.group))
+        limits = np.broadcast_to(in_order_of(limit_of(kind), kind), len(there.group))
         mine, theirs, lefts, rights = self._sides(there)
         limit, other_limit = limits[mine], limits[theirs]
         kept = np.zeros(len(there.group), np.bool_)

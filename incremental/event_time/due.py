@@ -37,37 +37,58 @@ class ByEnd:
         self.ends = ends
         self._at_end = at_end
         self._later = later
-        self._known: dict[int, tuple[Run, Any, Positions | None, pa.DataType]] = {}
-        """By id: a run, its ends in order, where they are (None: as they are)."""
+        self._known: dict[int, _Order] = {}
+        """By the id of a run."""
 
     def over(self, part: Part, since: Limits, until: Limits) -> Found:
         """The rows that were not over at the limits before, and are now."""
         known, self._known = self._known, {}
         runs = [run for some in part.there() for run in some.all() if len(run)]
-        self._known = {id(run): known.get(id(run)) or self._in_order(run) for run in runs}
-        kinds = {one[-1] for one in self._known.values()}
+        self._known = {id(run): known.get(id(run)) or _Order(run, self.ends) for run in runs}
+        kinds = {order.kind for order in self._known.values()}
         edges = {kind: [limits.first_not_over(kind, at_end=self._at_end) for limits in (since, until)] for kind in kinds}
         out: Found = []
-        for run, ends, order, kind in self._known.values():
-            for more in self._later(kind):
-                first, last = (_less(edge, more) for edge in edges[kind])
-                low, high = np.searchsorted(ends, [first.min(), last.max()]).tolist()
-                if low >= high:
+        for order in self._known.values():
+            for more in self._later(order.kind):
+                first, last = (_less(edge, more) for edge in edges[order.kind])
+                rows, ends = order.between(first.min(), last.max())
+                if not len(rows):
                     continue
-                rows = np.arange(low, high) if order is None else order[low:high].astype(np.int64)
                 if first.ndim or last.ndim:
-                    first, last = (of_places(edge, run.place[rows], part.now.key_groups) for edge in (first, last))
-                    rows = rows[(first <= ends[low:high]) & (ends[low:high] < last)]
-                if len(rows):
-                    out.append((run, rows))
+                    first, last = (of_places(edge, order.run.place[rows], part.now.key_groups) for edge in (first, last))
+                    rows = rows[(first <= ends) & (ends < last)]
+                out.append((order.run, rows))
         return out
 
-    def _in_order(self, run: Run) -> tuple[Run, Any, Positions | None, pa.DataType]:
-        ends, kind = self.ends(run.rows)
-        if (ends[1:] >= ends[:-1]).all():
-            return run, ends, None, kind
-        order = np.argsort(ends)
-        return run, ends[order], order.astype(np.int32 if len(order) < 1 << 31 else np.int64), kind
+
+class _Order:
+    """The second order of a run, found out when the first of its rows is asked for."""
+
+    def __init__(self, run: Run, ends: Ends) -> None:
+        self.run = run
+        at, self.kind = ends(run.rows)
+        self._ends_of = ends
+        self._first = at.min()
+        self._ends: Any = None
+        """In order; None: nobody has asked."""
+        self._rows: Any = None
+        """Where they are; None: as they are."""
+
+    def between(self, first: Any, last: Any) -> tuple[Positions, Any]:
+        """The rows whose ends are so, and these."""
+        if last <= self._first or first >= last:
+            return _NONE, _NONE
+        if self._ends is None:
+            self._ends = self._ends_of(self.run.rows).at
+            if (self._ends[1:] < self._ends[:-1]).any():
+                order = np.argsort(self._ends)
+                self._ends, self._rows = self._ends[order], order.astype(np.int32 if len(order) < 1 << 31 else np.int64)
+        low, high = np.searchsorted(self._ends, [first, last]).tolist()
+        rows = np.arange(low, high) if self._rows is None else self._rows[low:high].astype(np.int64)
+        return rows, self._ends[low:high]
+
+
+_NONE = np.zeros(0, np.int64)
 
 
 def _less(edge: Any, more: int) -> Any:

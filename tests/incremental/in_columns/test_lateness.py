@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rayad.incremental.event_time.ending import Forgetting
+import rayad as rd
+from rayad.actors.local.local_job import LocalJob
 from rayad.incremental.event_time.telling import RECORDS, REFUSED, WINDOWS
+from rayad.incremental.records import as_record
 from tests.incremental.disturbed import run_disturbed
 from tests.incremental.event_time.test_lateness_of_joins import PROGRAMS, figures_of, history, on_time
+from tests.incremental.in_columns.event_times import TIMES, changes_of, stream_of
 from tests.incremental.in_columns.lateness import BUILDS, no_rows, programs
-from tests.thorough import amount
+from tests.thorough import IN_SOAK, amount
 
 COUNTED = (RECORDS, WINDOWS, REFUSED)
+FEW = ("backward, near and earlier", "forward", "nearest, near", "interval, full", "sessions")
+"""In each run; the others in ``make soak``."""
 
 
 @pytest.mark.parametrize("name", BUILDS)
@@ -26,7 +34,7 @@ def test_what_is_on_time_gives_what_recomputation_gives(name: str, seed: int, tm
     assert figures_of(job)[REFUSED] == on_time(changes, sides=PROGRAMS[name].sides)[1]
 
 
-@pytest.mark.parametrize("name", BUILDS)
+@pytest.mark.parametrize("name", BUILDS if IN_SOAK else FEW)
 @pytest.mark.parametrize("seed", range(100, 100 + amount(each_run=1, soak=100)))
 def test_rows_that_come_later_go_on_from_columns(name: str, seed: int, tmp_path: Path) -> None:
     program, changes = programs("rows later")[name], history(seed)
@@ -34,9 +42,9 @@ def test_rows_that_come_later_go_on_from_columns(name: str, seed: int, tmp_path:
     assert figures_of(job)[REFUSED] == on_time(changes, sides=PROGRAMS[name].sides)[1]
 
 
-@pytest.mark.parametrize("name", BUILDS)
+@pytest.mark.parametrize("name", BUILDS if IN_SOAK else FEW)
 def test_as_much_is_forgotten_as_in_rows(name: str, tmp_path: Path) -> None:
-    changes = history(3, epochs=30)
+    changes = history(3, epochs=18)
     found = [
         figures_of(run_disturbed(program, changes, 3, tmp_path / str(form), steps=0))
         for form, program in enumerate((PROGRAMS[name], programs("columns")[name], programs("rows later")[name]))
@@ -45,16 +53,50 @@ def test_as_much_is_forgotten_as_in_rows(name: str, tmp_path: Path) -> None:
     assert found[0][RECORDS] + found[0][WINDOWS] > 10
 
 
-@pytest.mark.parametrize("name", [name for name in ("interval, full",) if name in BUILDS])
-def test_what_is_kept_does_not_grow_with_time(name: str, tmp_path: Path) -> None:
-    kept = []
-    for epochs in (60, 180):
-        with no_rows():
-            job = run_disturbed(programs("columns")[name], history(5, epochs), 5, tmp_path / str(epochs), steps=0)
-        rows = Counter[str]()
-        for core in job.cores.values():
-            if isinstance(core.vertex, Forgetting):
-                rows.update(core.vertex.figures())
-        kept.append(sum(count for what, count in rows.items() if what.startswith("rows of")))
-        assert rows[RECORDS] > epochs
-    assert 0 < kept[1] <= 2 * kept[0], kept
+OF_FLOATS = {"float", "tenths"}
+"""Of these there are columns of some."""
+SOME = ("ints in tenths", "datetime with a time zone", "date", "tenths")
+"""In each run."""
+LATENESS: dict[str, Any] = {"float": 8, "tenths": 0.8, "ints in tenths": 1.5}
+"""Where it is another than eight units."""
+
+
+def _build(times: str, left: rd.KeyedCollection, right: rd.KeyedCollection) -> None:
+    unit = TIMES[times][2]
+    lateness, whole = LATENESS.get(times, 8 * unit), 1 if isinstance(unit, float) else unit
+    size = round(3 * unit, 6) if isinstance(unit, float) else 3 * unit
+    left.window(rd.windows.tumbling(size), "at", lateness=lateness).sum("v").collect("tumbling")
+    left.window(rd.windows.sliding(4 * whole, 3 * whole), "at", lateness=lateness).max("v").collect("sliding")
+    left.join_asof(right, "at", lateness=lateness, direction="forward").collect("forward")
+    if times not in OF_FLOATS:
+        left.join_interval(right, rd.windows.between(-whole, 2 * whole), "at", how="full", lateness=lateness).collect("interval")
+        left.join_asof(right, "at", lateness=lateness, tolerance=3 * whole).collect("asof")
+        left.window(rd.windows.session(2 * whole), "at", lateness=lateness).count().collect("sessions")
+
+
+@pytest.mark.parametrize("times", TIMES if IN_SOAK else SOME)
+def test_event_times_of_all_types_are_late_as_in_rows(times: str) -> None:
+    type_of, time_of, _ = TIMES[times]
+    for seed in range(amount(each_run=1, soak=40)):
+        chance = random.Random(seed)
+        sides = changes_of(chance, time_of), changes_of(chance, time_of)
+        found = []
+        for form in ("rows", "columns"):
+            flow = rd.Dataflow(form)
+            left, right = (
+                stream_of(flow, some, type_of, in_columns=form == "columns", name=name).as_collection(diff="n").key_by("k")
+                for some, name in zip(sides, ("left", "right"), strict=True)
+            )
+            _build(times, left, right)
+            with nullcontext() if form == "rows" else no_rows():
+                job = flow.submit(runtime="local", seed=seed, parallelism=1 + seed % 2)
+                result = job.wait()
+            assert isinstance(job, LocalJob)
+            totals: Counter[Any] = Counter()
+            for name in result:
+                for time, (record, weight) in result[name]:
+                    totals[name, time.epoch, as_record(record)] += weight
+            figures = figures_of(job)
+            found.append(({one: n for one, n in totals.items() if n}, [figures[what] for what in COUNTED]))
+        assert found[0] == found[1], f"seed {seed}"
+        assert min(found[0][1]) > 0
