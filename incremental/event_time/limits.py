@@ -195,6 +195,6 @@ class EndOfKey:
 
 
 __all__ = [
-    "EndOfKey", "Ends", "LastMeeting", "Limits", "Numbers", "TimeOf", "first_not_over", "floats_of", "in_order_of", "numbers_of", "of_places",
-    "window_ends",
+    "EndOfKey", "Ends", "LastMeeting", "Limits", "Numbers", "TimeOf", "first_not_over", "floats_of", "in_order_of", "numbers_of",
+    "of_places", "window_ends",
 ]  # fmt: skip

@@ -148,3 +148,14 @@ def test_a_late_change_is_counted_so_often_as_it_is_and_not_applied() -> None:
         driven.vertex.on_notify(Timestamp(1))
     assert sorted(sent) == [1, 3]
     assert driven.vertex.figures() == {REFUSED: 5}
+
+
+@EACH
+def test_a_snapshot_of_before_there_were_columns_is_read(name: str) -> None:
+    driven, again = Driven(name), Driven(name)
+    told = driven.vertex.states()["groups" if name != "on time" else "told"]
+    told.learn({(key, 7): 1 for key in key_of_each_group(KEY_GROUPS)}, {})
+    stored = {part: some for part, some in driven.vertex.checkpoint().items() if part != "columns"}
+    again.vertex.restore(stored)
+    again.take(1, np.arange(10), np.full(10, 9), largest=9)
+    assert again.vertex.figures().get(REFUSED, 0) == 0

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import rayad as rd
@@ -15,9 +16,12 @@ from rayad.actors.local.local_job import LocalJob
 from rayad.incremental.event_time.telling import RECORDS, REFUSED, WINDOWS
 from rayad.incremental.records import as_record
 from tests.incremental.disturbed import run_disturbed
+from tests.incremental.event_time import test_lateness as in_windows
 from tests.incremental.event_time.test_lateness_of_joins import PROGRAMS, figures_of, history, on_time
 from tests.incremental.in_columns.event_times import TIMES, changes_of, stream_of
 from tests.incremental.in_columns.lateness import BUILDS, no_rows, programs
+from tests.incremental.laws.runs import end_of
+from tests.incremental.programs import History
 from tests.thorough import IN_SOAK, amount
 
 COUNTED = (RECORDS, WINDOWS, REFUSED)
@@ -51,6 +55,32 @@ def test_as_much_is_forgotten_as_in_rows(name: str, tmp_path: Path) -> None:
     ]
     assert [[one[what] for what in COUNTED] for one in found[1:]] == [[found[0][what] for what in COUNTED]] * 2
     assert found[0][RECORDS] + found[0][WINDOWS] > 10
+
+
+class OfSales:
+    """Sums of tumbling windows, by hand in rows: see there."""
+
+    def flow(self, changes: History) -> rd.Dataflow:
+        flow = rd.Dataflow("sales")
+        rows = [dict(zip(("epoch", *SALE, "n"), (epoch, *sale, n), strict=True)) for epoch, some in enumerate(changes) for sale, n in some]
+        sales = flow.from_arrow(pa.Table.from_pylist(rows), epoch="epoch", batch_rows=3).select(*SALE, "n").as_collection(diff="n")
+        windows = sales.key_by("shop").window(rd.windows.tumbling(in_windows.SIZE), "at", lateness=in_windows.LATENESS)
+        windows.sum("much").collect("out")
+        return flow
+
+    def verify(self, changes: History, collected: Any) -> None:
+        assert end_of(collected) == in_windows.expected(changes)[0]
+
+
+SALE = ("shop", "at", "much")
+
+
+@pytest.mark.parametrize("seed", range(amount(each_run=3, soak=300)))
+def test_windows_that_are_over_stay_whatever_comes_and_whatever_happens(seed: int, tmp_path: Path) -> None:
+    changes = in_windows.history(seed)
+    with no_rows():
+        figures = figures_of(run_disturbed(OfSales(), changes, seed, tmp_path))
+    assert (figures[WINDOWS], figures[REFUSED]) == in_windows.expected(changes)[1:]
 
 
 OF_FLOATS = {"float", "tenths"}
