@@ -90,6 +90,10 @@ class MomentVertex(KeyedVertex):
     def on_moment(self, time: Timestamp, arrived: list[Arrived], scheduled: Collection[Any]) -> None:
         """All of a moment is there: what has arrived, by input, and the keys to which something may happen though nothing arrived."""
 
+    def read(self, columns: ColumnForm, port: int, batches: Sequence[pa.RecordBatch], moment: Counters) -> Run | None:
+        """What has come by an input in columns: :meth:`ColumnForm.read`."""
+        return columns.read(port, batches, moment)
+
     def on_columns(
         self, columns: ColumnForm, time: Timestamp, runs: Sequence[Run | None], due: Sequence[pa.RecordBatch], others: Sequence[Any]
     ) -> tuple[Out, Out]:
@@ -195,7 +199,7 @@ class MomentVertex(KeyedVertex):
                 return False
             batches = many
         try:
-            runs = [columns.read(port, some, time.counters) for port, some in enumerate(batches)]
+            runs = [self.read(columns, port, some, time.counters) for port, some in enumerate(batches)]
             out, again = self.on_columns(columns, time, runs, due, [row for some in others for batch in some for row in batch])
         except NotColumns:
             return False

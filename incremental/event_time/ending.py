@@ -12,19 +12,25 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+import numpy as np
 import pyarrow as pa
 
+from rayad.dataflow.operators.state.runs.order import places_of_hashes
 from rayad.dataflow.operators.state.runs.run import Run
+from rayad.dataflow.records.batches import rows_at
+from rayad.dataflow.records.key_hashing import hash_values
+from rayad.incremental.columns.form import KEY, together
 from rayad.incremental.columns.grouped import Grouped
-from rayad.incremental.columns.kept import ColumnForm, Out
+from rayad.incremental.columns.kept import COUNT, ColumnForm, Out
 from rayad.incremental.columns.linear import Linear
 from rayad.incremental.event_time.due import ByEnd, places_of_keys, taking_away
 from rayad.incremental.event_time.limits import Ends, Limits
 from rayad.incremental.event_time.needing import Needing, NeedingColumns
-from rayad.incremental.event_time.telling import RECORDS, REFUSED, WINDOWS, Told, ToldVertex, told_in
+from rayad.incremental.event_time.telling import RECORDS, REFUSED, WINDOWS, Told, ToldVertex, once, told_in
 from rayad.incremental.joins.join import Join
 from rayad.incremental.joins.kinds import How
 from rayad.incremental.moment_vertex import Arrived
+from rayad.incremental.moments import Counters
 from rayad.incremental.reducing import Function, Reduce
 from rayad.incremental.sums import Vector
 from rayad.progress import Timestamp
@@ -120,24 +126,38 @@ class EndingReduce(Forgetting, Reduce):
         self.groups = Told(rule.lateness, self._entries)
         self.pruned = rule.pruned
         self._rule = rule
+        self._refused: dict[int, int] = {}
         self._by_end = None if rule.in_columns is None else ByEnd(rule.in_columns, at_end=rule.at_end)
 
     def keeps(self) -> str:
         what = "windows" if self._rule.pruned == WINDOWS else "keys"
         return f"{super().keeps()}, of {what} until {self._rule.lateness} after their end"
 
+    def read(self, columns: ColumnForm, port: int, batches: Sequence[pa.RecordBatch], moment: Counters) -> Run | None:
+        """What is not refused. What is has to be counted by record, which sums do not know."""
+        self._refused = {}
+        some = [batch for batch in batches if batch.num_rows]
+        if some and self._by_end is not None and self._rule.refuses:
+            batch = together(some)
+            places = places_of_hashes(hash_values(batch.column(KEY)), self.key_groups)
+            late = self.groups.are_late(batch, places, self._by_end.ends, self.key_groups, at_end=self._rule.at_end)
+            if late.any():
+                some = [rows_at(batch, np.flatnonzero(~late))]
+                gone = once(rows_at(batch, np.flatnonzero(late)), self.key_groups)
+                self._refused = self.groups.by_group(gone.place, self.key_groups, np.abs(gone.beside[COUNT]))
+        return columns.read(port, some, moment)
+
     def on_columns(
         self, columns: ColumnForm, time: Timestamp, runs: Sequence[Run | None], due: Sequence[pa.RecordBatch], others: Sequence[Any]
     ) -> tuple[Out, Out]:
         """See :meth:`on_moment`."""
-        (run,), refused, told = runs, dict[int, int](), told_in(others)
+        (run,), told = runs, told_in(others)
         assert self._by_end is not None
         since = self.groups.limits(self.key_groups)
         if run is not None and len(run):
-            on_time, late = self.groups.on_time(run, self._by_end.ends, told, self.key_groups, at_end=self._rule.at_end)
-            run, refused = (on_time, late) if self._rule.refuses else (run, refused)
+            self.groups.require_moments(run.rows, self._by_end.ends, told)
         out = columns.on_moment(time, [run], due) if run is not None and len(run) else ([], [])
-        self.groups.learn(told, refused)
+        self.groups.learn(told, self._refused)
         if told:
             self.take_over(columns, time, [self._by_end], since, keys=True)
         return out
@@ -214,7 +234,7 @@ class NeedingReduce(Forgetting, Reduce):
         (run,), told, since = runs, told_in(others), self.groups.limits(self.key_groups)
         assert isinstance(columns, NeedingColumns)
         if run is not None and len(run):
-            self.groups.on_time(run, columns.looks, told, self.key_groups)
+            self.groups.require_moments(run.rows, columns.looks, told)
         out = columns.on_moment(time, runs, due)
         self.groups.learn(told, {})
         gone = columns.take_unneeded(time, run, since, self.groups.limits(self.key_groups), told=bool(told))
@@ -289,7 +309,7 @@ class EndingJoin(Forgetting, Join):
         told, since = told_in(others), self.groups.limits(self.key_groups)
         for run, by_end in zip(runs, self._by_end, strict=True):
             if run is not None and len(run):
-                self.groups.on_time(run, by_end.ends, told, self.key_groups)
+                self.groups.require_moments(run.rows, by_end.ends, told)
         out = columns.on_moment(time, runs, due)
         self.groups.learn(told, {})
         if told:

@@ -26,9 +26,10 @@ from rayad.dataflow.records.event_times import watermark_less
 from rayad.dataflow.records.key_hashing import key_group
 from rayad.dataflow.streams.making import Make
 from rayad.dataflow.vertex import Vertex
-from rayad.incremental.columns.form import keyed_changes
+from rayad.incremental.columns.form import KEY, RECORD, keyed_changes, weights_of
 from rayad.incremental.columns.kept import COUNT, ColumnForm, Out, Part
 from rayad.incremental.columns.steps import InColumns, flat_mapped
+from rayad.incremental.columns.weighted_runs import WeightedRuns
 from rayad.incremental.event_time.limits import Ends, Limits, first_not_over, of_places
 from rayad.incremental.moment_vertex import Arrived, MomentVertex
 from rayad.progress import DataflowError, Timestamp, show
@@ -204,16 +205,16 @@ class Told(KeyedDict):
         keys, found = self.of_groups(key_groups), np.bincount(groups_of_places(places, key_groups), amounts)
         return {keys[group]: int(found[group]) for group in np.flatnonzero(found).tolist()}
 
-    def on_time(self, run: Run, ends: Ends, told: Arrived, key_groups: int, *, at_end: bool = False) -> tuple[Run, dict[int, int]]:
-        """The rows that are not over, and how many of the others there are, by group. Raises NotColumns where columns do not compare their
-        ends with limits, nor with what is told now."""
-        at, kind = ends(run.rows)
+    def are_late(self, rows: pa.RecordBatch, places: Places, ends: Ends, key_groups: int, *, at_end: bool = False) -> Any:
+        """Whether rows are over, as a mask. Raises NotColumns."""
+        at, kind = ends(rows)
+        return at < of_places(self.limits(key_groups).first_not_over(kind, at_end=at_end), places, key_groups)
+
+    def require_moments(self, rows: pa.RecordBatch, ends: Ends, told: Arrived) -> None:
+        """Raises NotColumns where columns do not compare ends of these rows with what is told now."""
+        _, kind = ends(rows)
         for largest in {largest for _, largest in told}:
-            first_not_over(watermark_less(largest, self.lateness), kind, at_end=at_end)
-        late = at < of_places(self.limits(key_groups).first_not_over(kind, at_end=at_end), run.place, key_groups)
-        if not late.any():
-            return run, {}
-        return run.some(~late), self.by_group(run.place[late], key_groups, np.abs(run.beside[COUNT][late]))
+            first_not_over(watermark_less(largest, self.lateness), kind, at_end=False)
 
     def limit(self, group: int) -> Any:
         """Event time less the lateness, as a group was told it; None: nothing is late."""
@@ -336,7 +337,10 @@ class OnTime(ToldVertex):
         """See there."""
         (run,), refused, told = runs, dict[int, int](), told_in(others)
         if run is not None and len(run) and self._at_of is not None:
-            run, refused = self.told.on_time(run, self._at_of, told, self.key_groups)
+            self.told.require_moments(run.rows, self._at_of, told)
+            late = self.told.are_late(run.rows, run.place, self._at_of, self.key_groups)
+            refused = self.told.by_group(run.place[late], self.key_groups, np.abs(run.beside[COUNT][late]))
+            run = run.some(~late)
         out = columns.on_moment(time, [run], due)
         self.told.learn(told, refused)
         return out
@@ -359,12 +363,18 @@ class OnTime(ToldVertex):
         self.told.learn(arrived[1], refused)
 
 
+def once(batch: pa.RecordBatch, key_groups: int) -> Run:
+    """Keyed changes, equal ones as one."""
+    rows = batch.select([KEY, RECORD]).replace_schema_metadata(None)
+    return WeightedRuns(rows.schema, 0, (COUNT,), key_groups).at_moment(rows, (), **{COUNT: weights_of(batch)})
+
+
 def told_in(rows: Iterable[tuple[Any, Any, int]]) -> Arrived:
     """What :class:`EventTime` has given, as rows have it."""
     return {(group, at): weight for group, at, weight in rows}
 
 
 __all__ = [
-    "RECORDS", "REFUSED", "WINDOWS", "EventTime", "Looks", "OnTime", "TimeOf", "Told", "ToldVertex", "key_of_each_group", "told_in",
+    "RECORDS", "REFUSED", "WINDOWS", "EventTime", "Looks", "OnTime", "TimeOf", "Told", "ToldVertex", "key_of_each_group", "once", "told_in",
     "told_of",
 ]  # fmt: skip

@@ -186,7 +186,7 @@ def figures_of(job: LocalJob) -> Counter[str]:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.parametrize("seed", range(amount(each_run=2, soak=200)))
+@pytest.mark.parametrize("seed", range(amount(each_run=1, soak=200)))
 def test_what_is_on_time_gives_what_recomputation_gives(name: str, seed: int, tmp_path: Path) -> None:
     program, changes = PROGRAMS[name], history(seed)
     job = run_disturbed(program, changes, seed, tmp_path)
@@ -225,7 +225,7 @@ def test_an_interval_join_keeps_what_changes_on_time_can_meet(seed: int, tmp_pat
 @pytest.mark.parametrize("name", ["backward", "forward, near and later", "nearest", "interval, full", "sessions"])
 def test_what_is_kept_does_not_grow_with_time(name: str, tmp_path: Path) -> None:
     kept = []
-    for epochs in (40, 160):
+    for epochs in (30, 90):
         job = run_disturbed(PROGRAMS[name], history(5, epochs), 5, tmp_path / str(epochs), steps=0)
         figures = figures_of(job)
         vertices = [core.vertex for core in job.cores.values() if isinstance(core.vertex, (EndingJoin, EndingReduce, NeedingReduce))]
@@ -237,7 +237,7 @@ def test_what_is_kept_does_not_grow_with_time(name: str, tmp_path: Path) -> None
         kept.append(rows)
         assert figures[RECORDS] > epochs
         assert (figures[WINDOWS] > 0) == (name == "sessions")
-    assert 0 < kept[1] <= kept[0] + 40, kept
+    assert 0 < kept[1] <= kept[0] + 30, kept
 
 
 def test_what_is_forgotten_is_told() -> None:

@@ -159,3 +159,13 @@ def test_a_snapshot_of_before_there_were_columns_is_read(name: str) -> None:
     again.vertex.restore(stored)
     again.take(1, np.arange(10), np.full(10, 9), largest=9)
     assert again.vertex.figures().get(REFUSED, 0) == 0
+
+
+def test_late_changes_of_a_window_are_counted_by_record_though_sums_are_kept() -> None:
+    """One that comes and another one that goes are two."""
+    driven = Driven("count of windows")
+    driven.take(0, np.arange(3), np.full(3, 10), largest=10)
+    key, records = in_windows(np.array([1, 1, 1]), np.array([2, 3, 3]))
+    driven.vertex.on_recv(0, keyed_changes(key, records, np.array([1, -1, -1])), Timestamp(1))
+    driven.vertex.on_notify(Timestamp(1))
+    assert driven.vertex.figures()[REFUSED] == 3
