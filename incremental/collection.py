@@ -267,7 +267,7 @@ class KeyedCollection:
     ) -> Collection:
         """As :meth:`reduce_weights`, of the sum of a vector over the values."""
         if self.ending is not None:
-            made = Make(EndingReduce, self.ending.rule, function, vector)
+            made = Make(EndingReduce, self.ending.rule, function, vector, in_columns)
             return Collection(self.vertex(made, base, name, KeyedCollection(self.ending.times, ())), ())
         return Collection(self.vertex(Make(reducing.Reduce, function, vector, in_columns), base, name), self.loops)
 

@@ -11,13 +11,16 @@ from abc import abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
+import pyarrow as pa
+
 from rayad.dataflow.operators.state.by_key import KeyedDict
 from rayad.dataflow.operators.state.keyed_state import KeyedState, KeyedVertex, TableOfOthers, WholeState
+from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.operators.state.waiting import Batches, PairsOnce, Waiting
 from rayad.dataflow.records.batches import to_rows
 from rayad.incremental.columns.form import NotColumns, is_changes
 from rayad.incremental.columns.from_rows import MANY, keyed_changes_of
-from rayad.incremental.columns.kept import ColumnForm, Part
+from rayad.incremental.columns.kept import ColumnForm, Out, Part
 from rayad.incremental.moments import END, Counters
 from rayad.incremental.reads import Arrived, CollectionAtEpochs, InRows, Results, Shown
 from rayad.incremental.records import Row, as_record
@@ -86,6 +89,16 @@ class MomentVertex(KeyedVertex):
     @abstractmethod
     def on_moment(self, time: Timestamp, arrived: list[Arrived], scheduled: Collection[Any]) -> None:
         """All of a moment is there: what has arrived, by input, and the keys to which something may happen though nothing arrived."""
+
+    def read(self, columns: ColumnForm, port: int, batches: Sequence[pa.RecordBatch], moment: Counters) -> Run | None:
+        """What has come by an input in columns: :meth:`ColumnForm.read`."""
+        return columns.read(port, batches, moment)
+
+    def on_columns(
+        self, columns: ColumnForm, time: Timestamp, runs: Sequence[Run | None], due: Sequence[pa.RecordBatch], others: Sequence[Any]
+    ) -> tuple[Out, Out]:
+        """The same in columns; ``others``: the rows of the inputs behind those of ``columns``. Raises NotColumns, with nothing changed."""
+        return columns.on_moment(time, runs, due)
 
     def kept(self) -> dict[str, Kept]:
         """What it keeps of its inputs, by name."""
@@ -179,14 +192,15 @@ class MomentVertex(KeyedVertex):
         columns = self._columns
         if columns is None or scheduled or self.rows_are_kept():
             return False
+        batches, others = batches[: len(columns.inputs)], batches[len(columns.inputs) :]
         if not all(is_changes(batch) for some in batches for batch in some):
             many = _as_columns(batches) if not time.counters else None  # the rounds of a loop become small
             if many is None:
                 return False
             batches = many
         try:
-            runs = [columns.read(port, some, time.counters) for port, some in enumerate(batches)]
-            out, again = columns.on_moment(time, runs, due)
+            runs = [self.read(columns, port, some, time.counters) for port, some in enumerate(batches)]
+            out, again = self.on_columns(columns, time, runs, due, [row for some in others for batch in some for row in batch])
         except NotColumns:
             return False
         if self.reads is not None:

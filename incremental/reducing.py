@@ -36,13 +36,19 @@ class Reduce(MomentVertex):
     Args:
         function: see :data:`Function`.
         vector: of a value: then sums are kept and not values, and the function is given the sum over all.
-        columns: the same in columns; None: there is no such.
+        columns: the same in columns, or what keeps it in them; None: there is no such.
     """
 
     why_unreadable = ""
 
-    def __init__(self, function: Function, vector: Callable[[Any], Vector] | None = None, columns: Linear | Grouped | None = None) -> None:
-        super().__init__(None if columns is None else LinearColumns(columns) if isinstance(columns, Linear) else GroupedColumns(columns))
+    def __init__(
+        self,
+        function: Function,
+        vector: Callable[[Any], Vector] | None = None,
+        columns: Linear | Grouped | GroupedColumns | None = None,
+    ) -> None:
+        form = LinearColumns(columns) if isinstance(columns, Linear) else columns
+        super().__init__(GroupedColumns(form) if isinstance(form, Grouped) else form)
         is_over = self.epochs.is_over
         self.input: Kept = Trace(is_over) if vector is None else Sums(is_over, vector)
         self.given = ThisEpoch(is_over)

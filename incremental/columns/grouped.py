@@ -81,15 +81,25 @@ class GroupedColumns(ColumnForm):
         if part.schema is None or ((run is None or not len(run)) and not due):
             return [], []
         gathered = keys_of(part.now, run, due, time.counters)
-        some = _Gathering(gathered, part.now)
-        some.add(part.before, part.before.all(), is_now=False)
-        some.add(part.now, [*part.now.all(), *([] if run is None else [run])], is_now=True)
+        some = self._gathering(gathered, run)
         again = gathered.due(time.epoch)
         out = self._difference(time, gathered, some) if some.rows else []
         if run is not None and len(run):
             part.now.add([run])
         self.time = time
         return out, again
+
+    def records_of(self, gathered: Gathered) -> Records:
+        """All that there is of some keys. Outside of loops."""
+        some = self._gathering(gathered, None)
+        return some.totals()[1] if some.rows else Records(np.zeros(0, np.int64), pa.nulls(0), np.zeros(0, np.int64))
+
+    def _gathering(self, gathered: Gathered, run: Run | None) -> _Gathering:
+        part = self.inputs["input"]
+        some = _Gathering(gathered, part.now)
+        some.add(part.before, part.before.all(), is_now=False)
+        some.add(part.now, [*part.now.all(), *([] if run is None else [run])], is_now=True)
+        return some
 
     def _difference(self, time: Timestamp, gathered: Gathered, some: _Gathering) -> Out:
         before, after = some.totals()

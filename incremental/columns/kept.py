@@ -144,10 +144,20 @@ class Part:
                 else:
                     vector = self._vector(dict(zip(self.numbers, some, strict=True)))
                 into[moment] = vector if moment not in into else self._added(into[moment], vector)
-        return out
+        return _without_nothing(out)
 
     def _added(self, one: Any, other: Any) -> Any:
         return one + other if self._vector is None else tuple(map(sum, zip(one, other, strict=True)))
+
+
+def _without_nothing(keys: InRows) -> InRows:
+    """Without that of which as much has gone as has come, in runs that have not been merged: of values their weights, or vectors."""
+
+    def is_any(there: Any) -> bool:
+        return any(there.values() if isinstance(there, dict) else there)
+
+    some = {key: {of: there for of, there in values.items() if is_any(there)} for key, values in keys.items()}
+    return {key: values for key, values in some.items() if values}
 
 
 class OfVertex(Protocol):

@@ -32,8 +32,8 @@ from rayad.progress import DataflowError, show
 if TYPE_CHECKING:
     from rayad.dataflow.streams.stream import Stream
 
-InColumns = Callable[[pa.RecordBatch], pa.RecordBatch | None]
-"""Of changes in columns; None: rows must do it."""
+InColumns = Callable[[pa.RecordBatch], pa.RecordBatch | list[Any] | None]
+"""Of changes in columns, in columns or in few rows; None: rows must do it."""
 
 
 @dataclass(slots=True)

@@ -15,12 +15,15 @@ from rayad.dataflow.streams.making import Make
 from rayad.dataflow.windows import AsOf, Between, Session, Sliding, Tumbling
 from rayad.incremental import functions, steps
 from rayad.incremental.columns import steps as columns_steps
-from rayad.incremental.columns.grouped import Grouped
+from rayad.incremental.columns.linear import AnyOfKey
 from rayad.incremental.columns.steps import InColumns, filtered, flat_mapped, in_rows, mapped
 from rayad.incremental.event_time import columns
+from rayad.incremental.event_time import limits as ends_of
 from rayad.incremental.event_time.ending import Ending, EndingJoin, KeysEnd, NeedingReduce, window_end
 from rayad.incremental.event_time.functions import Assigned, Latest, OnSide, Placed, Sessions, Timed, Within, by_window
-from rayad.incremental.event_time.telling import RECORDS, OnTime, told_of
+from rayad.incremental.event_time.limits import Ends, TimeOf, window_ends
+from rayad.incremental.event_time.needing import Needing
+from rayad.incremental.event_time.telling import RECORDS, OnTime, Side, told_of
 from rayad.incremental.fixed_points import together
 from rayad.incremental.joins.kinds import KINDS, How
 
@@ -48,7 +51,7 @@ def joined_asof(
     (mine, theirs), loops = together(left, right)
     sides = [made(_placed(one, time), loops) for one, time in zip((mine, theirs), at, strict=True)]
     function = Latest(rule, *at, how == "inner")
-    times = None if lateness is None else told_of("join_asof", lateness, loops, [(one.stream, t) for one, t in zip(sides, at, strict=True)])
+    times = None if lateness is None else told_of("join_asof", lateness, loops, [_side(*side) for side in zip(sides, at, strict=True)])
     if times is not None:
         sides = [_on_time(one, time, lateness, times) for one, time in zip(sides, at, strict=True)]
     lefts, rights = (mapped(one.stream, OnSide(side), columns.OnSide(side)) for side, one in enumerate(sides))
@@ -68,31 +71,37 @@ def joined_in_interval(
     made = type(left)
     (mine, theirs), loops = together(left, right)
     left, right = (made(_placed(one, time), loops) for one, time in zip((mine, theirs), at, strict=True))
+    mine_at, theirs_at = map(_field, at)
     ends = LastMeeting(at[0], within.upper, 1), LastMeeting(at[1], within.lower, -1)
-    times = None if lateness is None else told_of("join_interval", lateness, loops, [(left.stream, at[0]), (right.stream, at[1])])
+    of_columns = None
+    if mine_at is not None and theirs_at is not None:
+        of_columns = ends_of.LastMeeting(mine_at, within, True), ends_of.LastMeeting(theirs_at, within, False)
+    times = None if lateness is None else told_of("join_interval", lateness, loops, [_side(left, at[0]), _side(right, at[1])])
     if times is None:
         met = left.joined(right, "inner", name)
     else:
         left, right = (_on_time(one, time, lateness, times) for one, time in zip((left, right), at, strict=True))
-        make = Make(EndingJoin, "inner", lateness, ends)
+        make = Make(EndingJoin, "inner", lateness, ends, of_columns)
         met = type(left.plain())(left.vertex(make, "inner-join", name, right, made(times, ())), ())
-    mine_at, theirs_at = map(_field, at)
     in_columns = in_rows if mine_at is None or theirs_at is None else columns.Within(within, (mine_at, theirs_at))
     met = type(met)(filtered(met.stream, steps.Kept(Within(within, *at)), in_columns), met.loops)
     if how == "inner":
         return met
 
-    def among(records: Collection, those: Collection, kind: How, end: LastMeeting) -> Collection:
-        return _among(records, those, kind) if times is None else _ending_among(records, those, kind, end, lateness, times)
+    def among(records: Collection, those: Collection, kind: How, side: int) -> Collection:
+        if times is None:
+            return _among(records, those, kind)
+        end = EndOfKey(ends[side]), None if of_columns is None else ends_of.EndOfKey(of_columns[side])
+        return _ending_among(records, those, kind, end, lateness, times)
 
     if how == "semi":
-        return among(left.plain(), _mapped(met, LEFT_OF), "semi", ends[0])
-    alone = among(left.plain(), _mapped(met, LEFT_OF), "anti", ends[0]).concat(made(_placed(mine, at[0], turned=True), loops).plain())
+        return among(left.plain(), _mapped(met, LEFT_OF), "semi", 0)
+    alone = among(left.plain(), _mapped(met, LEFT_OF), "anti", 0).concat(made(_placed(mine, at[0], turned=True), loops).plain())
     if how == "anti":
         return alone
     if how == "left":
         return met.concat(_mapped(alone, ALONE))
-    others = among(right.plain(), _mapped(met, SWAPPED, LEFT_OF), "anti", ends[1])
+    others = among(right.plain(), _mapped(met, SWAPPED, LEFT_OF), "anti", 1)
     others = _mapped(others.concat(made(_placed(theirs, at[1], turned=True), loops).plain()), ALONE_RIGHT)
     return met.concat(others) if how == "right" else met.concat(_mapped(alone, ALONE), others)
 
@@ -104,19 +113,18 @@ def windowed(keyed: KeyedCollection, windows: Tumbling | Sliding | Session, at: 
     if isinstance(windows, (Tumbling, Sliding)):
         ending = None
         if lateness is not None:
-            ending = Ending(KeysEnd(lateness, window_end), told_of("window", lateness, keyed.loops, [(keyed.stream, at)]))
+            ending = Ending(KeysEnd(lateness, window_end, window_ends), told_of("window", lateness, keyed.loops, [_side(keyed, at)]))
         in_columns = in_rows if field is None else columns.Assigned(windows, field)
         return made(flat_mapped(keyed.stream, Assigned(windows, at), in_columns), keyed.loops, ending=ending)
     timed = made(filtered(keyed.stream, Timed(at), in_rows if field is None else columns.Timed(field)), keyed.loops)
-    function = Sessions(windows, at)
+    function, grouped = Sessions(windows, at), None if field is None else columns.Sessions(windows, field)
     if lateness is None:
-        grouped = None if field is None else columns.Sessions(windows, field)
         found = timed.reduce_weights(function, "sessions", name=name, in_columns=grouped)
         return made(mapped(found.stream, by_window, columns.by_window), keyed.loops)
-    times = told_of("window", lateness, keyed.loops, [(timed.stream, at)])
-    found = _needing(_on_time(timed, at, lateness, times), function, lateness, times, "sessions", name)
-    ending = Ending(KeysEnd(lateness, window_end, at_end=False, refuses=False), times)
-    return made(found.stream.map(by_window), keyed.loops, ending=ending)
+    times = told_of("window", lateness, keyed.loops, [_side(timed, at)])
+    found = _needing(_on_time(timed, at, lateness, times), function, lateness, times, "sessions", name, grouped)
+    ending = Ending(KeysEnd(lateness, window_end, window_ends, at_end=False, refuses=False), times)
+    return made(mapped(found.stream, by_window, columns.by_window), keyed.loops, ending=ending)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +174,16 @@ def _mapped(collection: Collection, *some: Step) -> Collection:
     return type(collection)(stream, collection.loops)
 
 
+def _side(keyed: KeyedCollection, at: At) -> Side:
+    """What :func:`told_of` is given."""
+    field = _field(at)
+    return keyed.stream, at, in_rows if field is None else columns.Largest(field)
+
+
 def _on_time(keyed: KeyedCollection, at: At, lateness: Any, times: Stream) -> KeyedCollection:
-    made = type(keyed)
-    return made(keyed.vertex(Make(OnTime, lateness, at), "on-time", None, made(times, ())), ())
+    made, field = type(keyed), _field(at)
+    make = Make(OnTime, lateness, at, None if field is None else TimeOf(field))
+    return made(keyed.vertex(make, "on-time", None, made(times, ())), ())
 
 
 def _needing(
@@ -178,12 +193,12 @@ def _needing(
     times: Stream | None,
     base: str,
     name: str | None,
-    in_columns: Grouped | None = None,
+    in_columns: Needing | None,
 ) -> Collection:
     if times is None:
         return keyed.reduce_weights(function, base, name=name, in_columns=in_columns)
     made = type(keyed.plain())
-    return made(keyed.vertex(Make(NeedingReduce, lateness, function), base, name, type(keyed)(times, ())), ())
+    return made(keyed.vertex(Make(NeedingReduce, lateness, function, in_columns), base, name, type(keyed)(times, ())), ())
 
 
 def _among(records: Collection, those: Collection, how: How) -> Collection:
@@ -192,16 +207,16 @@ def _among(records: Collection, those: Collection, how: How) -> Collection:
     return _mapped(one.join(other, how), CONTENT)
 
 
-def _ending_among(records: Collection, those: Collection, how: How, end: LastMeeting, lateness: Any, times: Stream) -> Collection:
-    """As :func:`_among`; what is over goes."""
-    one, other = (of.map(steps.alone_in_tuple).by_record() for of in (records, those))
-    keyed, of_key, base = type(one), EndOfKey(end), f"{how}-join"
-    rule = KeysEnd(lateness, of_key, RECORDS, at_end=False, refuses=False)
-    keys = (
-        keyed(other.stream, (), ending=Ending(rule, times)).summed(functions.Once(None), functions.one, f"{base}.keys", None, None).keyed()
-    )
-    make = Make(EndingJoin, how, lateness, (of_key,) * len(KINDS[how].inputs))
-    return type(records)(one.vertex(make, base, None, keys, keyed(times, ())), ()).map(steps.content_of)
+def _ending_among(
+    records: Collection, those: Collection, how: How, end: tuple[EndOfKey, Ends | None], lateness: Any, times: Stream
+) -> Collection:
+    """As :func:`_among`; what is over goes: ``end`` is that of a key, and the same in columns."""
+    one, other = (_mapped(of, IN_TUPLE).by_record() for of in (records, those))
+    keyed, base, sides = type(one), f"{how}-join", len(KINDS[how].inputs)
+    ending = Ending(KeysEnd(lateness, *end, RECORDS, at_end=False, refuses=False), times)
+    there = keyed(other.stream, (), ending=ending).summed(functions.Once(None), functions.one, f"{base}.keys", None, AnyOfKey())
+    make = Make(EndingJoin, how, lateness, end[:1] * sides, None if end[1] is None else end[1:] * sides)
+    return _mapped(type(records)(one.vertex(make, base, None, there.keyed(), keyed(times, ())), ()), CONTENT)
 
 
 __all__ = ["joined_asof", "joined_in_interval", "windowed"]

@@ -10,17 +10,27 @@ from __future__ import annotations
 import datetime as dt
 import heapq
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
+
 from rayad.dataflow.operators.state.by_key import KeyedDict
+from rayad.dataflow.operators.state.runs.order import Places, groups_of_places
+from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.records.event_times import watermark_less
 from rayad.dataflow.records.key_hashing import key_group
 from rayad.dataflow.streams.making import Make
 from rayad.dataflow.vertex import Vertex
+from rayad.incremental.columns.form import KEY, RECORD, keyed_changes, weights_of
+from rayad.incremental.columns.kept import COUNT, ColumnForm, Out, Part
+from rayad.incremental.columns.steps import InColumns, flat_mapped
+from rayad.incremental.columns.weighted_runs import WeightedRuns
+from rayad.incremental.event_time.limits import Ends, Limits, first_not_over, of_places
 from rayad.incremental.moment_vertex import Arrived, MomentVertex
 from rayad.progress import DataflowError, Timestamp, show
 
@@ -43,8 +53,12 @@ class TimeOf:
         return iter(()) if time is None else iter((time,))
 
 
-def told_of(what: str, lateness: Any, loops: tuple[Loop, ...], sides: Iterable[tuple[Stream, Callable[[Any], Any]]]) -> Stream:
-    """The stream of :class:`EventTime` of one or more sides, keyed changes with the event time of a record of each.
+Side = tuple["Stream", Callable[[Any], Any], InColumns]
+"""Keyed changes, the event time of a record, and in columns the largest one that is inserted."""
+
+
+def told_of(what: str, lateness: Any, loops: tuple[Loop, ...], sides: Iterable[Side]) -> Stream:
+    """The stream of :class:`EventTime` of one or more sides.
 
     Raises DataflowError in loops, and for a lateness that is no length of time.
     """
@@ -54,7 +68,7 @@ def told_of(what: str, lateness: Any, loops: tuple[Loop, ...], sides: Iterable[t
     least: Any = dt.timedelta(0) if isinstance(lateness, dt.timedelta) else 0
     if isinstance(lateness, bool) or not isinstance(lateness, (int, float, Decimal, dt.timedelta)) or not lateness >= least:
         raise DataflowError(f"{told}: give a number or timedelta of at least 0, or None")
-    streams = [stream.flat_map(TimeOf(at)).single() for stream, at in sides]
+    streams = [flat_mapped(stream, TimeOf(at), in_columns).single() for stream, at, in_columns in sides]
     make = Make(EventTime, len(streams))
     make.__name__ = "event-time"
     return streams[0].flow.vertex(make, inputs=streams, parallelism=1)
@@ -172,9 +186,35 @@ class Told(KeyedDict):
 
     def group(self, key: Any, key_groups: int) -> int:
         """The key that stands for the key-group of a key."""
+        return self.of_groups(key_groups)[key_group(key, key_groups)]
+
+    def of_groups(self, key_groups: int) -> list[int]:
+        """The key that stands for each key-group."""
         if not self._keys:
             self._keys = key_of_each_group(key_groups)
-        return self._keys[key_group(key, key_groups)]
+        return self._keys
+
+    def limits(self, key_groups: int) -> Limits:
+        """The limits of all groups as they are now."""
+        told = {group: one[0] for group, one in self.kept.items()}
+        limits = {at: watermark_less(at, self.lateness) for at in set(told.values())}
+        return Limits({group: limits[at] for group, at in told.items()}, self.of_groups(key_groups))
+
+    def by_group(self, places: Places, key_groups: int, amounts: Any = None) -> dict[int, int]:
+        """By the key that stands for a group, how many of these places it has, or the sum of these amounts."""
+        keys, found = self.of_groups(key_groups), np.bincount(groups_of_places(places, key_groups), amounts)
+        return {keys[group]: int(found[group]) for group in np.flatnonzero(found).tolist()}
+
+    def are_late(self, rows: pa.RecordBatch, places: Places, ends: Ends, key_groups: int, *, at_end: bool = False) -> Any:
+        """Whether rows are over, as a mask. Raises NotColumns."""
+        at, kind = ends(rows)
+        return at < of_places(self.limits(key_groups).first_not_over(kind, at_end=at_end), places, key_groups)
+
+    def require_moments(self, rows: pa.RecordBatch, ends: Ends, told: Arrived) -> None:
+        """Raises NotColumns where columns do not compare ends of these rows with what is told now."""
+        _, kind = ends(rows)
+        for largest in {largest for _, largest in told}:
+            first_not_over(watermark_less(largest, self.lateness), kind, at_end=False)
 
     def limit(self, group: int) -> Any:
         """Event time less the lateness, as a group was told it; None: nothing is late."""
@@ -230,29 +270,80 @@ class Told(KeyedDict):
         self._looks = None
 
 
-class OnTime(MomentVertex):
+class OnTimeColumns(ColumnForm):
+    """Changes as they came, equal ones as one; nothing is kept."""
+
+    def __init__(self) -> None:
+        super().__init__({"input": Part()})
+
+    def on_moment(self, time: Timestamp, runs: Sequence[Run | None], due: Sequence[pa.RecordBatch]) -> tuple[Out, Out]:
+        """See there."""
+        (run,) = runs
+        if run is None or not len(run):
+            return [], []
+        key, record = run.rows.columns
+        return [(time, keyed_changes(key, record, run.beside[COUNT]))], []
+
+
+class ToldVertex(MomentVertex):
+    """A vertex whose last input is that of :class:`EventTime`: few rows, also where the others are columns.
+
+    Snapshots of before it had columns have none.
+    """
+
+    def restore(self, state: Any) -> None:
+        super().restore({"columns": _NOTHING, **state})
+
+    def restore_changes(self, changes: Any) -> None:
+        super().restore_changes({"columns": _NOTHING, **changes})
+
+
+_NOTHING = (None, dict[str, Any]())
+
+
+class OnTime(ToldVertex):
     """The changes whose event time is not further behind than the lateness when the epoch before ended; the others are counted. Its second
     input is that of :class:`EventTime`.
 
     Args:
         lateness: in the unit of event times.
         at: the event time of a record, which has one.
+        in_columns: the same of rows; None: it is in rows.
     """
 
     inputs = 2
 
-    def __init__(self, lateness: Any, at: Callable[[Any], Any]) -> None:
-        super().__init__()
+    def __init__(self, lateness: Any, at: Callable[[Any], Any], in_columns: Ends | None = None) -> None:
+        super().__init__(None if in_columns is None else OnTimeColumns())
         self.told = Told(lateness)
         self._at = at
+        self._at_of = in_columns
 
     def keeps(self) -> str:
         """See there."""
         return "what it was told of event time"
 
+    def beyond_memory(self) -> str:
+        """See there."""
+        return "in rows, which stay in memory: one for each key-group"
+
     def figures(self) -> dict[str, int]:
         """See there."""
         return {REFUSED: self.told.counted()[1]}
+
+    def on_columns(
+        self, columns: ColumnForm, time: Timestamp, runs: Sequence[Run | None], due: Sequence[pa.RecordBatch], others: Sequence[Any]
+    ) -> tuple[Out, Out]:
+        """See there."""
+        (run,), refused, told = runs, dict[int, int](), told_in(others)
+        if run is not None and len(run) and self._at_of is not None:
+            self.told.require_moments(run.rows, self._at_of, told)
+            late = self.told.are_late(run.rows, run.place, self._at_of, self.key_groups)
+            refused = self.told.by_group(run.place[late], self.key_groups, np.abs(run.beside[COUNT][late]))
+            run = run.some(~late)
+        out = columns.on_moment(time, [run], due)
+        self.told.learn(told, refused)
+        return out
 
     def on_moment(self, time: Timestamp, arrived: list[Arrived], scheduled: Collection[Any]) -> None:
         """See there."""
@@ -272,4 +363,18 @@ class OnTime(MomentVertex):
         self.told.learn(arrived[1], refused)
 
 
-__all__ = ["RECORDS", "REFUSED", "WINDOWS", "EventTime", "Looks", "OnTime", "TimeOf", "Told", "key_of_each_group", "told_of"]
+def once(batch: pa.RecordBatch, key_groups: int) -> Run:
+    """Keyed changes, equal ones as one."""
+    rows = batch.select([KEY, RECORD]).replace_schema_metadata(None)
+    return WeightedRuns(rows.schema, 0, (COUNT,), key_groups).at_moment(rows, (), **{COUNT: weights_of(batch)})
+
+
+def told_in(rows: Iterable[tuple[Any, Any, int]]) -> Arrived:
+    """What :class:`EventTime` has given, as rows have it."""
+    return {(group, at): weight for group, at, weight in rows}
+
+
+__all__ = [
+    "RECORDS", "REFUSED", "WINDOWS", "EventTime", "Looks", "OnTime", "TimeOf", "Told", "ToldVertex", "key_of_each_group", "once", "told_in",
+    "told_of",
+]  # fmt: skip

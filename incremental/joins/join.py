@@ -24,18 +24,18 @@ class Join(MomentVertex):
 
     Args:
         how: which kind.
+        has_columns: whether it may be in columns.
     """
 
     adds_up = False
     why_unreadable = ""
-    has_columns: ClassVar[bool] = True
     more_inputs: ClassVar[int] = 0
     """Inputs behind those of the kind."""
 
-    def __init__(self, how: How = "inner") -> None:
+    def __init__(self, how: How = "inner", *, has_columns: bool = True) -> None:
         self._kind = KINDS[how]
         self.inputs = len(self._kind.inputs) + self.more_inputs
-        super().__init__(JoinColumns(self._kind) if self.has_columns else None)
+        super().__init__(JoinColumns(self._kind) if has_columns else None)
         self.parts = tuple(Trace(self.epochs.is_over) for _ in self._kind.inputs)
 
     def kept(self) -> dict[str, Kept]:

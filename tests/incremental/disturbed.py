@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import rayad as rd
 from rayad.actors.local.local_job import LocalJob
 from rayad.actors.replica.migration import may_move
-from tests.incremental.programs import History, Kept
+from tests.incremental.programs import History
 from tests.snapshots import attempts
 
 
+class Program(Protocol):
+    """What is run."""
+
+    def flow(self, changes: History) -> rd.Dataflow:
+        """The dataflow of a history."""
+
+    def verify(self, changes: History, collected: Any) -> None:
+        """Raise AssertionError unless what came out is right."""
+
+
 def run_disturbed(
-    program: Kept, changes: History, seed: int, folder: Path, *, steps: int = 400, crashes: float = 0.01, **config: Any
+    program: Program, changes: History, seed: int, folder: Path, *, steps: int = 400, crashes: float = 0.01, **config: Any
 ) -> LocalJob:
     """Run a program, which must give what it gives undisturbed.
 

@@ -18,7 +18,9 @@ from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.operators.state.runs.runs import Runs
 from rayad.incremental.columns.weighted_runs import CODE, WeightedRuns
 from tests.incremental.disturbed import run_disturbed
+from tests.incremental.event_time.test_lateness_of_joins import history as history_in_time
 from tests.incremental.field_programs import in_form
+from tests.incremental.in_columns import lateness as late
 from tests.incremental.programs import history
 from tests.thorough import amount
 
@@ -61,6 +63,14 @@ def test_results_are_right_whatever_happens(form: Any, number: int, tmp_path: Pa
     for seed in range(SEEDS):
         folder = tmp_path / str(seed)
         run_disturbed(program, history(program.shape, seed), seed, folder, crashes=0.02, state_memory_bytes=BOUND)
+    assert tiny["put on disk"], tiny
+
+
+@pytest.mark.parametrize("name", ["nearest, near", "interval, full", "sessions"])
+def test_what_forgets_does_so_whatever_happens(name: str, tmp_path: Path, tiny: Counter[str]) -> None:
+    for seed in range(SEEDS):
+        program, folder = late.programs("columns")[name], tmp_path / str(seed)
+        run_disturbed(program, history_in_time(seed), seed, folder, crashes=0.02, state_memory_bytes=BOUND)
     assert tiny["put on disk"], tiny
 
 

@@ -78,7 +78,7 @@ class Ended(Kept):
 PROGRAM = Ended("lateness", build, lambda there: {}, Shape(0, 0, 0))
 
 
-@pytest.mark.parametrize("seed", range(amount(each_run=8, soak=300)))
+@pytest.mark.parametrize("seed", range(amount(each_run=5, soak=300)))
 def test_windows_that_are_over_stay_whatever_comes_and_whatever_happens(seed: int, tmp_path: Path) -> None:
     changes = history(seed)
     job = run_disturbed(PROGRAM, changes, seed, tmp_path)
