@@ -10,7 +10,7 @@ from rayad.actors.coordinator.running_job import RunningJob
 from rayad.actors.job import JobState
 from rayad.actors.plane.replica_id import replicas_of
 from rayad.actors.replica.places import Places
-from rayad.actors.tables.line import Where
+from rayad.actors.tables.where import Where
 from rayad.dataflow.logical_graph import NodeKind
 
 if TYPE_CHECKING:

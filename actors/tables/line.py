@@ -14,40 +14,18 @@ import uuid
 import weakref
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
-from rayad.actors.plane.address import Address
 from rayad.actors.plane.batch_codec import decode_batch, encode_batch
 from rayad.actors.plane.plane import ConnectFailed, Plane
 from rayad.actors.plane.protocol import Kind, reader_name
 from rayad.actors.plane.replica_id import ReplicaId
 from rayad.actors.replica.tables import Answer, Ask
+from rayad.actors.tables.where import Where
 from rayad.progress import ProtocolError, Timestamp
 
 Asked = tuple[ReplicaId, Ask]
 POLL_S = 1.0
 """How long whoever polls waits in one go."""
-
-
-@dataclass(frozen=True, slots=True)
-class Where:
-    """Where a process of a job listens, and as what.
-
-    Args:
-        process: its name on the plane.
-        address: of its plane.
-        incarnation: of its plane.
-        job: as the plane knows it.
-        secret: of the job.
-        seals: whether the job encrypts its frames.
-    """
-
-    process: str
-    address: Address
-    incarnation: int
-    job: str
-    secret: bytes = field(repr=False)
-    seals: bool
 
 
 class Ticket:
@@ -153,4 +131,4 @@ class Line:
                 self.is_lost = True
 
 
-__all__ = ["Asked", "Line", "Ticket", "Where"]
+__all__ = ["Asked", "Line", "Ticket"]

@@ -14,9 +14,9 @@ import rayad as rd
 from rayad.actors.coordinator.readable import Layout
 from rayad.actors.driver.tables import RayTables
 from rayad.actors.plane.replica_id import replicas_of
-from rayad.actors.tables.line import Where
 from rayad.actors.tables.reading import Wanted
 from rayad.actors.tables.table import Table, Tables, Value
+from rayad.actors.tables.where import Where
 from rayad.dataflow.logical_graph import NodeKind
 from rayad.progress import DataflowError
 from tests.actors.hosts import SECRET, Hosts, start_hosts

@@ -15,7 +15,8 @@ import pytest
 import rayad as rd
 from rayad.actors.plane.replica_id import ReplicaId
 from rayad.actors.replica.tables import Read, Refused, Rows
-from rayad.actors.tables.line import Asked, Line, Where
+from rayad.actors.tables.line import Asked, Line
+from rayad.actors.tables.where import Where
 from rayad.dataflow.records.key_hashing import key_group
 from tests.actors.hosts import SECRET, Hosts, start_hosts
 from tests.patience import PATIENCE_S
