@@ -173,11 +173,12 @@ def run_once(sizes: Sizes, **options: Any) -> Run:
 
 def run_inside(sizes: Sizes, **options: Any) -> Run:
     """The same records from a source in the dataflow; no epochs."""
-    return run_of(program(sizes).run(**_laid_out(sizes, options))["ages"], [], sizes)
+    return run_of(program(sizes).run(parallelism=sizes.replicas, **options)["ages"], [], sizes)
 
 
 def _laid_out(sizes: Sizes, options: dict[str, Any]) -> dict[str, Any]:
-    """As many processes as the peers have, which is what a Ray with as many processors as this machine gives by itself."""
+    """As many processes as the peers have, which is what a Ray with as many processors as this machine gives by itself. A source that waits
+    by the clock has a process of its own anyway."""
     if options:
         return {"parallelism": sizes.replicas, **options}
     return {"scaling": rd.ScalingConfig(parallelism=sizes.replicas, placement="workers")}
