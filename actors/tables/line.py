@@ -14,14 +14,15 @@ import uuid
 import weakref
 from collections import deque
 from collections.abc import Sequence
+from typing import Any
 
-from rayad.actors.plane.batch_codec import decode_batch, encode_batch
+from rayad.actors.plane.batch_codec import batch_time, decode_batch, encode_batch
 from rayad.actors.plane.plane import ConnectFailed, Plane
 from rayad.actors.plane.protocol import Kind, reader_name
 from rayad.actors.plane.replica_id import ReplicaId
-from rayad.actors.replica.tables import Answer, Ask
+from rayad.actors.replica.tables import Answer, Ask, Refused
 from rayad.actors.tables.where import Where
-from rayad.progress import ProtocolError, Timestamp
+from rayad.progress import ProtocolError, Timestamp, say
 
 Asked = tuple[ReplicaId, Ask]
 POLL_S = 1.0
@@ -29,12 +30,13 @@ POLL_S = 1.0
 
 
 class Ticket:
-    """A question that was asked; ``told``: an answer for each of its parts, once it is there."""
+    """Questions that were asked together; ``told``: an answer for each, once it is there."""
 
-    __slots__ = ("number", "parts", "told")
+    __slots__ = ("count", "number", "parts", "told")
 
-    def __init__(self, number: int, parts: list[bytes | memoryview]) -> None:
+    def __init__(self, number: int, count: int, parts: list[bytes | memoryview]) -> None:
         self.number = number
+        self.count = count
         self.parts = parts
         self.told: list[Answer | None] | None = None
 
@@ -73,7 +75,7 @@ class Line:
         """Ask these, from any thread, without waiting. Raises DataflowError where a key cannot be pickled."""
         with self._turn:
             self._number += 1
-            ticket = Ticket(self._number, encode_batch(Timestamp(self._number), list(questions)))
+            ticket = Ticket(self._number, len(questions), encode_batch(Timestamp(self._number), list(questions)))
             self._to_send.append(ticket)
             self._open[ticket.number] = ticket
             if self._is_led:
@@ -121,14 +123,22 @@ class Line:
             if frames:
                 with self._turn:
                     for frame in frames:
-                        number, answers = decode_batch(frame.payload)
-                        ticket_of = self._open.pop(number.epoch, None)
-                        if ticket_of is not None:
-                            ticket_of.told = answers
+                        answered = self._open.pop(batch_time(frame.payload).epoch, None)
+                        if answered is not None:
+                            answered.told = _read(frame.payload, answered.count)
                     if len(frames) > 1 or mine.told is None:
                         self._turn.notify_all()
             if plane.take_lost():
                 self.is_lost = True
+
+
+def _read(payload: Any, count: int) -> list[Answer | None]:
+    """The answers; a refusal of all where they, or the questions there, cannot be read."""
+    try:
+        answers: Any = decode_batch(payload)[1]
+    except Exception as error:  # of a class that is unknown here, say
+        answers = [Refused(f"the answer cannot be read here: {type(error).__name__}: {say(error)}")]
+    return answers if len(answers) == count else answers * count  # type: ignore[no-any-return]
 
 
 __all__ = ["Asked", "Line", "Ticket"]

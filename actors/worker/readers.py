@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rayad.actors.plane.batch_codec import decode_batch, encode_batch, payload_bytes
+from rayad.actors.plane.batch_codec import batch_time, decode_batch, encode_batch, payload_bytes
 from rayad.actors.plane.frames import PAYLOAD_BYTES_MAX, Frame
 from rayad.actors.plane.protocol import Kind
 from rayad.actors.replica.tables import Refused
-from rayad.progress import Timestamp
+from rayad.progress import Timestamp, say
 
 if TYPE_CHECKING:
     from rayad.actors.plane.replica_id import ReplicaId
@@ -42,8 +42,24 @@ class Readers:
         for frame in asked:
             if not self._link.connected(frame.peer):
                 continue  # it does not wait any more
-            number, questions = decode_batch(frame.payload)
-            self._link.send(frame.peer, Kind.ANSWER, 0, _packed(number, [_answer(hosts, *question) for question in questions]))
+            self._link.send(frame.peer, Kind.ANSWER, 0, _packed(batch_time(frame.payload), _answers(hosts, frame.payload)))
+
+
+def _answers(hosts: Mapping[int, ReplicaHost], payload: Any) -> list[Answer | None]:
+    """To each question; one refusal where the questions cannot be read here. No key of a reader, whose class may be unknown here or whose
+    methods may raise, does any harm to the job."""
+    try:
+        _, questions = decode_batch(payload)
+    except Exception as error:
+        return [Refused(f"the question cannot be read where the state is: {type(error).__name__}: {say(error)}")]
+    return [_guarded(hosts, *question) for question in questions]
+
+
+def _guarded(hosts: Mapping[int, ReplicaHost], at: ReplicaId, ask: Ask) -> Answer | None:
+    try:
+        return _answer(hosts, at, ask)
+    except Exception as error:
+        return Refused(f"the question cannot be answered: {type(error).__name__}: {say(error)}")
 
 
 def _answer(hosts: Mapping[int, ReplicaHost], at: ReplicaId, ask: Ask) -> Answer | None:
@@ -61,7 +77,7 @@ def _packed(number: Timestamp, answers: list[Any]) -> list[bytes | memoryview]:
         most = f"at most {PAYLOAD_BYTES_MAX} are sent at once"
         why = f"the answer has {size} bytes, {most}: read keys with get_many(...), or a snapshot with rd.read_state(...)"
     except Exception as error:
-        why = f"the answer cannot be sent: {error}"
+        why = f"the answer cannot be sent: {say(error)}"
     return encode_batch(number, [Refused(why) for _ in answers])
 
 

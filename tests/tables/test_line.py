@@ -21,7 +21,7 @@ from rayad.dataflow.records.key_hashing import key_group
 from tests.actors.hosts import SECRET, Hosts, start_hosts
 from tests.patience import PATIENCE_S
 
-KEYS = 50
+KEYS, UNREADABLE = 50, 49
 
 
 class Unpickled:
@@ -37,8 +37,15 @@ class Unpickled:
         return self
 
 
+class Unreadable(Unpickled):
+    """A value that leaves its process, and cannot be read elsewhere."""
+
+    def __reduce__(self) -> Any:
+        return __import__, ("a_module_that_is_not_there",)
+
+
 def first(key: int) -> Any:
-    return Unpickled() if key == 0 else key * key
+    return Unpickled() if key == 0 else Unreadable() if key == UNREADABLE else key * key
 
 
 class Once(rd.Source):
@@ -118,7 +125,7 @@ def test_threads_ask_side_by_side_and_each_has_its_answer() -> None:
     with squares() as hosts:
         line = Line(where(hosts))
         with ThreadPoolExecutor(4) as pool:
-            keys = [1 + at % (KEYS - 1) for at in range(400)]
+            keys = [1 + at % (KEYS - 2) for at in range(400)]
             assert list(pool.map(lambda key: found(hosts, line, key), keys)) == [key * key for key in keys]
 
 
@@ -139,6 +146,48 @@ def test_an_answer_that_cannot_be_sent_says_so_and_the_worker_goes_on() -> None:
         assert "it stays here" in found(hosts, line, 0)
         assert found(hosts, line, 5) == 25
     assert not hosts.errors
+
+
+class Unknown:
+    """A key whose class cannot be found where it is sent to."""
+
+    def __reduce__(self) -> Any:
+        return __import__, ("a_module_that_is_not_there",)
+
+
+class Raises(int):
+    """A key that cannot be compared."""
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("no comparison")
+
+    def __hash__(self) -> int:
+        return hash(int(self))
+
+
+@pytest.mark.parametrize(
+    ("key", "told"), [(Unknown(), "cannot be read where the state is: ModuleNotFoundError"), (Raises(5), "ValueError: no comparison")]
+)
+def test_a_key_that_raises_is_refused_and_the_worker_goes_on(key: Any, told: str) -> None:
+    with squares() as hosts:
+        line = Line(where(hosts))
+        assert found(hosts, line, 5) == 25
+        at, ask = question(hosts, 5)
+        both = [(at, ask._replace(keys=(key,))), question(hosts, 5)]
+        answers = line.wait(line.ask(both), time.monotonic() + PATIENCE_S)
+        assert answers is not None
+        assert len(answers) == 2
+        assert isinstance(answers[0], Refused)
+        assert told in answers[0].why
+        assert found(hosts, line, 6) == 36
+    assert not hosts.errors
+
+
+def test_an_answer_that_cannot_be_read_is_refused_to_who_asked() -> None:
+    with squares() as hosts:
+        line = Line(where(hosts))
+        assert "a_module_that_is_not_there" in found(hosts, line, UNREADABLE)
+        assert found(hosts, line, 5) == 25
 
 
 def test_who_is_gone_or_refuses_has_no_answer_and_the_line_says_so() -> None:
