@@ -25,7 +25,7 @@ from rayad.dataflow.operators.state.runs import disk, files
 from rayad.dataflow.operators.state.runs.disk import MemoryBound
 from rayad.dataflow.operators.state.runs.files import Content, RowsInFile, RunFile, opened, writes
 from rayad.dataflow.operators.state.runs.run import Run
-from rayad.dataflow.operators.state.runs.runs import Runs
+from rayad.dataflow.operators.state.runs.runs import FAN_IN, Runs
 from rayad.dataflow.operators.windows.session_columns import Sessions
 from rayad.dataflow.records.batches import to_rows
 from rayad.dataflow.windows import AsOf
@@ -192,6 +192,27 @@ def test_rows_that_were_seen_are_in_files_beyond_the_bound(monkeypatch: pytest.M
     (form,) = (form for form in FORMS if form.name == "SeenRows")
     memory = MemoryBound(1 << 9, StateFiles("seen", None))
     assert sum([run_one(form, seed, memory, kind=HeldWhenPut) for seed in SEEDS]) > 0
+
+
+@pytest.mark.parametrize("name", ["Runs", "Runs by time"])
+def test_a_large_run_in_pieces_is_not_written_again_after_a_recovery(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk, "FILE_BYTES_MIN", 1)
+    (form,) = (form for form in FORMS if form.name == name)
+    replica = InFiles(form, MemoryBound(1 << 12, StateFiles("large", None)))
+    for key in range(2_000, 6_000, 1_000):
+        replica.put([(key + at, key + at, 0) for at in range(1_000)])
+        replica.state.all()
+    replica.snapshot()
+    replica.finish()
+    there = set(replica.names)
+    assert len(there) > 2 * FAN_IN, "one run in many pieces"
+    replica.crash()
+    for key in range(6):
+        replica.put([(key, key, key)])
+        replica.state.all()
+        replica.snapshot()
+    replica.finish()
+    assert there <= set(replica.names), "a few rows do not let all be merged"
 
 
 # -- defects that the laws must find ---------------------------------------------------------------

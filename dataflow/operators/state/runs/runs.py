@@ -266,7 +266,20 @@ class Runs(NotedState):
         """Places are by as many key-groups as those in files."""
         in_files = [rows.content.key_groups for rows, _, _ in stored if isinstance(rows, RowsInFile)]
         self.key_groups = in_files[0] if in_files else self.key_groups
-        self._sequences, self._fresh = [[run] for run in self.again(stored)], []
+        self._sequences, self._fresh = [], []
+        for run in self.again(stored):
+            if self._sequences and self._goes_on(self._sequences[-1][-1], run):
+                self._sequences[-1].append(run)
+            else:
+                self._sequences.append([run])
+
+    def _goes_on(self, before: Run, run: Run) -> bool:
+        """Whether two runs in files are in one order: each as a sequence of its own, the pieces of a large run would be merged, and
+        written again, as soon as a few rows have come."""
+        if before.file is None or run.file is None or before.passed != run.passed:
+            return False
+        last, first = (each.tick if self.by_time else each.place for each in (before, run))
+        return bool(last[-1] < first[0])
 
     def changed(self, noted: list[Run]) -> Any:
         """The runs that have come."""
