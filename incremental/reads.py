@@ -161,7 +161,7 @@ class CollectionAtEpochs(AtEpochs):
         places = None if keys is None else np.unique(places_of_hashes(hash_keys(list(keys)), self._operator.key_groups))
         if part is not None:
             for runs in part.there():
-                for run in runs.all():
+                for run in runs.all() if places is None else runs.near(places):
                     add(_of_run(part, run, places), 1)
         for at, changes in self._changes:
             if at > epoch:

@@ -40,7 +40,7 @@ class PresentColumns(ColumnForm):
             return [], []
         gathered = keys_of(part.now, run, due, time.counters)
         sums = sums_of(gathered, part.numbers)
-        gathered.add(sums, part.before, part.before.all())
+        gathered.add(sums, part.before)
         wrong = np.flatnonzero(sums[COUNT] + run.beside[COUNT] < 0)
         if len(wrong):
             first = int(wrong[0])

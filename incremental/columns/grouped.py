@@ -97,8 +97,8 @@ class GroupedColumns(ColumnForm):
     def _gathering(self, gathered: Gathered, run: Run | None) -> _Gathering:
         part = self.inputs["input"]
         some = _Gathering(gathered, part.now)
-        some.add(part.before, part.before.all(), is_now=False)
-        some.add(part.now, [*part.now.all(), *([] if run is None else [run])], is_now=True)
+        some.add(part.before, part.before.near(gathered.places), is_now=False)
+        some.add(part.now, [*part.now.near(gathered.places), *([] if run is None else [run])], is_now=True)
         return some
 
     def _difference(self, time: Timestamp, gathered: Gathered, some: _Gathering) -> Out:
@@ -116,7 +116,7 @@ class GroupedColumns(ColumnForm):
         given = self.given["given"]
         if time.counters:
             for theirs in given.there()[1:]:
-                for each in theirs.all():
+                for each in theirs.near(gathered.places):
                     rows, which = gathered.found(theirs, each)
                     parts.append((which, each.rows.column(1), rows, -each.beside[COUNT][rows]))
         if not any(len(part[0]) for part in parts):

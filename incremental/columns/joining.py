@@ -115,7 +115,7 @@ class Met:
 def meetings(run: Run, part: Part, time: Timestamp, alone: Alone | None = None) -> Iterator[Met]:
     """All that changes of a moment meet in a part. ``alone``: where what is met at that moment itself is taken away instead."""
     for theirs in part.there():
-        for other in theirs.all():
+        for other in theirs.near(run.place):
             for mine, others in matches(run.place, other.place):
                 mine, others = _equal(run, mine, other, others, theirs)
                 joins = np.maximum(theirs.counters_of(other, others), np.array(time.counters, np.int64))

@@ -52,9 +52,9 @@ class Gathered:
                 rows, which = rows[counts], which[counts]
         return rows, which
 
-    def add(self, sums: Numbers, runs: WeightedRuns, some: Sequence[Run]) -> None:
-        """Add what runs have of the keys."""
-        for run in some:
+    def add(self, sums: Numbers, runs: WeightedRuns, some: Sequence[Run] | None = None) -> None:
+        """Add what runs, or some of them, have of the keys."""
+        for run in runs.near(self.places) if some is None else some:
             rows, which = self.found(runs, run) if len(run) else ([], [])
             for name, numbers in sums.items() if len(rows) else ():
                 np.add.at(numbers, which, run.beside[name][rows])
@@ -92,9 +92,9 @@ class LinearColumns(ColumnForm):
             return [], []
         gathered = keys_of(part.now, run, due, moment)
         before = sums_of(gathered, part.numbers)
-        gathered.add(before, part.before, part.before.all())
+        gathered.add(before, part.before)
         after = {name: numbers.copy() for name, numbers in before.items()}
-        gathered.add(after, part.now, part.now.all())
+        gathered.add(after, part.now)
         if run is not None and due:
             gathered.add(after, part.now, [run])
         elif run is not None:  # its keys are the gathered ones
@@ -129,7 +129,7 @@ class LinearColumns(ColumnForm):
         parts = [(gone, old, gone, -was[gone]), (come, new, come, now[come])]
         given = self.given["given"]
         for runs in given.there()[1:]:
-            for run in runs.all():
+            for run in runs.near(gathered.places):
                 rows, which = gathered.found(runs, run)
                 parts.append((which, run.rows.column(1), rows, -run.beside[COUNT][rows]))
         difference = difference_of(gathered, parts, given, time, self.key_groups)

@@ -35,6 +35,8 @@ def let_small_states_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_index, "SLICE_KEYS", 4)
     monkeypatch.setattr(runs_module, "SLICE_ROWS", 4)
     monkeypatch.setattr(runs_module, "SMALL_RUN", 4)
+    monkeypatch.setattr(runs_module, "PIECE_ROWS", 7)
+    monkeypatch.setattr(runs_module, "PIECES_OF_MERGE", 5)
     monkeypatch.setattr(runs_module, "FRESH_ROWS_MAX", 40)
 
 

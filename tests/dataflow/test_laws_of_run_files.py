@@ -199,7 +199,7 @@ def test_a_large_run_in_pieces_is_not_written_again_after_a_recovery(name: str, 
     monkeypatch.setattr(disk, "FILE_BYTES_MIN", 1)
     (form,) = (form for form in FORMS if form.name == name)
     replica = InFiles(form, MemoryBound(1 << 12, StateFiles("large", None)))
-    for key in range(2_000, 6_000, 1_000):
+    for key in range(2_000, 8_000, 1_000):
         replica.put([(key + at, key + at, 0) for at in range(1_000)])
         replica.state.all()
     replica.snapshot()

@@ -25,6 +25,7 @@ from rayad.actors.worker.state_files import StateFiles
 from rayad.dataflow.operators.state.keyed_state import KeyedState, KeyedVertex
 from rayad.dataflow.operators.state.runs import disk
 from rayad.dataflow.operators.state.runs.disk import MemoryBound
+from rayad.dataflow.operators.state.runs.merging import InOrder
 from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.operators.state.runs.runs import Runs
 from rayad.dataflow.operators.state.seen_rows import SeenBelow, SeenRows
@@ -123,20 +124,32 @@ def content(vertex: Any) -> Any:
 class WithoutLastPiece(Runs):
     """Loses the last piece of a merge in pieces."""
 
-    def _merged_in_pieces(self, runs: Any, memory: MemoryBound) -> list[Run]:
-        out = super()._merged_in_pieces(runs, memory)
-        return out[:-1] if len(out) > 1 else out
+    def _merge_a_piece(self, sequence: InOrder) -> None:
+        super()._merge_a_piece(sequence)
+        if not sequence.rest:
+            sequence.done[-1:] = []
 
 
 class WithRowsInTwoPieces(Runs):
-    """Lets the row before an edge be in both pieces."""
+    """Lets a row before an edge be behind it, too."""
 
-    def _merged_in_pieces(self, runs: Any, memory: MemoryBound) -> list[Run]:
-        out = super()._merged_in_pieces(runs, memory)
-        return [*out, out[0].cut(0, 1)] if len(out) > 1 else out
+    def _merge_a_piece(self, sequence: InOrder) -> None:
+        before = sequence.rest[0]
+        super()._merge_a_piece(sequence)
+        sequence.rest += [before.cut(0, 1)] if sequence.rest else []
 
 
-@pytest.mark.parametrize("defect", [WithoutLastPiece, WithRowsInTwoPieces])
+class WithoutWhatIsStillToBeMerged(Runs):
+    """Stores what is merged alone."""
+
+    def checkpoint(self) -> Any:
+        self.all()
+        for sequence in self._sequences:
+            sequence.rest = sequence.rest if not sequence.done else []
+        return super().checkpoint()
+
+
+@pytest.mark.parametrize("defect", [WithoutLastPiece, WithRowsInTwoPieces, WithoutWhatIsStillToBeMerged])
 def test_the_laws_find_a_defect_of_merging_in_pieces(defect: type[Runs], files: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MemoryBound, "piece_bytes", 50)
     sound = FORMS[0]

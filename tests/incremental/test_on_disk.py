@@ -14,6 +14,7 @@ import rayad as rd
 from rayad.actors.worker.state_files import StateFiles
 from rayad.dataflow.operators.state.runs import disk, files
 from rayad.dataflow.operators.state.runs.disk import MemoryBound
+from rayad.dataflow.operators.state.runs.merging import InOrder
 from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.operators.state.runs.runs import Runs
 from rayad.incremental.columns.weighted_runs import CODE, WeightedRuns
@@ -37,7 +38,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     monkeypatch.setattr(disk, "LEFT_PART", BOUND >> 5)
     monkeypatch.setattr(disk, "PIECE_PART", BOUND >> 8)
     monkeypatch.setattr(files, "FILED_BYTES_MIN", 60)
-    opened, put, in_pieces = files.opened, MemoryBound.put, Runs._merged_in_pieces
+    opened, put, merge_a_piece = files.opened, MemoryBound.put, Runs._merge_a_piece
     monkeypatch.setattr(files, "opened", lambda data, is_mapped=False: opened(data, is_mapped=True))
 
     def counted_put(self: MemoryBound, run: Run) -> Run:
@@ -45,13 +46,12 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         seen["files of snapshots, mapped"] += not run.on_disk and run.is_mapped
         return put(self, run)
 
-    def counted_pieces(self: Runs, runs: Any, memory: MemoryBound) -> list[Run]:
-        out = in_pieces(self, runs, memory)
-        seen["merges in pieces"] += len(out) > 1
-        return out
+    def counted_pieces(self: Runs, sequence: InOrder) -> None:
+        merge_a_piece(self, sequence)
+        seen["merges in pieces"] += bool(sequence.rest)
 
     monkeypatch.setattr(MemoryBound, "put", counted_put)
-    monkeypatch.setattr(Runs, "_merged_in_pieces", counted_pieces)
+    monkeypatch.setattr(Runs, "_merge_a_piece", counted_pieces)
     return seen
 
 

@@ -51,7 +51,7 @@ class AsOfColumns(KeptRuns):
         if side == 1 or not self._ahead:
             return super().ends_of(side, run)
         run.beside["ends"] = np.full(len(run), _NEVER)
-        for right in self.of(1):
+        for right in self.near(1, run.place):
             self._wait(run, np.arange(len(run)), right)
         return run.beside["ends"]  # type: ignore[no-any-return]
 
@@ -160,9 +160,9 @@ class AsOfColumns(KeptRuns):
     def settle(self, mark: Any) -> list[Any]:
         """The results of the left records that are settled."""
         out: list[Any] = []
-        for side in (0, 1):
-            if self.of(side):
-                self.side(side).change(partial(self._left_of, side, mark, out))
+        for side, runs in enumerate(self.parts):
+            if runs is not None:
+                runs.change(partial(self._left_of, side, mark, out))
         return out
 
     def _left_of(self, side: int, mark: Any, out: list[Any], run: Run) -> Run | None:
@@ -186,7 +186,8 @@ class AsOfColumns(KeptRuns):
         epochs = np.zeros(len(left), np.int64)
         where, found = np.full(len(left), -1), np.zeros(len(left), np.int64)
         everything = np.arange(len(left))
-        for number, right in enumerate(self.of(1)):
+        rights_near = self.near(1, left.place)
+        for number, right in enumerate(rights_near):
             for lefts, rights, ahead in self._candidates(left, everything, right):
                 away = np.abs(right.tick[rights] - left.tick[lefts]).astype(np.uint64) * np.uint64(2) + np.uint64(ahead)
                 nearer = (away < distance[lefts]) | ((away == distance[lefts]) & (right.beside["more"][rights] > epochs[lefts]))
@@ -195,7 +196,7 @@ class AsOfColumns(KeptRuns):
                 lefts, rights = lefts[same], rights[same]
                 distance[lefts], epochs[lefts] = away[same], right.beside["more"][rights]
                 where[lefts], found[lefts] = number, rights
-        for number, right in enumerate(self.of(1)):
+        for number, right in enumerate(rights_near):
             met = np.flatnonzero(where == number)
             if len(met):
                 yield self.results(take_rows(left.rows, pa.array(met)), take_rows(right.rows, pa.array(found[met])))

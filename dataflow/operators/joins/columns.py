@@ -66,7 +66,7 @@ class ColumnJoin(BothSides[Runs]):
 
     def _pairs(self, side: int, batch: Run, time: Timestamp) -> Iterator[tuple[Timestamp, pa.RecordBatch]]:
         other = self.parts[1 - side]
-        for run in [] if other is None or not len(batch) else list(other.all()):
+        for run in [] if other is None else other.near(batch.place):
             if self.exact and _are_apart(batch, run):
                 continue
             times = run.beside["time"]

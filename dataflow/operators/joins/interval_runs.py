@@ -54,7 +54,7 @@ class IntervalColumns(KeptRuns):
         low, high = self._reach[side]
         lows = run.tick + self.first(side, low)
         highs = run.tick - self.first(side, -high)  # the last tick at or before
-        for other in self.of(1 - side):
+        for other in self.near(1 - side, run.place):
             live = np.maximum(lows, passed_by(other))  # rows that are over stay for a while, and what is late could still meet them
             for mine, theirs in matches_within(run.place, live, highs, other.place, other.tick):
                 left, right = ((run, mine), (other, theirs))[:: 1 if side == 0 else -1]
@@ -82,10 +82,10 @@ class IntervalColumns(KeptRuns):
     def settle(self, mark: Any) -> list[Any]:
         """The records that are settled and met none, where the join gives these."""
         out: list[Any] = []
-        for side in (0, 1):
-            if self.of(side):
+        for side, runs in enumerate(self.parts):
+            if runs is not None:
                 limit = TICKS_MAX if mark is None else self.first(side, exact_moment(mark) - self._reach[side][1])
-                self.side(side).change(partial(self._left_of, side, limit, out))
+                runs.change(partial(self._left_of, side, limit, out))
         return out
 
     def _left_of(self, side: int, limit: int, out: list[Any], run: Run) -> Run | None:

@@ -19,7 +19,7 @@ from rayad.dataflow.operators.joins.both_sides import BothSides
 from rayad.dataflow.operators.joins.pairs import NotColumnar, alone_batch
 from rayad.dataflow.operators.keys.key_first import keys_of, record_of
 from rayad.dataflow.operators.state.keyed_state import NotedState
-from rayad.dataflow.operators.state.runs.order import Ticks, ticks
+from rayad.dataflow.operators.state.runs.order import Places, Ticks, ticks
 from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.operators.state.runs.runs import Runs
 from rayad.dataflow.operators.state.stored_columns import stored_mixed, taken_back_mixed
@@ -90,10 +90,10 @@ class KeptRuns(NotedState, BothSides[KeptSide]):
     def made(self, side: int, schema: pa.Schema) -> KeptSide:
         return KeptSide(self, side, keyed_columns(schema) or 0)
 
-    def of(self, side: int) -> list[Run]:
-        """The runs of a side, to be searched."""
+    def near(self, side: int, places: Places) -> list[Run]:
+        """The runs of a side that may have any of these places, which ascend."""
         runs = self.parts[side]
-        return [] if runs is None else runs.all()
+        return [] if runs is None else runs.near(places)
 
     def ends_of(self, side: int, run: Run) -> Ticks:
         """The last tick to which the join needs each record of a run that has come."""

@@ -46,7 +46,7 @@ class RowsBelow(Runs):
         if order is not None:
             places = places[order]
         found, parts = [], []
-        for run in list(self.all()):
+        for run in self.near(places):
             mine, low, high = found_in(run.place, places)
             if not len(mine):
                 continue

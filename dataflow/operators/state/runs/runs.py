@@ -1,8 +1,9 @@
 """Rows by key in sorted runs that are written once and merged geometrically.
 
 What comes becomes a run. Runs that have come since the last search become one when somebody searches, and four runs of like size become
-one; so there are few to search, and a row is copied a logarithmic number of times. Nothing else changes the rows of a run: what leaves is
-a slice of it, what has changed since a snapshot are the runs that have come.
+one; so there are few to search, and a row is copied a logarithmic number of times. Large ones are merged a piece at a time, as rows come
+(``merging``). Nothing else changes the rows of a run: what leaves is a slice of it, what has changed since a snapshot are the runs that
+have come.
 
 Prior art: the spine of differential dataflow and DBSP, and the sorted runs of RocksDB (docs/design/state.md).
 """
@@ -22,10 +23,10 @@ from rayad.dataflow.operators.state.keyed_state import NotedState
 from rayad.dataflow.operators.state.runs import files
 from rayad.dataflow.operators.state.runs.disk import MemoryBound
 from rayad.dataflow.operators.state.runs.files import Content, RowsByValue, RowsInFile, RunFile
+from rayad.dataflow.operators.state.runs.merging import InOrder
 from rayad.dataflow.operators.state.runs.order import (
     Places,
     Positions,
-    edges_of,
     found_in,
     groups_of_places,
     order_of,
@@ -42,6 +43,8 @@ from rayad.dataflow.records.key_hashing import DEFAULT_KEY_GROUPS
 FAN_IN = 4
 SMALL_RUN = 1 << 12
 """Runs of at most so many rows are of like size."""
+PIECE_ROWS, PIECES_OF_MERGE = 1 << 17, 64
+"""What is merged at a time: so many rows, or so small a part of all."""
 FRESH_ROWS_MAX = 1 << 18
 """So many rows that have come are merged though nobody searches."""
 PIECES_MAX = 4
@@ -76,8 +79,8 @@ class Runs(NotedState):
         self.by_time = by_time
         self.key_groups = DEFAULT_KEY_GROUPS
         """By which places are: until groups move the default, whatever the job has."""
-        self._sequences: list[list[Run]] = []
-        """Each is rows in one order: a run, or the pieces of one, behind each other."""
+        self._sequences: list[InOrder] = []
+        """Each is rows in one order: a run, or the pieces of one, behind each other; or on their way into it."""
         self.memory: MemoryBound | None = None
         """Where runs go that do not fit in memory; None: all stay there."""
         self._fresh: list[Run] = []
@@ -124,7 +127,7 @@ class Runs(NotedState):
         return (self,)
 
     def _in_sequences(self) -> list[Run]:
-        return [run for sequence in self._sequences for run in sequence]
+        return [run for sequence in self._sequences for run in sequence.runs]
 
     def read(self, rows: pa.RecordBatch, **beside: Any) -> Run:
         """Rows in any order, with their places and moments."""
@@ -151,26 +154,50 @@ class Runs(NotedState):
 
     def all(self) -> list[Run]:
         """The runs, few of each order of magnitude, to be searched."""
-        if self._fresh:
-            fresh, self._fresh = self._fresh, []
-            self._push([fresh] if len(fresh) == 1 else self._merged(fresh))
+        self._take_in_fresh()
         return self._in_sequences()
 
-    def _push(self, more: Iterable[list[Run]]) -> None:
+    def near(self, places: Places) -> list[Run]:
+        """Those of :meth:`all` that may have any of these places, which ascend."""
+        self._take_in_fresh()
+        return [run for sequence in self._sequences for run in sequence.near(places)] if len(places) else []
+
+    def _take_in_fresh(self) -> None:
+        if not self._fresh:
+            return
+        fresh, self._fresh = self._fresh, []
+        rows = sum(map(len, fresh))
+        for sequence in self._sequences:
+            for _ in sequence.refuelled(rows):
+                self._merge_a_piece(sequence)
+        self._sequences = [sequence for sequence in self._sequences if sequence.rows]
+        self._push([InOrder(fresh)] if len(fresh) == 1 else self._merged(fresh))
+
+    def _push(self, more: Iterable[InOrder]) -> None:
         sequences = self._sequences
         for sequence in more:
             sequences.append(sequence)
             while len(sequences) >= FAN_IN and _tier(sequences[-FAN_IN]) <= _tier(sequences[-1]):
-                merged = self._merged([run for each in sequences[-FAN_IN:] for run in each])
+                merged = self._merged([run for each in sequences[-FAN_IN:] for run in each.runs])
                 sequences[-FAN_IN:] = merged
                 if len(merged) > 1:
                     break
 
-    def _merged(self, runs: Sequence[Run]) -> list[list[Run]]:
-        """Several runs as one sequence; as several where what has passed differs."""
-        if self.memory is not None and sum(run.nbytes for run in runs) > self.memory.piece_bytes:
-            return [self._merged_in_pieces(runs, self.memory)]
-        return self._merged_at_once(runs)
+    def _merged(self, runs: list[Run]) -> list[InOrder]:
+        """Several runs as one sequence, or on their way into it; as several where what has passed differs."""
+        pieces = min(PIECES_OF_MERGE, sum(map(len, runs)) // PIECE_ROWS)
+        nbytes = 0 if self.memory is None else sum(run.nbytes for run in runs)
+        on_disk = self.memory is not None and nbytes > self.memory.piece_bytes
+        if self.memory is not None and on_disk:
+            pieces = max(pieces, -(-nbytes // self.memory.piece_bytes))
+        if pieces <= 1:
+            return [InOrder(merged) for merged in self._merged_at_once(runs) if merged]
+        return [InOrder.of(runs, pieces, self._leading, on_disk=on_disk)]
+
+    def _merge_a_piece(self, sequence: InOrder) -> None:
+        """Only the piece is in memory. Rows that are equal in what leads their order are in one piece."""
+        for merged in self._merged_at_once(sequence.next_piece(self._leading)):
+            sequence.done += map(self.memory.put, merged) if sequence.on_disk and self.memory is not None else merged
 
     def _merged_at_once(self, runs: Sequence[Run]) -> list[list[Run]]:
         runs = [run for run in map(self.live, runs) if len(run)]
@@ -178,21 +205,12 @@ class Runs(NotedState):
             return [[run] for run in runs]
         return [self.arranged(one_behind_the_other(runs))]
 
-    def _merged_in_pieces(self, runs: Sequence[Run], memory: MemoryBound) -> list[Run]:
-        """Each piece is what lies between two edges in all of the runs, so only that is in memory. Rows that are equal in what leads
-        their order are in one piece."""
-        leading = [run.tick if self.by_time else run.place for run in runs]
-        edges = edges_of(leading, -(-sum(run.nbytes for run in runs) // memory.piece_bytes))
-        bounds = [[0, *np.searchsorted(column, edges).tolist(), len(column)] for column in leading]
-        out: list[Run] = []
-        for at in range(len(edges) + 1):
-            parts = [run.cut(*each[at : at + 2]) for run, each in zip(runs, bounds, strict=True) if each[at] < each[at + 1]]
-            out += [memory.put(run) for merged in self._merged_at_once(parts) for run in merged]
-        return out
+    def _leading(self, run: Run) -> Any:
+        return run.tick if self.by_time else run.place
 
     def having(self, places: Places) -> Iterator[tuple[Run, Positions]]:
         """The positions of the rows of these places, which ascend and differ, in each run that has any."""
-        for run in self.all():
+        for run in self.near(places):
             _, low, high = found_in(run.place, places)
             if len(low):
                 yield run, ranges(low, high - low)
@@ -200,14 +218,17 @@ class Runs(NotedState):
     def change(self, left: Callable[[Run], Run | None]) -> None:
         """Keep of each run what is left."""
         self.all()
-        sequences = [[some for run in sequence if (some := self._rest(run, left)) is not None] for sequence in self._sequences]
-        self._sequences = [sequence for sequence in sequences if sequence]
 
-    def _rest(self, run: Run, left: Callable[[Run], Run | None]) -> Run | None:
-        some = left(run)
-        if some is None or not len(some):
-            return None
-        return self.memory.put(some) if run.on_disk and self.memory is not None else some
+        def rest(run: Run) -> Iterator[Run]:
+            some = left(run)
+            if some is not None and len(some):
+                yield self.memory.put(some) if run.on_disk and self.memory is not None else some
+
+        self._change(rest)
+
+    def _change(self, change: Callable[[Run], Iterable[Run]]) -> None:
+        sequences = [sequence.changed(change) for sequence in self._sequences]
+        self._sequences = [sequence for sequence in sequences if sequence.rows]
 
     def each_live(self) -> Iterator[Run]:
         """The runs without what nobody needs any more."""
@@ -222,7 +243,7 @@ class Runs(NotedState):
 
     def part(self) -> None:
         """Share no more with the runs of which this is a copy than rows."""
-        self._sequences = [[run.alone() for run in sequence] for sequence in self._sequences]
+        self._change(lambda run: (run.alone(),))
         self._fresh = [run.alone() for run in self._fresh]
         self._noted, self._gone, self.memory = Additions(), list(self._gone), None
 
@@ -268,18 +289,17 @@ class Runs(NotedState):
         self.key_groups = in_files[0] if in_files else self.key_groups
         self._sequences, self._fresh = [], []
         for run in self.again(stored):
-            if self._sequences and self._goes_on(self._sequences[-1][-1], run):
-                self._sequences[-1].append(run)
+            if self._sequences and self._goes_on(self._sequences[-1].done[-1], run):
+                self._sequences[-1].done.append(run)
             else:
-                self._sequences.append([run])
+                self._sequences.append(InOrder([run]))
 
     def _goes_on(self, before: Run, run: Run) -> bool:
         """Whether two runs in files are in one order: each as a sequence of its own, the pieces of a large run would be merged, and
         written again, as soon as a few rows have come."""
         if before.file is None or run.file is None or before.passed != run.passed:
             return False
-        last, first = (each.tick if self.by_time else each.place for each in (before, run))
-        return bool(last[-1] < first[0])
+        return bool(self._leading(before)[-1] < self._leading(run)[0])
 
     def changed(self, noted: list[Run]) -> Any:
         """The runs that have come."""
@@ -356,10 +376,14 @@ class Runs(NotedState):
         passed over until the change of layout ends."""
         self.place_by(key_groups)
         self.all()
-        parted = [[self._parted(run, groups) for run in sequence] for sequence in self._sequences]
-        given = [self.live(run) for sequence in parted for run, _ in sequence]
-        sequences = [[run for _, left in sequence for run in left] for sequence in parted]
-        self._sequences = [sequence for sequence in sequences if sequence]
+        given = []
+
+        def left(run: Run) -> list[Run]:
+            some, others = self._parted(run, groups)
+            given.append(self.live(some))
+            return others
+
+        self._change(left)
         if self.by_time:
             self._gone += groups
         return [self.stored(run, compact=True) for run in given if len(run)]
@@ -394,9 +418,9 @@ class Runs(NotedState):
             self._gone = []
 
 
-def _tier(sequence: Sequence[Run]) -> int:
+def _tier(sequence: InOrder) -> int:
     """Its order of magnitude."""
-    return int(math.log(max(1.0, sum(map(len, sequence)) / SMALL_RUN), FAN_IN))
+    return int(math.log(max(1.0, sequence.rows / SMALL_RUN), FAN_IN))
 
 
 def _smaller(numbers: Any) -> Any:
