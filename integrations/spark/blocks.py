@@ -25,6 +25,7 @@ from typing import Any
 import pyarrow as pa
 
 from rayad.actors.process.threads import OwnedThread
+from rayad.integrations.spark.executors import needs_executors
 from rayad.integrations.spark.jvm import java_frame, java_packages, persistent_rdds
 from rayad.integrations.spark.session import actor_exists, session_alive
 from rayad.progress import DataflowError, say
@@ -124,6 +125,8 @@ class SparkBlocks:
             self._release.atexit = False  # executors end with the driver
             places = _executor_actors(spark, list(info.locations()))
             about = (int(info.rddId()), str(info.schemaJson()), str(info.driverAgentUrl()))
+        except DataflowError:
+            raise
         except Exception as error:
             if not session_alive(spark):
                 raise DataflowError(f"from_spark: Spark ended while it computed the DataFrame. {EARLY}") from error
@@ -162,7 +165,8 @@ def _prepare(spark: Any, frame: Any) -> Any:
     before = context.getLocalProperty(MADE_AT)
     context.setLocalProperty(MADE_AT, made_here)
     try:
-        return packages.sql.raydp.ObjectStoreWriter.prepareRecoverableRDD(java_frame(frame), level)
+        with needs_executors(spark, "from_spark"):
+            return packages.sql.raydp.ObjectStoreWriter.prepareRecoverableRDD(java_frame(frame), level)
     except Exception:
         for number, rdd in persistent_rdds(spark).items():
             if rdd.getCreationSite() == made_here:

@@ -18,6 +18,7 @@ from typing import Any
 
 from rayad.actors.process.threads import OwnedThread
 from rayad.integrations.refs import first_line
+from rayad.integrations.spark.executors import executors
 from rayad.integrations.spark.fit import NodeRoom, SparkNeeds, explain_misfit, spark_needs
 from rayad.integrations.spark.java import JavaHome, find_java, java_version, open_modules, use_java
 from rayad.integrations.spark.jvm import java_session, session_of_this_process
@@ -285,9 +286,8 @@ def _start(
 
 def _wait_for_executors(session: Any, wanted: int, deadline: float) -> int:
     """How many executors are registered, once it is ``wanted`` or the deadline has passed."""
-    status = java_session(session).sparkContext()
     while True:
-        up = int(status.getExecutorMemoryStatus().size()) - 1  # the driver counts itself
+        up = executors(session)
         if up >= wanted or time.monotonic() >= deadline:
             return up
         time.sleep(0.1)

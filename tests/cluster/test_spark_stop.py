@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from rayad.integrations import SparkSink, SparkSource, stop_spark
-from rayad.progress import ConfigError
+from rayad.integrations import SparkSink, SparkSource, spark_session, stop_spark
+from rayad.integrations.spark import executors
+from rayad.progress import ConfigError, DataflowError
 from tests.cluster.spark_fixtures import TIMES_S, spark
 from tests.cluster.test_spark_source import rows_of
 
@@ -34,3 +35,20 @@ def test_blocks_survive_the_session_and_later_use_of_it_is_refused(spark: Any, c
     stop_spark()
     with capsys.disabled():
         print("\n" + "\n".join(f"{seconds:8.2f} s  {phase}" for phase, seconds in TIMES_S.items()))
+
+
+@pytest.mark.usefixtures("spark")
+def test_what_spark_computes_without_an_executor_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    spark = spark_session("rayad-without-executors", configs={"spark.ui.enabled": "false"})
+    try:
+        monkeypatch.setattr(executors, "WITHOUT_S", 3.0)
+        monkeypatch.setattr(executors, "LOOK_S", 0.2)
+        names = [name for name in ray.util.list_named_actors() if name.startswith("raydp-executor-")]
+        for name in names:
+            ray.kill(ray.get_actor(name), no_restart=True)
+        with pytest.raises(DataflowError, match=r"^from_spark: Spark has had no executor for 3 s, and what it computed was cancelled"):
+            SparkSource(spark.range(0, 100, 1, 2)).list_parts()
+    finally:
+        stop_spark(spark)
