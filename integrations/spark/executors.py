@@ -17,7 +17,7 @@ from rayad.integrations.spark.jvm import java_session
 from rayad.progress import DataflowError
 
 WITHOUT_S = 120.0
-"""How long Spark may be without an executor while something is computed: RayDP begins one that died again, in seconds on a quiet machine."""
+"""How long Spark may be without an executor while something is computed: RayDP begins it again, in seconds on a quiet machine."""
 LOOK_S = 2.0
 
 
