@@ -9,6 +9,7 @@ counted.
 from __future__ import annotations
 
 import re
+import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -16,7 +17,7 @@ from operator import attrgetter
 from typing import Any
 
 from rayad.dataflow.logical_graph import NodeKind, PartitionKind
-from rayad.dataflow.records.key_hashing import replica_of_group
+from rayad.dataflow.records.key_hashing import replica_of_group, replicas_of_groups
 from rayad.dataflow.records.selectors import KeySelector
 from rayad.dataflow.resources import Need, Resources
 from rayad.progress import DataflowError, ProgressGraph
@@ -250,15 +251,15 @@ class Plan:
 
     def owners(self, stage: Stage) -> tuple[int, ...]:
         """The replica that owns each key-group of a stage."""
-        return tuple(self.owner(stage, group) for group in range(self.key_groups)) if stage.owners is None else stage.owners
+        return replicas_of_groups(stage.parallelism, self.key_groups) if stage.owners is None else stage.owners
 
     def owner(self, stage: Stage, group: int) -> int:
         """The replica that owns a key-group of a stage."""
         return replica_of_group(group, stage.parallelism, self.key_groups) if stage.owners is None else stage.owners[group]
 
-    @property
+    @cached_property
     def layout(self) -> Layout:
-        """Where the vertices run."""
+        """Where the vertices run; not to be changed."""
         return Layout(
             {stage.id: stage.parallelism for stage in self.stages},
             {stage.id: stage.owners for stage in self.stages if stage.owners is not None},
@@ -266,10 +267,24 @@ class Plan:
         )
 
     def laid_out(self, layout: Layout) -> Plan:
-        """This plan with the replicas and owners of ``layout``."""
-        stages = tuple(replace(s, parallelism=layout.replicas[s.id], owners=layout.owners.get(s.id)) for s in self.stages)
-        edges = tuple(replace(edge, is_rebalanced=edge.id in layout.rebalanced) for edge in self.edges)
-        return replace(self, stages=stages, edges=edges)
+        """This plan with the replicas and owners of ``layout``. All replicas of a process ask for the same one after another, and get one
+        plan; stages and edges that are no others are the same objects."""
+        if layout == self.layout:
+            return self
+        last = self._laid_out_last[0]
+        found = None if last is None else last()
+        if found is None or found.layout != layout:
+            found = replace(
+                self,
+                stages=tuple(_with(s, parallelism=layout.replicas[s.id], owners=layout.owners.get(s.id)) for s in self.stages),
+                edges=tuple(_with(edge, is_rebalanced=edge.id in layout.rebalanced) for edge in self.edges),
+            )
+            self._laid_out_last[0] = weakref.ref(found)
+        return found
+
+    @cached_property
+    def _laid_out_last(self) -> list[weakref.ref[Plan] | None]:
+        return [None]
 
     def needing(self, resources: Mapping[str, Resources]) -> Plan:
         """This plan with ``resources`` by vertex name in place of what the program says. Raises DataflowError for names that it lacks."""
@@ -307,6 +322,11 @@ _OUR_NAME = re.compile(rf"({'|'.join(kind.value for kind in [*PartitionKind, Nod
 def _is_ours(step: str, vertices: Collection[str]) -> bool:
     """Whether an operator, or the compiler, has put this step in by itself."""
     return step.rpartition(".")[0] in vertices or re.fullmatch(r"as_records(-\d+)?", step) is not None
+
+
+def _with(part: Any, **changed: Any) -> Any:
+    """A part of a plan with these values, itself where it has them."""
+    return part if all(getattr(part, name) == value for name, value in changed.items()) else replace(part, **changed)
 
 
 def _grouped(edges: tuple[PlanEdge, ...], by: Callable[[PlanEdge], int]) -> dict[int, tuple[PlanEdge, ...]]:

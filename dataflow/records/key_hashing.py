@@ -329,6 +329,12 @@ def replica_of_group(group: int, parallelism: int, key_groups: int) -> int:
     return group * parallelism // key_groups
 
 
+@lru_cache(maxsize=64)
+def replicas_of_groups(parallelism: int, key_groups: int) -> tuple[int, ...]:
+    """:func:`replica_of_group` of each."""
+    return tuple(replica_of_group(group, parallelism, key_groups) for group in range(key_groups))
+
+
 def groups_of_replica(replica: int, parallelism: int, key_groups: int) -> range:
     """The key-groups of one replica, the inverse of :func:`replica_of_group`.
 
@@ -348,7 +354,7 @@ class Router:
         self.key_groups = key_groups
         self._cache = Remembered[int]()
         if owners is None:
-            owners = [replica_of_group(group, parallelism, key_groups) for group in range(key_groups)]
+            owners = replicas_of_groups(parallelism, key_groups)
         self._owners = list(owners)
         self._owner_of_group = np.array(self._owners, dtype=np.uint16)
 

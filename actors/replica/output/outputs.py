@@ -67,10 +67,10 @@ class Outputs:
 
     def lay_out(self, plan: Plan) -> None:
         """From now on route by another layout; what combiners keep back must have been flushed."""
-        self._stage = plan.stage(self._stage.id)
-        self.routes.lay_out(plan)
+        before, self._stage = self._stage, plan.stage(self._stage.id)
         self.sinks.lay_out(plan)
-        self._roots = self._compile_all()
+        if self.routes.lay_out(plan) or self._stage is not before:
+            self._roots = self._compile_all()
 
     def _compile_all(self) -> list[tuple[Action, ...]]:
         """The actions behind each output port. Gatherers are in the order in which they flush: before those behind them."""

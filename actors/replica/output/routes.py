@@ -50,11 +50,13 @@ class Routes:
         self._edges = plan.edge_by_id
         self._turn: dict[int, int] = {}
 
-    def lay_out(self, plan: Plan) -> None:
-        """Routes that are compiled from now on are those of another layout."""
-        self._plan, self._stage = plan, plan.stage(self._stage.id)
+    def lay_out(self, plan: Plan) -> bool:
+        """Routes that are compiled from now on are those of another layout; gives whether any of those from here is another one."""
+        before, self._plan, self._stage = self._plan, plan, plan.stage(self._stage.id)
         self._edges = plan.edge_by_id
         self._turn.clear()
+        edges = before.edges_from(self._stage.id)
+        return any(plan.edge_by_id[e.id] is not e or plan.stage(e.target) is not before.stage(e.target) for e in edges)
 
     def compile(self, edge_id: int) -> Emit:
         """The function that routes the batches of an edge."""
