@@ -11,7 +11,6 @@ from rayad.dataflow.operators.state.waiting import PairsOnce
 from rayad.incremental import reducing, traces
 from rayad.incremental.columns import kept, linear
 from rayad.incremental.columns import reducing as column_reducing
-from rayad.incremental.event_time import functions, limits, telling
 from rayad.incremental.joins import join as joining
 from rayad.incremental.moments import counts_at, join
 from rayad.progress import Timestamp
@@ -168,47 +167,6 @@ def columns_round_floats(stack: ExitStack) -> None:
     stack.enter_context(patch.object(linear, "limbs_of", limbs_of))
 
 
-# -- of what forgets -----------------------------------------------------------------------------------------
-def the_side_that_is_ahead_counts(stack: ExitStack) -> None:
-    """Of two sides the greater largest event time says what is late."""
-    real = telling.EventTime.on_notify
-
-    def on_notify(self: Any, time: Timestamp) -> None:
-        with patch.object(telling, "min", max, create=True):
-            real(self, time)
-
-    stack.enter_context(patch.object(telling.EventTime, "on_notify", on_notify))
-
-
-def columns_forget_too_soon(stack: ExitStack) -> None:
-    """What ends two ticks beyond the limit is over."""
-    real = limits.first_not_over
-    stack.enter_context(patch.object(limits, "first_not_over", lambda limit, kind, *, at_end: real(limit, kind, at_end=at_end) + 2))
-
-
-def rows_forget_too_soon(stack: ExitStack) -> None:
-    """The limit is two moments ahead."""
-    for name in ("limit", "limits"):
-        real = getattr(telling.Told, name)
-
-        def ahead(self: Any, group: int, real: Any = real) -> Any:
-            with patch.object(self, "lateness", self.lateness - 2):
-                return real(self, group)
-
-        stack.enter_context(patch.object(telling.Told, name, ahead))
-
-
-def what_is_behind_the_limit_goes(stack: ExitStack) -> None:
-    """Of an as-of join in rows, though the last one there is still to be met."""
-    real = functions.Latest.needed
-
-    def needed(self: Any, values: Any, limit: Any) -> Any:
-        found, then = real(self, values, limit)
-        return [value for value in found if self.time_of(value) >= limit], then
-
-    stack.enter_context(patch.object(functions.Latest, "needed", needed))
-
-
 WRONG_COLUMNS: dict[str, tuple[Plant, bool]] = {
     "only the nearest join": (columns_nearest_only, False),
     "keys are never looked at again": (columns_never_again, False),
@@ -227,13 +185,6 @@ WRONG_RULES: dict[str, Plant] = {
     "results of an epoch are forgotten": results_of_an_epoch_forgotten,
     "a join handles epochs as they come": epochs_mixed,
 }
-WRONG_LATENESS: dict[str, Plant] = {
-    "the side that is ahead counts": the_side_that_is_ahead_counts,
-    "columns forget too soon": columns_forget_too_soon,
-    "the limit is ahead": rows_forget_too_soon,
-    "what is behind the limit goes": what_is_behind_the_limit_goes,
-}
-"""Of what forgets."""
 WRONG_MOVES: dict[str, Plant] = {"scheduled moments do not move": scheduled_moments_stay, "notes are forgotten": notes_forgotten}
 
-__all__ = ["WRONG_COLUMNS", "WRONG_LATENESS", "WRONG_MOVES", "WRONG_RULES"]
+__all__ = ["WRONG_COLUMNS", "WRONG_MOVES", "WRONG_RULES"]

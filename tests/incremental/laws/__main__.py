@@ -1,10 +1,10 @@
 """``python -m tests.incremental.laws --runs 10000``: random programs with loops in loops, each over two cuts of one random history, with
 kills, restores and changes of layout between any two moments, against recomputation; prints how many runs were right, and what struck.
 
-``--late`` runs programs with operators that forget instead, in one cut. ``--ray`` runs them on Ray instead, one after the other: each is
-fed live, and compared after each epoch. ``--seed 17`` runs one again and prints its program. ``--planted`` plants each wrong rule
-instead, and prints the first of so many seeds that finds it: undisturbed, or, where it is about moves, disturbed. ``--first`` is the
-first seed, ``--processes`` how many run at once. Ends with 1 if a run, or a rule, is amiss.
+``--ray`` runs them on Ray instead, one after the other: each is fed live, and compared after each epoch. ``--seed 17`` runs one again and
+prints its program. ``--planted`` plants each wrong rule instead, and prints the first of so many seeds that finds it: undisturbed, or,
+where it is about moves, disturbed. ``--first`` is the first seed, ``--processes`` how many run at once.
+Ends with 1 if a run, or a rule, is amiss.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 
 from tests.incremental.laws.programs import drawn
-from tests.incremental.laws.runs import disturbed, first_found, late, late_disturbed, late_quick, quick
-from tests.incremental.wrong_rules import WRONG_LATENESS, WRONG_MOVES, WRONG_RULES
+from tests.incremental.laws.runs import disturbed, first_found, quick
+from tests.incremental.wrong_rules import WRONG_MOVES, WRONG_RULES
 
 TOLD = 20
 """Runs that are wrong, of which the errors are printed."""
@@ -41,11 +40,10 @@ def planted(seeds: range) -> int:
     """Print what finds each wrong rule; gives how many nothing finds."""
     missed = 0
     logging.getLogger("rayad").setLevel(logging.CRITICAL)
-    for rules, how in ((WRONG_RULES, quick), (WRONG_MOVES, disturbed), (WRONG_LATENESS, late_quick)):
-        for name, plant in rules.items():
-            found = first_found(plant, seeds, how)
-            missed += found is None
-            print(f"{name}: {'not found' if found is None else f'found by seed {found}'}", flush=True)
+    for name, plant in (WRONG_RULES | WRONG_MOVES).items():
+        found = first_found(plant, seeds, quick if name in WRONG_RULES else disturbed)
+        missed += found is None
+        print(f"{name}: {'not found' if found is None else f'found by seed {found}'}", flush=True)
     return missed
 
 
@@ -56,14 +54,13 @@ def main(given: Sequence[str] | None = None) -> int:
         asked.add_argument(f"--{name}", type=int, default=default)
     asked.add_argument("--seed", type=int)
     asked.add_argument("--planted", action="store_true")
-    asked.add_argument("--late", action="store_true")
     asked.add_argument("--ray", action="store_true")
     args = asked.parse_args(given)
     seeds = range(args.first, args.first + args.runs)
     if args.planted:
         return min(1, planted(seeds))
     if args.seed is not None:
-        print(late(args.seed).program if args.late else drawn(random.Random(args.seed)))
+        print(drawn(random.Random(args.seed)))
         seeds = range(args.seed, args.seed + 1)
     if args.ray:
         from tests.incremental.laws.on_ray import cluster, disturbed_on_ray
@@ -71,7 +68,7 @@ def main(given: Sequence[str] | None = None) -> int:
         with cluster():
             return told((run(seed, disturbed_on_ray) for seed in seeds), len(seeds), every=20)
     with ProcessPoolExecutor(args.processes) as pool:
-        return told(pool.map(partial(run, how=late_disturbed if args.late else disturbed), seeds, chunksize=4), len(seeds), every=100)
+        return told(pool.map(run, seeds, chunksize=4), len(seeds), every=100)
 
 
 def told(outcomes: Iterable[tuple[int, Counter[str], str]], runs: int, every: int) -> int:

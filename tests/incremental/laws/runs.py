@@ -15,9 +15,6 @@ import rayad as rd
 from rayad.actors.local.local_job import LocalJob
 from rayad.incremental.moment_vertex import MomentVertex
 from tests.incremental.disturbed import run_disturbed
-from tests.incremental.event_time.test_lateness_of_joins import history as history_in_time
-from tests.incremental.laws.late import Late
-from tests.incremental.laws.late import drawn as drawn_late
 from tests.incremental.laws.programs import NODES, Program, built, computed, drawn, history
 from tests.incremental.programs import History, Kept, Shape
 
@@ -27,8 +24,6 @@ STEPS = 2000
 """Of a run, between which it is disturbed."""
 CRASHES = 0.002
 """The share of steps that are followed by a failure: more, and a long run hardly goes on."""
-LATE_EPOCHS, LATE_STEPS = 8, 600
-"""Of a run of a program that forgets."""
 
 
 def program_of(program: Program) -> Kept:
@@ -89,27 +84,6 @@ def disturbed(seed: int) -> Counter[str]:
         return whole(drawn(chance), chance, Path(folder))
 
 
-def late(seed: int) -> Late:
-    """The program that forgets of a seed."""
-    return Late(drawn_late(chance := random.Random(seed)), chance.choice((0, LATE_EPOCHS // 2, LATE_EPOCHS)))
-
-
-def late_quick(seed: int) -> None:
-    """As :func:`quick`, of a program that forgets."""
-    program, changes = late(seed), history_in_time(seed, LATE_EPOCHS)
-    job = program.flow(changes).submit(runtime="local", seed=seed, parallelism=1 + seed % 3)
-    program.verify(changes, job.wait()["out"])
-
-
-def late_disturbed(seed: int) -> Counter[str]:
-    """As :func:`disturbed`, of a program that forgets; in one cut, since what is late depends on that."""
-    with TemporaryDirectory() as folder:
-        job: LocalJob = run_disturbed(
-            late(seed), history_in_time(seed, LATE_EPOCHS), seed, Path(folder), steps=LATE_STEPS, crashes=2 * CRASHES
-        )
-    return Counter(runs=1, epochs=LATE_EPOCHS) + Counter(event.kind for event in job.journal())
-
-
 def first_found(plant: Callable[[ExitStack], None], seeds: range, run: Callable[[int], Any] = quick) -> int | None:
     """The first of these seeds that shows a wrong rule; None: none does."""
     handled = 0
@@ -133,4 +107,4 @@ def first_found(plant: Callable[[ExitStack], None], seeds: range, run: Callable[
     return None
 
 
-__all__ = ["cut", "disturbed", "first_found", "late", "late_disturbed", "late_quick", "quick", "whole"]
+__all__ = ["cut", "disturbed", "first_found", "quick", "whole"]

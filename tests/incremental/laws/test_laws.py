@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.incremental.laws.runs import disturbed, first_found, late_disturbed, late_quick, quick
-from tests.incremental.wrong_rules import WRONG_LATENESS, WRONG_RULES
+from tests.incremental.laws.runs import disturbed, first_found, quick
+from tests.incremental.wrong_rules import WRONG_RULES
 from tests.thorough import amount, examples
 
 QUICK = 40
@@ -31,24 +31,3 @@ def test_random_programs_are_right_whatever_happens_and_in_whatever_epochs(seed:
 @pytest.mark.parametrize("rule", WRONG_RULES)
 def test_random_programs_find_each_wrong_rule(rule: str) -> None:
     assert first_found(WRONG_RULES[rule], range(QUICK)) is not None
-
-
-# -- of what forgets -------------------------------------------------------------------------------
-
-
-@pytest.mark.thorough
-def test_random_programs_that_forget_are_right_after_each_epoch() -> None:
-    for seed in range(amount(each_run=QUICK, soak=5000)):
-        late_quick(seed)
-
-
-@examples(each_run=6, soak=2000)
-@given(seed=st.integers(0, 1 << 30))
-def test_random_programs_that_forget_are_right_whatever_happens(seed: int) -> None:
-    """``python -m tests.incremental.laws --late --runs 10000`` is the same for longer."""
-    late_disturbed(seed)
-
-
-@pytest.mark.parametrize("rule", WRONG_LATENESS)
-def test_random_programs_that_forget_find_each_wrong_rule(rule: str) -> None:
-    assert first_found(WRONG_LATENESS[rule], range(QUICK), late_quick) is not None
