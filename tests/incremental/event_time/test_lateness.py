@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
-from collections import Counter, defaultdict
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from rayad.actors.status.table import as_lines
 from rayad.incremental.event_time.ending import EndingReduce
 from rayad.incremental.event_time.telling import REFUSED, WINDOWS
 from tests.incremental.disturbed import run_disturbed
+from tests.incremental.event_time.from_scratch import of_windows
 from tests.incremental.programs import History, Kept, Shape
 from tests.thorough import amount
 
@@ -40,24 +41,10 @@ def history(seed: int, epochs: int = 12) -> History:
 
 
 def expected(changes: History) -> tuple[dict[Any, int], int, int]:
-    """By hand: the table of sums at the end, how many windows are forgotten, how many changes refused."""
-    largest, windows, refused, forgotten = None, defaultdict[Any, Counter[Sale]](Counter), 0, set[Any]()
-    for some in changes:
-        limit = None if largest is None else largest - LATENESS
-        net: Counter[Sale] = Counter()
-        for sale, weight in some:
-            net[sale] += weight
-        for (shop, at, n), weight in net.items():
-            window = rd.Window(at // SIZE * SIZE, (at // SIZE + 1) * SIZE)
-            if limit is not None and window.end <= limit:
-                refused += abs(weight)
-            else:
-                windows[shop, window][shop, at, n] += weight
-        times = [at for (_, at, _), weight in net.items() if weight > 0]  # what comes and goes in one epoch has never been there
-        largest = max([*times, *([] if largest is None else [largest])])
-        forgotten |= {key for key, of in windows.items() if any(of.values()) and key[1].end <= largest - LATENESS}
-    table = {(key, sum(sale[2] * weight for sale, weight in of.items())): 1 for key, of in windows.items() if any(of.values())}
-    return table, len(forgotten), refused
+    """From scratch: the table of sums at the end, how many windows are forgotten, how many changes refused."""
+    found = of_windows([[((0, *sale), weight) for sale, weight in some] for some in changes], rd.windows.tumbling(SIZE), LATENESS)
+    table = {(key, sum(sale[3] * weight for sale, weight in of.items())): 1 for key, of in found.tables[-1].items()}
+    return table, len(found.forgotten), found.refused
 
 
 def build(sales: rd.Collection) -> rd.Collection:
