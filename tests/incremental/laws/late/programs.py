@@ -26,7 +26,7 @@ PARTS: tuple[tuple[pc.Expression | None, Callable[[Any], bool]], ...] = (
 )
 """Of the input, by number: as an expression, and as a function."""
 ONE = ("map", "filter", "distinct", "latest", "without")
-TWO = ("concat", "except", "semi", "anti")
+TWO = ("concat", "except", "semi", "anti", "pairs")
 
 
 def halved(record: Any) -> Any:
@@ -77,6 +77,7 @@ def built(program: Program, records: rd.Collection) -> rd.Collection:
         "except": lambda: one.except_(*others),
         "semi": lambda: _kept(one, others[0], "semi"),
         "anti": lambda: _kept(one, others[0], "anti"),
+        "pairs": lambda: _pairs(one, others[0]),
     }
     return made[what]()
 
@@ -84,6 +85,12 @@ def built(program: Program, records: rd.Collection) -> rd.Collection:
 def _kept(one: rd.Collection, other: rd.Collection, how: Any) -> rd.Collection:
     joined = one.key_by("key").join(other.key_by("key"), how)
     return joined.select(in_fields(*(rd.col("1", name) for name in FIELDS)))
+
+
+def _pairs(one: rd.Collection, other: rd.Collection) -> rd.Collection:
+    """Of each two of a key the event time of the left one, and the difference of their numbers."""
+    joined = one.key_by("key").join(other.key_by("key"))
+    return joined.select(in_fields(rd.col("0"), rd.col("1", "0", "at"), rd.col("1", "0", "n") - rd.col("1", "1", "n")))
 
 
 # -- from scratch ----------------------------------------------------------------------------------------------------------
@@ -149,6 +156,9 @@ def _changes(sides: list[list[Table]]) -> History:
 def computed(what: str, one: Table, other: Table | None = None) -> Table:
     """An operator that does not forget, of all that is there."""
     if other is not None and what != "concat":
+        if what == "pairs":
+            pairs = [(left, right) for left in one.elements() for right in other.elements() if left[0] == right[0] is not None]
+            return Counter((*left[:2], left[2] - right[2]) for left, right in pairs)
         keys = {key for key, _, _ in other if key is not None}
         if what == "except":
             return Counter(set(one) - set(other))
