@@ -232,12 +232,12 @@ def history(chance: random.Random) -> History:
     """Records whose times go on, now and then far back; half of the numbers may be behind the others. Some have no key or no time, some
     are there twice; what goes was there, and may come and go in one epoch."""
     behind, there, out = chance.choice((0, 0, 3, 8)), list[Record](), History()
-    speed = chance.choice((1, 2, 2, 5))
+    speed, late = chance.choice((1, 2, 2, 5)), chance.choice((1, 3, 6))
     for epoch in range(chance.randint(4, 10)):
         changes: list[tuple[Any, int]] = []
-        for _ in range(chance.randint(0, 5)):
+        for _ in range(chance.randint(0, 7)):
             n = chance.randrange(NUMBERS)
-            at = epoch * speed + (chance.randint(-3, 2) if chance.random() < 0.75 else chance.randint(-20, 0)) - (behind if n < 3 else 0)
+            at = epoch * speed + (chance.randint(-late, 2) if chance.random() < 0.85 else chance.randint(-20, 0)) - (behind if n < 3 else 0)
             record = chance.choice("aab") if chance.random() < 0.9 else None, at if chance.random() < 0.9 else None, n
             there.append(record)
             changes.append((record, 1))
