@@ -134,3 +134,33 @@ def test_what_cannot_forget_is_refused() -> None:
     inside = flow.collection("others")
     with pytest.raises(rd.DataflowError, match="in a loop nothing is forgotten"):
         inside.iterate(lambda c: c.key_by(len).window(rd.windows.tumbling(1), len, lateness=1).count())
+
+
+def _negated(records: rd.Collection) -> rd.Collection:
+    return records.concat(records.filter(lambda record: record[2] == "never").negate())
+
+
+def _iterated(records: rd.Collection) -> rd.Collection:
+    """The first round has all records, the next ones do not have those."""
+    return records.iterate(lambda inner: inner.filter(lambda record: record[2] != "never"))
+
+
+@pytest.mark.parametrize("made", [_negated, _iterated])
+@pytest.mark.parametrize("form", ["tumbling", "session", "asof", "interval"])
+def test_the_event_time_of_what_comes_and_goes_within_one_epoch_does_not_count(made: Any, form: str) -> None:
+    flow = rd.Dataflow("never")
+    history = [[(("a", 10, "now"), 1)], [(("a", 1000, "never"), 1)], [(("a", 11, "now"), 1)], [(("a", 12, "now"), 1)]]
+    keyed = made(rd.Collection(flow.from_epochs(history))).key_by(lambda record: record[0])
+    how: dict[str, Any] = {
+        "tumbling": lambda: keyed.window(rd.windows.tumbling(2), _at, lateness=3).count(),
+        "session": lambda: keyed.window(rd.windows.session(1), _at, lateness=3).count(),
+        "asof": lambda: keyed.join_asof(keyed, _at, lateness=3),
+        "interval": lambda: keyed.join_interval(keyed, rd.windows.between(0, 0), _at, lateness=3),
+    }
+    how[form]().collect("out")
+    given = {time.epoch for time, _ in flow.run(runtime="local")["out"]}
+    assert given == {0, 2, 3}, "the changes of the last two epochs are on time"
+
+
+def _at(sale: Any) -> Any:
+    return sale[1]
