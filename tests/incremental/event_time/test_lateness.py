@@ -141,8 +141,9 @@ def _negated(records: rd.Collection) -> rd.Collection:
 
 
 def _iterated(records: rd.Collection) -> rd.Collection:
-    """The first round has all records, the next ones do not have those."""
-    return records.iterate(lambda inner: inner.filter(lambda record: record[2] != "never"))
+    """What fades is there in the first round alone."""
+    fading = {"never": ["fading"], "fading": [], "now": ["now"]}
+    return records.iterate(lambda inner: inner.flat_map(lambda record: [(*record[:2], then) for then in fading[record[2]]]))
 
 
 @pytest.mark.parametrize("made", [_negated, _iterated])

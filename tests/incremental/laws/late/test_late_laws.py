@@ -16,16 +16,16 @@ from tests.thorough import IN_SOAK, amount, examples
 
 ENOUGH = 80
 """Seeds that find each wrong rule, and none where there is none."""
-SOON = ("the side that is ahead counts", "removals are never late", "what is at the limit is late", "sessions go at the limit")
+SOON = ("the side that is ahead counts", "the epoch itself counts", "sessions go at the limit")
 """Found by a few of them, and so in each run."""
 
 
 def test_random_programs_are_right_after_each_epoch_and_forget_the_same_in_all_forms() -> None:
-    for seed in range(amount(each_run=6, soak=1000)):
+    for seed in range(amount(each_run=4, soak=1000)):
         quick(seed)
 
 
-@examples(each_run=2, soak=300)
+@examples(each_run=1, soak=300)
 @given(seed=st.integers(0, 1 << 30))
 def test_random_programs_are_right_whatever_happens_and_in_whatever_epochs(seed: int) -> None:
     """``python -m tests.incremental.laws --only late --runs 1000`` is the same for longer."""
