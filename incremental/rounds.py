@@ -1,11 +1,12 @@
-"""What goes round in a loop: whether changes that come to nothing have to be dropped before they do."""
+"""Whether changes that come to nothing have to be dropped: before they go round a loop, or where what was never there would count."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-from rayad.dataflow.logical_graph import LogicalGraph
+from rayad.dataflow.logical_graph import LogicalGraph, Node, NodeKind
 from rayad.dataflow.streams.making import Make
+from rayad.incremental.columns.steps import Begin, InBothForms, negated
 from rayad.incremental.moment_vertex import MomentVertex
 
 
@@ -33,8 +34,34 @@ def goes_round_as_it_is(graph: LogicalGraph, start: int, variables: Collection[i
     return False
 
 
+def inserts_what_was_never_there(graph: LogicalGraph, start: int) -> bool:
+    """Whether an insertion may come from node ``start`` of a record that is there neither before an epoch nor when it has ended.
+
+    What adds up an epoch gives none, and no step of a record at a time makes one of others. A join gives a new left record with the right
+    one that goes, and takes it back. What leaves a loop has been there in a round. What negates gives an insertion for a removal.
+    """
+    seen, waiting = {start}, [start]
+    while waiting:
+        node = graph.nodes[waiting.pop()]
+        if _adds_up(node.op) or (isinstance(node.op, Begin) and node.op.diff is None):
+            continue
+        if node.kind not in _AS_IT_COMES or _negates(node):
+            return True
+        before = {edge.source for edge in node.inputs} - seen
+        seen |= before
+        waiting += before
+    return False
+
+
+_AS_IT_COMES = (NodeKind.STATELESS, NodeKind.UNION, NodeKind.EXCHANGE, NodeKind.PROBE)
+
+
+def _negates(node: Node) -> bool:
+    return isinstance(node.op, InBothForms) and node.op.columns is negated
+
+
 def _adds_up(op: object) -> bool:
     return isinstance(op, Make) and issubclass(op.cls, MomentVertex) and op.cls.adds_up
 
 
-__all__ = ["goes_round_as_it_is"]
+__all__ = ["goes_round_as_it_is", "inserts_what_was_never_there"]

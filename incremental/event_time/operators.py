@@ -26,6 +26,7 @@ from rayad.incremental.event_time.needing import Needing
 from rayad.incremental.event_time.telling import RECORDS, OnTime, Side, told_of
 from rayad.incremental.fixed_points import together
 from rayad.incremental.joins.kinds import KINDS, How
+from rayad.incremental.rounds import inserts_what_was_never_there
 
 if TYPE_CHECKING:
     from rayad.dataflow.streams.stream import Stream
@@ -48,6 +49,8 @@ def joined_asof(
 ) -> Collection:
     """See ``KeyedCollection.join_asof``."""
     made = type(left)
+    if lateness is not None:
+        left, right = _adding_up(left), _adding_up(right)
     (mine, theirs), loops = together(left, right)
     sides = [made(_placed(one, time), loops) for one, time in zip((mine, theirs), at, strict=True)]
     function = Latest(rule, *at, how == "inner")
@@ -69,6 +72,8 @@ def joined_in_interval(
 ) -> Collection:
     """See ``KeyedCollection.join_interval``."""
     made = type(left)
+    if lateness is not None:
+        left, right = _adding_up(left), _adding_up(right)
     (mine, theirs), loops = together(left, right)
     left, right = (made(_placed(one, time), loops) for one, time in zip((mine, theirs), at, strict=True))
     mine_at, theirs_at = map(_field, at)
@@ -110,6 +115,8 @@ def windowed(keyed: KeyedCollection, windows: Tumbling | Sliding | Session, at: 
     """See ``KeyedCollection.window``."""
     made = type(keyed)
     field = _field(at)
+    if lateness is not None:
+        keyed = _adding_up(keyed)
     if isinstance(windows, (Tumbling, Sliding)):
         ending = None
         if lateness is not None:
@@ -172,6 +179,12 @@ def _mapped(collection: Collection, *some: Step) -> Collection:
     for function, in_columns in some:
         stream = mapped(stream, steps.Mapped(function), in_columns)
     return type(collection)(stream, collection.loops)
+
+
+def _adding_up(keyed: KeyedCollection) -> KeyedCollection:
+    """The same collection, where what comes and goes within one epoch does not come: its event time would count."""
+    is_net = keyed.loops or not inserts_what_was_never_there(keyed.stream.flow.graph, keyed.stream.node)
+    return keyed if is_net else keyed.plain().consolidate().keyed()
 
 
 def _side(keyed: KeyedCollection, at: At) -> Side:

@@ -16,9 +16,26 @@ import rayad as rd
 from rayad.incremental.records import Row
 from tests.incremental.programs import Edge, History, Kept, Shape, reached
 
-Form = Literal["rows", "columns", "both"]
-"""As what records come; "both": every second epoch in columns."""
-SCHEMA = pa.schema({"epoch": pa.int64(), "src": pa.int64(), "dst": pa.int64(), "diff": pa.int64()})
+Form = Literal["rows", "columns", "both", "rows later"]
+"""As what records come; "both": every second epoch in columns; "rows later": in rows from the middle on."""
+SCHEMA = pa.schema({"src": pa.int64(), "dst": pa.int64(), "diff": pa.int64()})
+
+
+def stream_of(flow: rd.Dataflow, epochs: list[list[dict[str, Any]]], schema: pa.Schema, form: Form) -> rd.Stream:
+    """Records with fields, by epoch, as a stream of this form."""
+    in_columns = {
+        "rows": lambda epoch: False,
+        "columns": lambda epoch: True,
+        "both": lambda epoch: epoch % 2 == 0,
+        "rows later": lambda epoch: epoch < len(epochs) // 2,
+    }[form]
+    rows = [[] if in_columns(epoch) else some for epoch, some in enumerate(epochs)]
+    table = [{"epoch": epoch, **row} for epoch, some in enumerate(epochs) if in_columns(epoch) for row in some]
+    streams = [flow.from_epochs(rows, batch_rows=3)] if any(rows) or not table else []
+    if table:
+        with_epochs = pa.schema([("epoch", pa.int64()), *schema])
+        streams.append(flow.from_arrow(pa.Table.from_pylist(table, with_epochs), epoch="epoch", batch_rows=3).select(*schema.names))
+    return streams[0].union(*streams[1:]) if streams[1:] else streams[0]
 
 
 @dataclass(frozen=True)
@@ -31,13 +48,7 @@ class InFields(Kept):
         """The dataflow of a history."""
         flow = rd.Dataflow(f"{self.name}-{self.form}")
         epochs = [[{"src": edge[0], "dst": edge[1], "diff": weight} for edge, weight in some] for some in changes]
-        rows = [some if self.form == "rows" or (self.form == "both" and epoch % 2) else [] for epoch, some in enumerate(epochs)]
-        table = [{"epoch": epoch, **row} for epoch, some in enumerate(epochs) if not rows[epoch] for row in some]
-        streams = [flow.from_epochs(rows, batch_rows=3)] if any(rows) else []
-        if table:
-            columns = flow.from_arrow(pa.Table.from_pylist(table, SCHEMA), epoch="epoch", batch_rows=3)
-            streams.append(columns.select("src", "dst", "diff"))
-        edges = streams[0].union(*streams[1:]) if streams[1:] else streams[0]
+        edges = stream_of(flow, epochs, SCHEMA, self.form)
         self.build(edges.as_collection(diff="diff")).collect("out")
         return flow
 
@@ -212,4 +223,4 @@ def in_form(form: Form) -> list[InFields]:
     ]
 
 
-__all__ = ["InFields", "in_form"]
+__all__ = ["Form", "InFields", "in_form", "stream_of"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
-from collections import Counter, defaultdict
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from rayad.actors.status.table import as_lines
 from rayad.incremental.event_time.ending import EndingReduce
 from rayad.incremental.event_time.telling import REFUSED, WINDOWS
 from tests.incremental.disturbed import run_disturbed
+from tests.incremental.event_time.from_scratch import of_windows
 from tests.incremental.programs import History, Kept, Shape
 from tests.thorough import amount
 
@@ -40,24 +41,10 @@ def history(seed: int, epochs: int = 12) -> History:
 
 
 def expected(changes: History) -> tuple[dict[Any, int], int, int]:
-    """By hand: the table of sums at the end, how many windows are forgotten, how many changes refused."""
-    largest, windows, refused, forgotten = None, defaultdict[Any, Counter[Sale]](Counter), 0, set[Any]()
-    for some in changes:
-        limit = None if largest is None else largest - LATENESS
-        net: Counter[Sale] = Counter()
-        for sale, weight in some:
-            net[sale] += weight
-        for (shop, at, n), weight in net.items():
-            window = rd.Window(at // SIZE * SIZE, (at // SIZE + 1) * SIZE)
-            if limit is not None and window.end <= limit:
-                refused += abs(weight)
-            else:
-                windows[shop, window][shop, at, n] += weight
-        times = [at for (_, at, _), weight in net.items() if weight > 0]  # what comes and goes in one epoch has never been there
-        largest = max([*times, *([] if largest is None else [largest])])
-        forgotten |= {key for key, of in windows.items() if any(of.values()) and key[1].end <= largest - LATENESS}
-    table = {(key, sum(sale[2] * weight for sale, weight in of.items())): 1 for key, of in windows.items() if any(of.values())}
-    return table, len(forgotten), refused
+    """From scratch: the table of sums at the end, how many windows are forgotten, how many changes refused."""
+    found = of_windows([[((0, *sale), weight) for sale, weight in some] for some in changes], rd.windows.tumbling(SIZE), LATENESS)
+    table = {(key, sum(sale[3] * weight for sale, weight in of.items())): 1 for key, of in found.tables[-1].items()}
+    return table, len(found.forgotten), found.refused
 
 
 def build(sales: rd.Collection) -> rd.Collection:
@@ -147,3 +134,34 @@ def test_what_cannot_forget_is_refused() -> None:
     inside = flow.collection("others")
     with pytest.raises(rd.DataflowError, match="in a loop nothing is forgotten"):
         inside.iterate(lambda c: c.key_by(len).window(rd.windows.tumbling(1), len, lateness=1).count())
+
+
+def _negated(records: rd.Collection) -> rd.Collection:
+    return records.concat(records.filter(lambda record: record[2] == "never").negate())
+
+
+def _iterated(records: rd.Collection) -> rd.Collection:
+    """What fades is there in the first round alone."""
+    fading = {"never": ["fading"], "fading": [], "now": ["now"]}
+    return records.iterate(lambda inner: inner.flat_map(lambda record: [(*record[:2], then) for then in fading[record[2]]]))
+
+
+@pytest.mark.parametrize("made", [_negated, _iterated])
+@pytest.mark.parametrize("form", ["tumbling", "session", "asof", "interval"])
+def test_the_event_time_of_what_comes_and_goes_within_one_epoch_does_not_count(made: Any, form: str) -> None:
+    flow = rd.Dataflow("never")
+    history = [[(("a", 10, "now"), 1)], [(("a", 1000, "never"), 1)], [(("a", 11, "now"), 1)], [(("a", 12, "now"), 1)]]
+    keyed = made(rd.Collection(flow.from_epochs(history))).key_by(lambda record: record[0])
+    how: dict[str, Any] = {
+        "tumbling": lambda: keyed.window(rd.windows.tumbling(2), _at, lateness=3).count(),
+        "session": lambda: keyed.window(rd.windows.session(1), _at, lateness=3).count(),
+        "asof": lambda: keyed.join_asof(keyed, _at, lateness=3),
+        "interval": lambda: keyed.join_interval(keyed, rd.windows.between(0, 0), _at, lateness=3),
+    }
+    how[form]().collect("out")
+    given = {time.epoch for time, _ in flow.run(runtime="local")["out"]}
+    assert given == {0, 2, 3}, "the changes of the last two epochs are on time"
+
+
+def _at(sale: Any) -> Any:
+    return sale[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,15 +15,16 @@ import pytest
 import rayad as rd
 from rayad.actors.local.local_job import LocalJob
 from rayad.actors.status.table import as_lines
+from rayad.dataflow.windows import AsOf
 from rayad.incremental.event_time.ending import EndingJoin, EndingReduce, NeedingReduce
 from rayad.incremental.event_time.telling import RECORDS, REFUSED, WINDOWS
 from rayad.progress import Timestamp
 from tests.incremental.disturbed import run_disturbed
+from tests.incremental.event_time import from_scratch
+from tests.incremental.event_time.from_scratch import Record, as_of_pairs, interval_pairs, sessions
 from tests.incremental.programs import History, Kept, Shape
 from tests.thorough import amount
 
-Record = tuple[int, Any, Any, int]
-"""Side, key, event time, and a number that tells records apart."""
 LATENESS, GAP, LOWER, UPPER = 5, 3, -2, 4
 
 
@@ -44,27 +45,8 @@ def history(seed: int, epochs: int = 14) -> History:
 
 
 def on_time(changes: History, *, sides: int) -> tuple[History, int, Any]:
-    """By hand: the changes that are not late, how many are, and event time less the lateness at the end."""
-    largest: dict[int, Any] = {}
-    limit, refused, out = None, 0, History()
-    for some in changes:
-        net: Counter[Record] = Counter()
-        for record, weight in some:
-            net[record] += weight
-        kept = []
-        for record, weight in net.items():
-            side, key, at, _ = record
-            has_time = at is not None and (sides == 1 or key is not None)
-            if limit is not None and has_time and at < limit:
-                refused += abs(weight)
-            elif weight:
-                kept.append((record, weight))
-            if has_time and weight > 0:
-                largest[side * (sides > 1)] = max(at, largest.get(side * (sides > 1), at))
-        if len(largest) == sides:
-            limit = min(largest.values()) - LATENESS
-        out.append(kept)
-    return out, refused, limit
+    """See there."""
+    return from_scratch.on_time(changes, sides=sides, lateness=LATENESS)
 
 
 class OnTime(Kept):
@@ -90,11 +72,6 @@ def _keyed(records: rd.Collection, side: int) -> rd.KeyedCollection:
     return records.filter(lambda record: record[0] == side).key_by(lambda record: record[1])
 
 
-def _parted(there: Counter[Any]) -> tuple[list[Record], list[Record]]:
-    left, right = ([record for record in there.elements() if record[0] == side] for side in (0, 1))
-    return left, right
-
-
 def as_of(direction: Any, tolerance: Any, exact: bool, how: Any) -> OnTime:
     """An as-of join, and the same computed for each record."""
 
@@ -103,16 +80,7 @@ def as_of(direction: Any, tolerance: Any, exact: bool, how: Any) -> OnTime:
         return _keyed(records, 0).join_asof(_keyed(records, 1), _at, how=how, lateness=LATENESS, **rule)
 
     def table(there: Counter[Any]) -> dict[Any, int]:
-        out: Counter[Any] = Counter()
-        left, right = _parted(there)
-        for one in left:
-            some = [r for r in right if r[1] == one[1] and None not in (r[1], r[2], one[2])]
-            some = [r for r in some if (exact or r[2] != one[2]) and (tolerance is None or abs(r[2] - one[2]) <= tolerance)]
-            some = [r for r in some if direction == "nearest" or (r[2] <= one[2] if direction == "backward" else r[2] >= one[2])]
-            best = min(some, key=lambda r: (abs(r[2] - one[2]), r[2], -r[3]), default=None)
-            if best is not None or how == "left":
-                out[one[1], (one, best)] += 1
-        return dict(out)
+        return Counter(as_of_pairs(there, AsOf(tolerance, exact, direction), how))
 
     return OnTime("as-of", build, table, Shape(0, 0, 0))
 
@@ -125,17 +93,8 @@ def interval(how: Any, lower: int = LOWER, upper: int = UPPER) -> OnTime:
         return _keyed(records, 0).join_interval(_keyed(records, 1), within, _at, how=how, lateness=LATENESS)
 
     def table(there: Counter[Any]) -> dict[Any, int]:
-        out: Counter[Any] = Counter()
-        left, right = _parted(there)
-        pairs = [(a, b) for a in left for b in right if a[1] == b[1] and None not in (a[1], a[2], b[2]) and lower <= b[2] - a[2] <= upper]
-        met, met_right = {a for a, _ in pairs}, {b for _, b in pairs}
-        if how in ("semi", "anti"):
-            out.update((a[1], a) for a in left if (a in met) == (how == "semi"))
-            return dict(out)
-        out.update((a[1], (a, b)) for a, b in pairs)
-        out.update((a[1], (a, None)) for a in left if how in ("left", "full") and a not in met)
-        out.update((b[1], (None, b)) for b in right if how in ("right", "full") and b not in met_right)
-        return dict(out)
+        pairs = interval_pairs(there, lower, upper, how)
+        return Counter((key, pair[0]) if how in ("semi", "anti") else (key, pair) for key, pair in pairs)
 
     return OnTime("interval", build, table, Shape(0, 0, 0))
 
@@ -147,20 +106,7 @@ def _build_sessions(records: rd.Collection) -> rd.Collection:
 
 
 def _sessions(there: Counter[Any]) -> dict[Any, int]:
-    out: dict[Any, int] = {}
-    by_key: dict[Any, list[Record]] = defaultdict(list)
-    for record in there.elements():
-        if record[2] is not None:
-            by_key[record[1]].append(record)
-    for key, records in by_key.items():
-        some: list[Record] = []
-        for record in [*sorted(records, key=_at), None]:
-            if some and (record is None or record[2] - some[-1][2] > GAP):
-                window = rd.Window(some[0][2], some[-1][2] + GAP)
-                out[(key, window), sum(each[3] + 1 for each in some)] = 1
-                some = []
-            some += [] if record is None else [record]
-    return out
+    return {(key, sum(each[3] + 1 for each in some)): 1 for key, some in sessions(there, GAP)}
 
 
 PROGRAMS: dict[str, OnTime] = {

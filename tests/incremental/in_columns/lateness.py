@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -14,11 +14,11 @@ import rayad as rd
 from rayad.incremental import moment_vertex
 from tests.incremental.event_time.test_lateness_of_joins import GAP, LATENESS, LOWER, UPPER, OnTime
 from tests.incremental.event_time.test_lateness_of_joins import PROGRAMS as IN_ROWS
+from tests.incremental.field_programs import Form, stream_of
 from tests.incremental.programs import History
 
 FIELDS = ("side", "key", "at", "n")
-SCHEMA = pa.schema({"epoch": pa.int64(), "side": pa.int64(), "key": pa.string(), "at": pa.int64(), "n": pa.int64(), "diff": pa.int64()})
-Form = Literal["columns", "rows later"]
+SCHEMA = pa.schema({"side": pa.int64(), "key": pa.string(), "at": pa.int64(), "n": pa.int64(), "diff": pa.int64()})
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,7 @@ class InFields:
         """The dataflow of a history."""
         flow = rd.Dataflow("in-fields")
         epochs = [[{**dict(zip(FIELDS, record, strict=True)), "diff": weight} for record, weight in some] for some in changes]
-        in_columns = len(epochs) // 2 if self.form == "rows later" else len(epochs)
-        table = [{"epoch": epoch, **row} for epoch, some in enumerate(epochs[:in_columns]) for row in some]
-        stream = flow.from_arrow(pa.Table.from_pylist(table, SCHEMA), epoch="epoch", batch_rows=3).select(*FIELDS, "diff")
-        if in_columns < len(epochs):
-            stream = stream.union(flow.from_epochs([[] for _ in range(in_columns)] + epochs[in_columns:]))
+        stream = stream_of(flow, epochs, SCHEMA, self.form)
         self.build(stream.as_collection(diff="diff")).collect("out")
         return flow
 

@@ -1,9 +1,11 @@
 """``python -m tests.incremental.laws --runs 10000``: random programs with loops in loops, each over two cuts of one random history, with
 kills, restores and changes of layout between any two moments, against recomputation; prints how many runs were right, and what struck.
 
-``--ray`` runs them on Ray instead, one after the other: each is fed live, and compared after each epoch. ``--seed 17`` runs one again and
-prints its program. ``--planted`` plants each wrong rule instead, and prints the first of so many seeds that finds it: undisturbed, or,
-where it is about moves, disturbed. ``--first`` is the first seed, ``--processes`` how many run at once.
+Every fourth program is one of forms that forget by a ``lateness`` (``late/``), in rows and in columns; ``--only late`` runs those alone,
+``--only loops`` the others. ``--ray`` runs programs of loops on Ray instead, one after the other: each is fed live, and compared after each
+epoch. ``--seed 17`` runs one again and prints its program. ``--planted`` plants each wrong rule instead, and prints the first of so many
+seeds that finds it: undisturbed, or, where it is about moves, disturbed. ``--first`` is the first seed, ``--processes`` how many run at
+once.
 Ends with 1 if a run, or a rule, is amiss.
 """
 
@@ -18,13 +20,35 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 
-from tests.incremental.laws.programs import drawn
-from tests.incremental.laws.runs import disturbed, first_found, quick
+from tests.incremental.laws import programs, runs
+from tests.incremental.laws.late import programs as late_programs
+from tests.incremental.laws.late import runs as late_runs
+from tests.incremental.laws.late.wrong_lateness import WRONG_LATE_MOVES, WRONG_LATENESS
 from tests.incremental.wrong_rules import WRONG_MOVES, WRONG_RULES
 
 TOLD = 20
 """Runs that are wrong, of which the errors are printed."""
+
+
+def is_late(seed: int) -> bool:
+    """Whether the program of a seed is one of forms that forget."""
+    return seed % 4 == 3
+
+
+def disturbed(seed: int) -> Counter[str]:
+    """The run of a seed."""
+    return late_runs.disturbed(seed) if is_late(seed) else runs.disturbed(seed)
+
+
+def drawn(seed: int, only: str | None) -> object:
+    """The program of a seed."""
+    late = is_late(seed) if only is None else only == "late"
+    return (late_programs if late else programs).drawn(random.Random(seed))
+
+
+DISTURBED: dict[str | None, Callable[[int], Counter[str]]] = {"late": late_runs.disturbed, "loops": runs.disturbed, None: disturbed}
 
 
 def run(seed: int, how: Callable[[int], Counter[str]] = disturbed) -> tuple[int, Counter[str], str]:
@@ -36,14 +60,17 @@ def run(seed: int, how: Callable[[int], Counter[str]] = disturbed) -> tuple[int,
         return seed, Counter(runs=1), traceback.format_exc()
 
 
-def planted(seeds: range) -> int:
+def planted(seeds: range, only: str | None) -> int:
     """Print what finds each wrong rule; gives how many nothing finds."""
     missed = 0
     logging.getLogger("rayad").setLevel(logging.CRITICAL)
-    for name, plant in (WRONG_RULES | WRONG_MOVES).items():
-        found = first_found(plant, seeds, quick if name in WRONG_RULES else disturbed)
-        missed += found is None
-        print(f"{name}: {'not found' if found is None else f'found by seed {found}'}", flush=True)
+    of_loops = ((WRONG_RULES, runs.quick), (WRONG_MOVES, runs.disturbed))
+    of_late = ((WRONG_LATENESS, late_runs.quick), (WRONG_LATE_MOVES, late_runs.disturbed))
+    for rules, how in (*(of_loops if only != "late" else ()), *(of_late if only != "loops" else ())):
+        for name, plant in rules.items():
+            found = runs.first_found(plant, seeds, how)
+            missed += found is None
+            print(f"{name}: {'not found' if found is None else f'found by seed {found}'}", flush=True)
     return missed
 
 
@@ -55,12 +82,13 @@ def main(given: Sequence[str] | None = None) -> int:
     asked.add_argument("--seed", type=int)
     asked.add_argument("--planted", action="store_true")
     asked.add_argument("--ray", action="store_true")
+    asked.add_argument("--only", choices=("late", "loops"))
     args = asked.parse_args(given)
     seeds = range(args.first, args.first + args.runs)
     if args.planted:
-        return min(1, planted(seeds))
+        return min(1, planted(seeds, args.only))
     if args.seed is not None:
-        print(drawn(random.Random(args.seed)))
+        print(drawn(args.seed, "loops" if args.ray else args.only))
         seeds = range(args.seed, args.seed + 1)
     if args.ray:
         from tests.incremental.laws.on_ray import cluster, disturbed_on_ray
@@ -68,7 +96,7 @@ def main(given: Sequence[str] | None = None) -> int:
         with cluster():
             return told((run(seed, disturbed_on_ray) for seed in seeds), len(seeds), every=20)
     with ProcessPoolExecutor(args.processes) as pool:
-        return told(pool.map(run, seeds, chunksize=4), len(seeds), every=100)
+        return told(pool.map(partial(run, how=DISTURBED[args.only]), seeds, chunksize=4), len(seeds), every=100)
 
 
 def told(outcomes: Iterable[tuple[int, Counter[str], str]], runs: int, every: int) -> int:

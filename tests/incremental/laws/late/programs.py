@@ -1,0 +1,249 @@
+"""Random programs of forms that forget, one behind the other and beside other operators, as collections and computed from scratch."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow.compute as pc
+
+import rayad as rd
+from rayad.dataflow.windows import AsOf
+from tests.incremental.laws import programs as loops
+from tests.incremental.laws.late.forms import AGGREGATES, FIELDS, AsOfJoin, Form, IntervalJoin, InWindows, Record, Table, in_fields
+from tests.incremental.programs import History
+
+Program = tuple[Any, ...]
+"""An operator and its parts: ``("late", form, *parts)``, ``("loops", program, part)``. A leaf is ``("input", part)``."""
+KEYS = ("a", "b", None)
+NUMBERS = 6
+PARTS: tuple[tuple[pc.Expression | None, Callable[[Any], bool]], ...] = (
+    (rd.col("n") < 3, lambda n: n < 3),
+    (rd.col("n") >= 3, lambda n: n >= 3),
+    (None, lambda n: True),
+)
+"""Of the input, by number: as an expression, and as a function."""
+ONE = ("map", "filter", "distinct", "latest", "without")
+TWO = ("concat", "except", "semi", "anti", "pairs")
+
+
+def halved(record: Any) -> Any:
+    """A function, in rows, that gives one record for several."""
+    return {**record, "n": record["n"] // 2}
+
+
+def edge_of(record: Any) -> loops.Edge:
+    """A record as an edge of a program of loops."""
+    return _edge(tuple(record[name] for name in FIELDS))
+
+
+def _edge(record: Record) -> loops.Edge:
+    key, at, n = record
+    return (0 if at is None else at) % loops.NODES, (n + KEYS.index(key)) % loops.NODES
+
+
+def record_of(edge: loops.Edge) -> Any:
+    """An edge as a record, which is early."""
+    return dict(zip(FIELDS, _record(edge), strict=True))
+
+
+def _record(edge: loops.Edge) -> Record:
+    return KEYS[edge[0] % 2], 3 * edge[0] + edge[1], edge[1]
+
+
+# -- as collections --------------------------------------------------------------------------------------------------------
+def built(program: Program, records: rd.Collection) -> rd.Collection:
+    """The program on collections of records with fields."""
+    what, *rest = program
+    if what == "input":
+        expression = PARTS[rest[0]][0]
+        return records if expression is None else records.filter(expression)
+    if what == "late":
+        form, *parts = rest
+        return form.build([built(part, records) for part in parts])
+    if what == "loops":
+        return loops.built(rest[0], built(rest[1], records).map(edge_of), {}).map(record_of)
+    one, *others = (built(part, records) for part in rest)
+    at, n = rd.col("at"), rd.col("n")
+    made: dict[str, Callable[[], rd.Collection]] = {
+        "map": lambda: one.map(halved),
+        "filter": lambda: one.filter(n < 4),
+        "distinct": lambda: one.distinct(),
+        "latest": lambda: one.filter(at.is_valid()).key_by("key").max("at").select(in_fields(rd.col("0"), rd.col("1"), rd.col("1"))),
+        "without": lambda: one.concat(one.filter(n >= 4).negate()),
+        "concat": lambda: one.concat(*others),
+        "except": lambda: one.except_(*others),
+        "semi": lambda: _kept(one, others[0], "semi"),
+        "anti": lambda: _kept(one, others[0], "anti"),
+        "pairs": lambda: _pairs(one, others[0]),
+    }
+    return made[what]()
+
+
+def _kept(one: rd.Collection, other: rd.Collection, how: Any) -> rd.Collection:
+    joined = one.key_by("key").join(other.key_by("key"), how)
+    return joined.select(in_fields(*(rd.col("1", name) for name in FIELDS)))
+
+
+def _pairs(one: rd.Collection, other: rd.Collection) -> rd.Collection:
+    """Of each two of a key the event time of the left one, and the difference of their numbers."""
+    joined = one.key_by("key").join(other.key_by("key"))
+    return joined.select(in_fields(rd.col("0"), rd.col("1", "0", "at"), rd.col("1", "0", "n") - rd.col("1", "1", "n")))
+
+
+# -- from scratch ----------------------------------------------------------------------------------------------------------
+class FromScratch:
+    """Tables after each epoch, computed anew, and how many changes were late in all forms together.
+
+    Args:
+        changes: of the input.
+    """
+
+    def __init__(self, changes: History) -> None:
+        self._input = _tables(changes)
+        self.refused = 0
+
+    def tables(self, program: Program) -> list[Table]:
+        """What the program gives after each epoch."""
+        what, *rest = program
+        if what == "input":
+            holds = PARTS[rest[0]][1]
+            return [Counter({record: weight for record, weight in table.items() if holds(record[2])}) for table in self._input]
+        if what == "late":
+            form, *parts = rest
+            found = form.found(_changes([self.tables(part) for part in parts]))
+            self.refused += found.refused
+            tables: list[Table] = found.tables
+            return tables
+        if what == "loops":
+            return [_mapped(_record, loops.computed(rest[0], _mapped(_edge, table), {})) for table in self.tables(rest[1])]
+        return [computed(what, *of) for of in zip(*map(self.tables, rest), strict=True)]
+
+
+def _mapped(function: Callable[[Any], Any], table: Counter[Any]) -> Counter[Any]:
+    out: Counter[Any] = Counter()
+    for record, weight in table.items():
+        out[function(record)] += weight
+    return out
+
+
+def _tables(changes: History) -> list[Table]:
+    there: Table = Counter()
+    out = []
+    for some in changes:
+        for record, weight in some:
+            there[record] += weight
+        out.append(+there)
+    return out
+
+
+def _changes(sides: list[list[Table]]) -> History:
+    """How tables change with each epoch, as changes of ``(side, *record)``."""
+    out: History = []
+    for epoch in range(len(sides[0])):
+        some: Counter[Any] = Counter()
+        for side, tables in enumerate(sides):
+            for record, weight in tables[epoch].items():
+                some[side, *record] += weight
+            for record, weight in tables[epoch - 1].items() if epoch else ():
+                some[side, *record] -= weight
+        out.append([(record, weight) for record, weight in some.items() if weight])
+    return out
+
+
+def computed(what: str, one: Table, other: Table | None = None) -> Table:
+    """An operator that does not forget, of all that is there."""
+    if other is not None and what != "concat":
+        if what == "pairs":
+            pairs = [(left, right) for left in one.elements() for right in other.elements() if left[0] == right[0] is not None]
+            return Counter((*left[:2], left[2] - right[2]) for left, right in pairs)
+        keys = {key for key, _, _ in other if key is not None}
+        if what == "except":
+            return Counter(set(one) - set(other))
+        return Counter({record: weight for record, weight in one.items() if (record[0] in keys) == (what == "semi")})
+    if what == "latest":
+        times = {key: max(at for other, at, _ in one if other == key and at is not None) for key, at, _ in one if at is not None}
+        return Counter((key, at, at) for key, at in times.items())
+    made: dict[str, Callable[[], Table]] = {
+        "map": lambda: _mapped(lambda record: (*record[:2], record[2] // 2), one),
+        "filter": lambda: Counter({record: weight for record, weight in one.items() if record[2] < 4}),
+        "distinct": lambda: Counter(set(one)),
+        "concat": lambda: one + (other or Counter()),
+    }
+    return made["filter" if what == "without" else what]()
+
+
+# -- drawn at random -------------------------------------------------------------------------------------------------------
+def drawn(chance: random.Random) -> Program:
+    """A random program. What is outermost forgets, or is right behind what does; half of them have two such forms."""
+    deep = chance.choice((0, 0, 1, 1, 1, 2))
+    program = _late(chance, deep)
+    if chance.random() < 0.3:
+        return chance.choice(ONE), program
+    return ("loops", loops.drawn(chance), program) if chance.random() < 0.05 else program
+
+
+def _late(chance: random.Random, deep: int) -> Program:
+    form = form_of(chance)
+    parts = [_part(chance, deep if side == 0 or chance.random() < 0.3 else 0) for side in range(form.sides)]
+    chance.shuffle(parts)
+    return "late", form, *parts
+
+
+def _part(chance: random.Random, deep: int) -> Program:
+    """What a form is given, with so many more of them in each other."""
+    leaf = "input", chance.randrange(len(PARTS))
+    part = _late(chance, deep - 1) if deep else leaf
+    what = chance.random()
+    if what < 0.55:
+        return part
+    if what < 0.8:
+        return chance.choice(ONE), part
+    if what < 0.82:
+        return "loops", loops.drawn(chance), part
+    both = [part, ("input", chance.randrange(len(PARTS)))]
+    chance.shuffle(both)
+    return chance.choice(TWO), *both
+
+
+def form_of(chance: random.Random) -> Form:
+    """A random form."""
+    lateness, by_function = chance.choice((0, 1, 3, 3, 5, 2.5)), chance.random() < 0.25
+    what = chance.choice(("tumbling", "sliding", "session", "session", "asof", "asof", "asof", "interval", "interval", "interval"))
+    if what == "asof":
+        rule = AsOf(chance.choice((None, None, 1, 2, 4, 7)), chance.random() < 0.6, chance.choice(("backward", "forward", "nearest")))
+        return AsOfJoin(lateness, by_function, chance.choice(("left", "left", "inner")), chance.random() < 0.4, rule)
+    if what == "interval":
+        lower = chance.randint(-6, 4)
+        how = chance.choice(("inner", "left", "right", "full", "semi", "anti"))
+        return IntervalJoin(lateness, by_function, how, chance.random() < 0.4, lower, lower + chance.choice((0, 2, 5)))
+    size = chance.randint(1, 6)
+    windows = {
+        "tumbling": lambda: rd.windows.tumbling(size, chance.choice((None, 1))),
+        "sliding": lambda: rd.windows.sliding(size, chance.randint(1, 4)),
+        "session": lambda: rd.windows.session(size),
+    }[what]()
+    return InWindows(lateness, by_function, windows, chance.choice(tuple(AGGREGATES)), chance.random() < 0.5)
+
+
+def history(chance: random.Random) -> History:
+    """Records whose times go on, now and then far back; half of the numbers may be behind the others. Some have no key or no time, some
+    are there twice; what goes was there, and may come and go in one epoch."""
+    behind, there, out = chance.choice((0, 0, 3, 8)), list[Record](), History()
+    speed, late = chance.choice((1, 2, 2, 5)), chance.choice((1, 3, 6))
+    for epoch in range(chance.randint(4, 10)):
+        changes: list[tuple[Any, int]] = []
+        for _ in range(chance.randint(0, 7)):
+            n = chance.randrange(NUMBERS)
+            at = epoch * speed + (chance.randint(-late, 2) if chance.random() < 0.85 else chance.randint(-20, 0)) - (behind if n < 3 else 0)
+            record = chance.choice("aab") if chance.random() < 0.9 else None, at if chance.random() < 0.9 else None, n
+            there.append(record)
+            changes.append((record, 1))
+        changes += [(there.pop(chance.randrange(len(there))), -1) for _ in range(min(len(there), chance.choice((0, 1, 1, 3))))]
+        out.append(changes)
+    return out
+
+
+__all__ = ["FromScratch", "Program", "built", "drawn", "history"]

@@ -1,0 +1,121 @@
+"""One run of the laws of what forgets: a random program over a random history, in rows and in columns, against recomputation."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+
+import rayad as rd
+from rayad.actors.local.local_job import LocalJob
+from rayad.incremental.event_time.telling import RECORDS, REFUSED, WINDOWS
+from tests.incremental.disturbed import run_disturbed
+from tests.incremental.field_programs import Form, stream_of
+from tests.incremental.laws.late.forms import FIELDS
+from tests.incremental.laws.late.programs import FromScratch, Program, built, drawn, history
+from tests.incremental.laws.runs import cut
+from tests.incremental.programs import History
+
+SCHEMA = pa.schema({"key": pa.string(), "at": pa.int64(), "n": pa.int64(), "diff": pa.int64()})
+FORMS: tuple[Form, ...] = ("rows", "columns", "rows later", "both")
+COUNTED = (REFUSED, RECORDS, WINDOWS)
+STEPS, CRASHES = 1200, 0.004
+"""Steps of a run between which it is disturbed, and the share of them that are followed by a failure."""
+
+
+@dataclass(frozen=True)
+class Late:
+    """A random program as one that is run.
+
+    Args:
+        program: see there.
+        form: as what its records come.
+    """
+
+    program: Program
+    form: Form
+
+    def flow(self, changes: History) -> rd.Dataflow:
+        """The dataflow of a history."""
+        flow = rd.Dataflow(f"late-{self.form}")
+        epochs = [[{**dict(zip(FIELDS, record, strict=True)), "diff": weight} for record, weight in some] for some in changes]
+        built(self.program, stream_of(flow, epochs, SCHEMA, self.form).as_collection(diff="diff")).collect("out")
+        return flow
+
+    def verify(self, changes: History, collected: Any) -> None:
+        """Raise AssertionError unless the table is right after each epoch."""
+        given: list[Counter[Any]] = [Counter() for _ in changes]
+        for time, (record, weight) in collected:
+            given[time.epoch][tuple(record[name] for name in FIELDS)] += weight
+        table: Counter[Any] = Counter()
+        for epoch, want in enumerate(FromScratch(changes).tables(self.program)):
+            table.update(given[epoch])
+            got = {record: weight for record, weight in table.items() if weight}
+            want_table = {record: weight for record, weight in want.items() if weight}
+            assert got == want_table, f"{self.form}, epoch {epoch}: it gives {got}, and must give {want_table}"
+
+    def verify_refused(self, changes: History, job: LocalJob) -> None:
+        """Raise AssertionError unless as many changes were refused as are late."""
+        law = FromScratch(changes)
+        law.tables(self.program)
+        got = figures_of(job)[REFUSED]
+        assert got == law.refused, f"{self.form}: {got} changes are refused, and {law.refused} are late"
+
+
+def figures_of(job: LocalJob) -> Counter[str]:
+    """What the vertices of a job have counted, together."""
+    found = Counter[str]()
+    for core in job.cores.values():
+        if hasattr(core.vertex, "figures"):
+            found.update(core.vertex.figures())
+    return found
+
+
+def quick(seed: int) -> Mapping[str, int]:
+    """The program of a seed over its history, undisturbed, in each form, with one to three replicas. All forget as much. Raises
+    AssertionError where one is wrong; gives what was counted."""
+    chance = random.Random(seed)
+    program, changes = drawn(chance), history(chance)
+    found = []
+    for form in FORMS:
+        late = Late(program, form)
+        job = late.flow(changes).submit(runtime="local", seed=seed, parallelism=1 + seed % 3)
+        assert isinstance(job, LocalJob)
+        late.verify(changes, job.wait()["out"])
+        late.verify_refused(changes, job)
+        figures = figures_of(job)
+        found.append({what: figures[what] for what in COUNTED})
+    assert all(one == found[0] for one in found), f"by form there were forgotten: {dict(zip(FORMS, found, strict=True))}"
+    return found[0]
+
+
+def whole(program: Program, chance: random.Random, folder: Path) -> Counter[str]:
+    """A program over a history and another cut of it, in one form each, with kills, restores and changes of layout between any two
+    moments. What is late follows from the cut, so each has its own tables. Gives how often each of these has happened."""
+    changes, seen = history(chance), Counter(runs=1)
+    for number, some in enumerate((changes, cut(changes, chance))):
+        late = Late(program, chance.choice(FORMS))
+        job = run_disturbed(late, some, chance.getrandbits(30), folder / str(number), steps=STEPS, crashes=CRASHES)
+        late.verify_refused(some, job)
+        seen[late.form] += 1
+        seen["epochs"] += len(some)
+        seen += Counter(event.kind for event in job.journal())
+        figures = figures_of(job)
+        seen += Counter({what: figures[what] for what in COUNTED})
+    return seen
+
+
+def disturbed(seed: int) -> Counter[str]:
+    """The run of a seed: see :func:`whole`."""
+    chance = random.Random(seed)
+    with TemporaryDirectory() as folder:
+        return whole(drawn(chance), chance, Path(folder))
+
+
+__all__ = ["Late", "disturbed", "figures_of", "quick", "whole"]

@@ -1,0 +1,47 @@
+"""Random programs of what forgets give what the changes on time give, whatever happens and in whatever epochs; wrong rules are found."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.incremental.laws.late.programs import FromScratch, drawn, history
+from tests.incremental.laws.late.runs import disturbed, quick
+from tests.incremental.laws.late.wrong_lateness import WRONG_LATENESS
+from tests.incremental.laws.runs import first_found
+from tests.thorough import IN_SOAK, amount, examples
+
+ENOUGH = 80
+"""Seeds that find each wrong rule, and none where there is none."""
+SOON = ("the side that is ahead counts", "the epoch itself counts", "sessions go at the limit")
+"""Found by a few of them, and so in each run."""
+
+
+def test_random_programs_are_right_after_each_epoch_and_forget_the_same_in_all_forms() -> None:
+    for seed in range(amount(each_run=4, soak=1000)):
+        quick(seed)
+
+
+@examples(each_run=1, soak=300)
+@given(seed=st.integers(0, 1 << 30))
+def test_random_programs_are_right_whatever_happens_and_in_whatever_epochs(seed: int) -> None:
+    """``python -m tests.incremental.laws --only late --runs 1000`` is the same for longer."""
+    disturbed(seed)
+
+
+@pytest.mark.parametrize("rule", WRONG_LATENESS if IN_SOAK else SOON)
+def test_random_programs_find_each_wrong_rule(rule: str) -> None:
+    assert first_found(WRONG_LATENESS[rule], range(ENOUGH), quick) is not None
+
+
+def test_the_histories_have_late_changes() -> None:
+    refused = []
+    for seed in range(60):
+        chance = random.Random(seed)
+        program, law = drawn(chance), FromScratch(history(chance))
+        law.tables(program)
+        refused.append(law.refused)
+    assert sum(some > 0 for some in refused) > 30
