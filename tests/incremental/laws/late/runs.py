@@ -97,7 +97,8 @@ def quick(seed: int) -> Mapping[str, int]:
 
 def whole(program: Program, chance: random.Random, folder: Path) -> Counter[str]:
     """A program over a history and another cut of it, in one form each, with kills, restores and changes of layout between any two
-    moments. What is late follows from the cut, so each has its own tables. Gives how often each of these has happened."""
+    moments. What is late follows from the cut, so each has its own tables. As much is forgotten as where nothing happens. Gives how often
+    each of these has happened."""
     changes, seen = history(chance), Counter(runs=1)
     for number, some in enumerate((changes, cut(changes, chance))):
         late = Late(program, chance.choice(FORMS))
@@ -107,7 +108,13 @@ def whole(program: Program, chance: random.Random, folder: Path) -> Counter[str]
         seen["epochs"] += len(some)
         seen += Counter(event.kind for event in job.journal())
         figures = figures_of(job)
-        seen += Counter({what: figures[what] for what in COUNTED})
+        counted = {what: figures[what] for what in COUNTED}
+        calm = late.flow(some).submit(runtime="local")
+        assert isinstance(calm, LocalJob)
+        calm.wait()
+        want = {what: figures_of(calm)[what] for what in COUNTED}
+        assert counted == want, f"{late.form}: {counted} are forgotten, and {want} where nothing happens"
+        seen += Counter(counted)
     return seen
 
 

@@ -16,7 +16,7 @@ from tests.thorough import IN_SOAK, amount, examples
 
 ENOUGH = 80
 """Seeds that find each wrong rule, and none where there is none."""
-SOON = ("the side that is ahead counts", "the epoch itself counts", "sessions go at the limit")
+SOON = ("the side that is ahead counts", "the epoch itself counts", "what is at the limit is late")
 """Found by a few of them, and so in each run."""
 
 

@@ -138,17 +138,6 @@ def limits_are_not_restored(stack: ExitStack) -> None:
     stack.enter_context(patch.object(Told, "restore", restore))
 
 
-def looks_are_not_made_again(stack: ExitStack) -> None:
-    """After a failure, and when key-groups come, it is not known any more when what is kept is to be looked at."""
-    real = Told.looks
-
-    def looks(self: Any, key_groups: int) -> Any:
-        with patch.object(self, "_entries", lambda: ()):
-            return real(self, key_groups)
-
-    stack.enter_context(patch.object(Told, "looks", looks))
-
-
 WRONG_LATENESS: dict[str, Plant] = {
     "the side that is ahead counts": the_side_ahead_counts,
     "the epoch itself counts": the_epoch_itself_counts,
@@ -166,7 +155,6 @@ WRONG_LATENESS: dict[str, Plant] = {
 """Found without anything that happens to a job."""
 WRONG_LATE_MOVES: dict[str, Plant] = {
     "limits are not restored": limits_are_not_restored,
-    "looks are not made again": looks_are_not_made_again,
 }
 """Found where it is disturbed."""
 
