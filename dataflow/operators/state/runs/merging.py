@@ -21,6 +21,7 @@ from rayad.dataflow.operators.state.runs.run import Run
 FUEL = 8
 """For each row that comes so many are merged in each merge that is under way: it is over when an eighth as many rows have come as it has.
 With less, searches meet more runs; with more, a batch waits longer (decision 119)."""
+PIECES_AT_A_TIME = 2
 Leading: TypeAlias = Callable[[Run], npt.NDArray[Any]]
 """The column that leads the order of a run."""
 
@@ -64,13 +65,15 @@ class InOrder:
         return cls([], runs, edges_of(list(map(leading, runs)), pieces).tolist()[::-1], on_disk=on_disk)
 
     def refuelled(self, rows: int) -> Iterator[None]:
-        """So many rows have come: each time that this yields a piece is to be merged."""
+        """So many rows have come: each time that this yields a piece is to be merged. At one time two are, or as much as has come: the rest
+        of the fuel stays for the next time, or a replica to which many rows move would merge all at once."""
         self._fuel += FUEL * rows
-        while self.rest:
+        merged = pieces = 0
+        while self.rest and (pieces < PIECES_AT_A_TIME or merged < rows):
             size = sum(map(len, self.rest)) // (len(self._edges) + 1)
             if self._fuel < size:
                 return
-            self._fuel -= size
+            self._fuel, merged, pieces = self._fuel - size, merged + size, pieces + 1
             yield
 
     def next_piece(self, leading: Leading) -> list[Run]:
