@@ -20,7 +20,7 @@ from rayad.dataflow.operators.state.runs.runs import Runs
 from rayad.incremental.columns.weighted_runs import CODE, WeightedRuns
 from tests.incremental.disturbed import run_disturbed
 from tests.incremental.event_time.test_lateness_of_joins import history as history_in_time
-from tests.incremental.field_programs import in_form
+from tests.incremental.field_programs import Form, in_form
 from tests.incremental.in_columns import lateness as late
 from tests.incremental.programs import history
 from tests.thorough import amount
@@ -55,10 +55,10 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return seen
 
 
-@pytest.mark.parametrize("form", ["columns", "mixed"])
+@pytest.mark.parametrize("form", ["columns", "both"])
 @pytest.mark.parametrize("number", range(len(in_form("columns"))), ids=[program.name for program in in_form("columns")])
 @pytest.mark.thorough
-def test_results_are_right_whatever_happens(form: Any, number: int, tmp_path: Path, tiny: Counter[str]) -> None:
+def test_results_are_right_whatever_happens(form: Form, number: int, tmp_path: Path, tiny: Counter[str]) -> None:
     program = in_form(form)[number]
     for seed in range(SEEDS):
         folder = tmp_path / str(seed)
