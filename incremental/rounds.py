@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from rayad.dataflow.logical_graph import LogicalGraph, Node, NodeKind
+from rayad.dataflow.logical_graph import LogicalGraph, NodeKind
 from rayad.dataflow.streams.making import Make
-from rayad.incremental.columns.steps import Begin, InBothForms, negated
 from rayad.incremental.moment_vertex import MomentVertex
 
 
@@ -43,9 +42,9 @@ def inserts_what_was_never_there(graph: LogicalGraph, start: int) -> bool:
     seen, waiting = {start}, [start]
     while waiting:
         node = graph.nodes[waiting.pop()]
-        if _adds_up(node.op) or (isinstance(node.op, Begin) and node.op.diff is None):
+        if _adds_up(node.op) or getattr(node.op, "only_inserts", False):
             continue
-        if node.kind not in _AS_IT_COMES or _negates(node):
+        if node.kind not in _AS_IT_COMES or getattr(node.op, "negates", False):
             return True
         before = {edge.source for edge in node.inputs} - seen
         seen |= before
@@ -54,10 +53,6 @@ def inserts_what_was_never_there(graph: LogicalGraph, start: int) -> bool:
 
 
 _AS_IT_COMES = (NodeKind.STATELESS, NodeKind.UNION, NodeKind.EXCHANGE, NodeKind.PROBE)
-
-
-def _negates(node: Node) -> bool:
-    return isinstance(node.op, InBothForms) and node.op.columns is negated
 
 
 def _adds_up(op: object) -> bool:

@@ -48,6 +48,11 @@ class InBothForms(el.Element):
     rows: el.PerRecord
     columns: InColumns
 
+    @property
+    def negates(self) -> bool:
+        """Whether it gives an insertion for a removal (``rounds``)."""
+        return self.columns is negated
+
     def apply(self, batch: Any) -> Any:
         out = self.columns(batch) if is_changes(batch) else None
         return self.rows.apply(batch) if out is None else out
@@ -79,6 +84,11 @@ class Begin(el.Element):
 
     base = "map"
     diff: str | None
+
+    @property
+    def only_inserts(self) -> bool:
+        """Whether it gives no removals (``rounds``)."""
+        return self.diff is None
 
     def apply(self, batch: Any) -> Any:
         columns = self._columns(batch) if isinstance(batch, pa.RecordBatch) else self._columns_of(batch)

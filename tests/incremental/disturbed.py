@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -48,6 +49,15 @@ def run_disturbed(
     return job
 
 
+def figures_of(job: LocalJob) -> Counter[str]:
+    """What the vertices of a job have counted, together."""
+    found = Counter[str]()
+    for core in job.cores.values():
+        if hasattr(core.vertex, "figures"):
+            found.update(core.vertex.figures())
+    return found
+
+
 def _rescale(job: LocalJob, chance: random.Random) -> None:
     if job.rescaling is not None and not job.rescaling.is_done:
         return
@@ -61,4 +71,4 @@ def _vertex(job: LocalJob, stage: int) -> Any:
     return job.cores[stage, 0].vertex
 
 
-__all__ = ["run_disturbed"]
+__all__ = ["figures_of", "run_disturbed"]

@@ -39,6 +39,17 @@ def history(shape: Shape, seed: int) -> History:
     return out
 
 
+def tables(changes: History) -> list[Counter[Any]]:
+    """What is there after each epoch."""
+    there: Counter[Any] = Counter()
+    out = []
+    for some in changes:
+        for record, weight in some:
+            there[record] += weight
+        out.append(+there)
+    return out
+
+
 # -- reachability ------------------------------------------------------------------------------------------
 def reach(edges: rd.Collection, roots: rd.Collection) -> rd.Collection:
     """The nodes that can be reached from these."""
@@ -196,4 +207,4 @@ PROGRAMS = [
     Kept("components", components, lambda there: {edge: there[edge] for edge in inside_components(there)}, Shape(6, 9, 8)),
 ]
 
-__all__ = ["PROGRAMS", "Edge", "Kept", "Shape", "components", "history", "inside_components", "reach", "reached"]
+__all__ = ["PROGRAMS", "Edge", "Kept", "Shape", "components", "history", "inside_components", "reach", "reached", "tables"]

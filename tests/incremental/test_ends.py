@@ -12,7 +12,7 @@ import pytest
 import rayad as rd
 from rayad.incremental.outputs.subscribing import Subscriber
 from tests.incremental.disturbed import run_disturbed
-from tests.incremental.programs import PROGRAMS, History, Kept, Shape, history
+from tests.incremental.programs import PROGRAMS, Kept, Shape, history, tables
 from tests.snapshots import attempts
 from tests.thorough import amount
 
@@ -28,17 +28,6 @@ def degrees_of(there: Counter[Any]) -> dict[int, int]:
     for (source, _), weight in there.items():
         out[source] += weight
     return dict(out)
-
-
-def tables(changes: History) -> list[Counter[Any]]:
-    """What is there after each epoch."""
-    there: Counter[Any] = Counter()
-    out = []
-    for some in changes:
-        for record, weight in some:
-            there[record] += weight
-        out.append(+there)
-    return out
 
 
 def test_a_callback_is_told_each_epoch_once_and_in_order() -> None:

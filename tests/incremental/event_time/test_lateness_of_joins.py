@@ -19,7 +19,7 @@ from rayad.dataflow.windows import AsOf
 from rayad.incremental.event_time.ending import EndingJoin, EndingReduce, NeedingReduce
 from rayad.incremental.event_time.telling import RECORDS, REFUSED, WINDOWS
 from rayad.progress import Timestamp
-from tests.incremental.disturbed import run_disturbed
+from tests.incremental.disturbed import figures_of, run_disturbed
 from tests.incremental.event_time import from_scratch
 from tests.incremental.event_time.from_scratch import Record, as_of_pairs, interval_pairs, sessions
 from tests.incremental.programs import History, Kept, Shape
@@ -121,14 +121,6 @@ PROGRAMS: dict[str, OnTime] = {
     "interval of earlier ones": interval("full", -9, -2),
     "sessions": OneSide("sessions", _build_sessions, _sessions, Shape(0, 0, 0)),
 }
-
-
-def figures_of(job: LocalJob) -> Counter[str]:
-    found = Counter[str]()
-    for core in job.cores.values():
-        if hasattr(core.vertex, "figures"):
-            found.update(core.vertex.figures())
-    return found
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -15,9 +15,9 @@ import rayad as rd
 from rayad.actors.local.local_job import LocalJob
 from rayad.incremental.event_time.telling import RECORDS, REFUSED, WINDOWS
 from rayad.incremental.records import as_record
-from tests.incremental.disturbed import run_disturbed
+from tests.incremental.disturbed import figures_of, run_disturbed
 from tests.incremental.event_time import test_lateness as in_windows
-from tests.incremental.event_time.test_lateness_of_joins import PROGRAMS, figures_of, history, on_time
+from tests.incremental.event_time.test_lateness_of_joins import PROGRAMS, history, on_time
 from tests.incremental.in_columns.event_times import TIMES, changes_of, stream_of
 from tests.incremental.in_columns.lateness import BUILDS, no_rows, programs
 from tests.incremental.laws.runs import end_of

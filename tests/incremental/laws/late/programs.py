@@ -13,7 +13,7 @@ import rayad as rd
 from rayad.dataflow.windows import AsOf
 from tests.incremental.laws import programs as loops
 from tests.incremental.laws.late.forms import AGGREGATES, FIELDS, AsOfJoin, Form, IntervalJoin, InWindows, Record, Table, in_fields
-from tests.incremental.programs import History
+from tests.incremental.programs import History, tables
 
 Program = tuple[Any, ...]
 """An operator and its parts: ``("late", form, *parts)``, ``("loops", program, part)``. A leaf is ``("input", part)``."""
@@ -102,7 +102,7 @@ class FromScratch:
     """
 
     def __init__(self, changes: History) -> None:
-        self._input = _tables(changes)
+        self._input = tables(changes)
         self.refused = 0
 
     def tables(self, program: Program) -> list[Table]:
@@ -129,25 +129,15 @@ def _mapped(function: Callable[[Any], Any], table: Counter[Any]) -> Counter[Any]
     return out
 
 
-def _tables(changes: History) -> list[Table]:
-    there: Table = Counter()
-    out = []
-    for some in changes:
-        for record, weight in some:
-            there[record] += weight
-        out.append(+there)
-    return out
-
-
 def _changes(sides: list[list[Table]]) -> History:
     """How tables change with each epoch, as changes of ``(side, *record)``."""
     out: History = []
     for epoch in range(len(sides[0])):
         some: Counter[Any] = Counter()
-        for side, tables in enumerate(sides):
-            for record, weight in tables[epoch].items():
+        for side, parts in enumerate(sides):
+            for record, weight in parts[epoch].items():
                 some[side, *record] += weight
-            for record, weight in tables[epoch - 1].items() if epoch else ():
+            for record, weight in parts[epoch - 1].items() if epoch else ():
                 some[side, *record] -= weight
         out.append([(record, weight) for record, weight in some.items() if weight])
     return out

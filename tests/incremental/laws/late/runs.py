@@ -15,7 +15,7 @@ import pyarrow as pa
 import rayad as rd
 from rayad.actors.local.local_job import LocalJob
 from rayad.incremental.event_time.telling import RECORDS, REFUSED, WINDOWS
-from tests.incremental.disturbed import run_disturbed
+from tests.incremental.disturbed import figures_of, run_disturbed
 from tests.incremental.field_programs import Form, stream_of
 from tests.incremental.laws.late.forms import FIELDS
 from tests.incremental.laws.late.programs import FromScratch, Program, built, drawn, history
@@ -68,15 +68,6 @@ class Late:
         assert got == law.refused, f"{self.form}: {got} changes are refused, and {law.refused} are late"
 
 
-def figures_of(job: LocalJob) -> Counter[str]:
-    """What the vertices of a job have counted, together."""
-    found = Counter[str]()
-    for core in job.cores.values():
-        if hasattr(core.vertex, "figures"):
-            found.update(core.vertex.figures())
-    return found
-
-
 def quick(seed: int) -> Mapping[str, int]:
     """The program of a seed over its history, undisturbed, in each form, with one to three replicas. All forget as much. Raises
     AssertionError where one is wrong; gives what was counted."""
@@ -125,4 +116,4 @@ def disturbed(seed: int) -> Counter[str]:
         return whole(drawn(chance), chance, Path(folder))
 
 
-__all__ = ["Late", "disturbed", "figures_of", "quick", "whole"]
+__all__ = ["Late", "disturbed", "quick", "whole"]
