@@ -5,6 +5,7 @@ The rest is in pyproject.toml: 600 s for a test, warnings from our own modules a
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 from collections.abc import Iterator
@@ -40,6 +41,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from tests.side_by_side import FromBothEnds
 
     return FromBothEnds(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[Any]:
+    """What is there when all tests are known (700,000 objects) is looked through for cycles once, not 0.4 s at a time: that was a third
+    of the processor time of tests of columns."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
