@@ -158,7 +158,7 @@ class Changes:
             self.world.figures["changes refused"] += 1
             if not any(
                 why in change.refusal
-                for why in ("simulated", "error in a newcomer", "within", "is not complete after", "is not back after")
+                for why in ("simulated", "SimulatedCrash", "within", "is not complete after", "is not back after")
             ):
                 raise AssertionError(f"a change was refused: {change.refusal}")
 
