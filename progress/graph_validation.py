@@ -28,13 +28,16 @@ from rayad.progress.reachability import flat_path_graph
 
 
 def validate_graph(graph: ProgressGraph) -> None:
-    """Raise DataflowError with the first rule that the graph breaks."""
+    """Raise DataflowError with the first rule that the graph breaks. One that has passed is not looked at again: it does not change."""
+    if graph.is_valid:
+        return
     _check_scopes(graph)
     for node in graph.nodes:
         _check_node(graph, node)
     for edge in graph.edges:
         _check_edge(graph, edge)
     _check_cycles(graph)
+    object.__setattr__(graph, "is_valid", True)
 
 
 def _check_scopes(graph: ProgressGraph) -> None:

@@ -10,7 +10,7 @@ Location ids are dense integers that depend on nothing but the graph, so every p
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 
@@ -139,6 +139,8 @@ class ProgressGraph:
     scopes: tuple[ScopeSpec, ...]
     nodes: tuple[NodeSpec, ...]
     edges: tuple[EdgeSpec, ...]
+    is_valid: bool = field(default=False, init=False, repr=False, compare=False)
+    """It has been validated."""
 
     def __post_init__(self) -> None:
         for name in ("scopes", "nodes", "edges"):

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, Phase, settings
 
 from rayad.actors.process import unwaited
 from tests import second_try, thorough
+from tests.unsynced import leave_files_unsynced
 
 # ci: the same examples on every run, so that a red build is red for everybody; it prints the blob that repeats a failure.
 # Not Phase.explain: below Python 3.12 it traces every line while it shrinks, and a failure would then show as a timeout.
@@ -33,6 +34,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 # Ray gives its workers the lowest priority but four. Beside a process of tests that computes they would hardly run at all.
 os.environ.setdefault("RAY_worker_niceness", "0")
+
+
+leave_files_unsynced()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -261,8 +261,6 @@ class LocalJob(Job):
     def wait(self, timeout_s: float | None = None, *, progress: bool | None = False) -> Result:
         check_timeout(timeout_s, "wait(timeout_s)")
         with showing(self.name, progress, "wait", has_clock=False) as shown:
-            if shown is not None:
-                shown.watch()
             if self._result is None:
                 self._wait(timeout_s, shown)
                 assert self._statistics is not None

@@ -1,7 +1,6 @@
 """Showing the progress of a job while somebody waits for it. It never breaks the job, and takes less than a hundredth of the time.
 
-The local runtime runs in the thread of the caller, and looks between two steps when a thread says that it is time (:meth:`Showing.watch`):
-to ask the clock in each step would take 2 % of the time of a job of tiny batches. A job on Ray runs elsewhere, and a thread looks
+The local runtime runs in the thread of the caller, and looks between two steps. A job on Ray runs elsewhere, and a thread looks
 (:meth:`Showing.follow`). What fails in looking or showing is logged once, and nothing is shown from then on.
 """
 
@@ -30,8 +29,6 @@ FIRST_LOOK_S = 1.0
 """The first look, which may show nothing yet: rates are differences of two looks."""
 ASKS_EVERY_S = 1.0
 """How often a job on Ray is asked, at most."""
-SHORTEST_S, LONGEST_S = 0.05, 60.0
-"""How long the thread of the local runtime sleeps, between two looks at the clock."""
 END_S = 1.0
 """How long the end of a wait waits for a look that is under way."""
 
@@ -47,7 +44,7 @@ def is_wanted(progress: bool | None, what: str) -> bool:
 
 
 class Showing:
-    """The line of one wait. ``is_due``: it is time for :meth:`look`."""
+    """The line of one wait."""
 
     def __init__(self, line: ProgressLine, place: Place, now_s: Callable[[], float] = clock.monotonic) -> None:
         self._line = line
@@ -56,14 +53,17 @@ class Showing:
         self._began_s = now_s()
         self._due_s = self._began_s + min(FIRST_LOOK_S, place.first_s)
         self._records: int | None = None
-        self.is_due = False
         self._is_broken = self._has_shown = False
         self._over = threading.Event()
         self._thread: OwnedThread | None = None
 
+    @property
+    def is_due(self) -> bool:
+        """It is time for :meth:`look`."""
+        return self._now_s() >= self._due_s
+
     def look(self, look: Look) -> None:
         """Look at the job, and show it."""
-        self.is_due = False
         if self._is_broken:
             return
         used_s = clock.thread_time()
@@ -83,20 +83,9 @@ class Showing:
         next_s = self._place.first_s if is_early else self._place.next_s(now_s - self._began_s)
         self._due_s = max(self._began_s + next_s, now_s + PAUSES * used_s)
 
-    def watch(self) -> None:
-        """Set ``is_due`` whenever it is time, in a thread of its own, until :meth:`end`."""
-        self._start(self._watch)
-
     def follow(self, look: Look) -> None:
         """Look again and again, in a thread of its own, until :meth:`end`."""
-        self._start(partial(self._follow, look))
-
-    def _start(self, work: Callable[[], None]) -> None:
-        self._thread = OwnedThread("progress", work, stop=self._over.set).start()
-
-    def _watch(self) -> None:
-        while not self._over.wait(min(LONGEST_S, max(SHORTEST_S, self._due_s - self._now_s()))):
-            self.is_due = self._now_s() >= self._due_s
+        self._thread = OwnedThread("progress", partial(self._follow, look), stop=self._over.set).start()
 
     def _follow(self, look: Look) -> None:
         pause_s = self._due_s - self._now_s()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from rayad.actors.lead.diagnosis import Stamp, stamps_of
@@ -81,7 +82,6 @@ class ProgressWorker:
         self.plan = plan
         self.places = places
         self.link = link
-        self.tracker = JobTracker(plan.progress)
         self.expected = set(replicas_of(plan.stages))
         """Who is to register at first; then who has, and has not left."""
         self.names: dict[int, list[str]] = {stage.id: [] for stage in plan.stages if stage.inputs}
@@ -106,6 +106,11 @@ class ProgressWorker:
         self._joining: set[ReplicaId] = set()
         self._forgotten: set[ReplicaId] = set()
         self._holds = 0
+
+    @cached_property
+    def tracker(self) -> JobTracker:
+        """The progress core, made when it is first asked for."""
+        return JobTracker(self.plan.progress)
 
     def turn(self, frames: list[Frame]) -> None:
         """Take these frames, and publish what follows."""

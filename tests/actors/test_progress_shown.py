@@ -163,15 +163,6 @@ class Kept(places.Place):
         self.ended.append(summary)
 
 
-def is_due(shown: Showing) -> bool:
-    """As its thread finds out, in one turn."""
-    turns = iter([False, True])
-    shown._over.wait = lambda timeout=None: next(turns)  # type: ignore[method-assign]
-    shown._watch()
-    del shown._over.wait
-    return shown.is_due
-
-
 def test_it_looks_early_shows_later_and_then_at_intervals() -> None:
     clock, place = Clock(), Kept()
     shown = Showing(ProgressLine("wordcount"), place, clock)
@@ -183,7 +174,7 @@ def test_it_looks_early_shows_later_and_then_at_intervals() -> None:
 
     for tenth in range(80):
         clock.now_s = tenth / 10
-        if is_due(shown):
+        if shown.is_due:
             shown.look(look)
     assert (looks[0], looks[1]) == (1.0, 5.0)
     assert len(place.shown) == len(looks) - 1
@@ -201,9 +192,9 @@ def test_a_look_that_takes_long_is_followed_by_a_pause_four_hundred_times_as_lon
     clock.now_s = 20.0
     shown.look(lambda: (STATUS, ""))
     clock.now_s = 59.9
-    assert not is_due(shown)
+    assert not shown.is_due
     clock.now_s = 60.0
-    assert is_due(shown)
+    assert shown.is_due
 
 
 @pytest.mark.parametrize("place_fails", [True, False])
@@ -219,7 +210,7 @@ def test_what_fails_is_told_once_and_the_job_goes_on(place_fails: bool, caplog: 
     for second in range(10):
         clock.now_s = float(second)
         shown.look(look)
-    assert not is_due(shown)
+    assert not shown.is_due
     shown.end("complete")
     assert [record.getMessage() for record in caplog.records] == ["the progress of the job cannot be shown any more; the job goes on"]
     assert len(place.ended) == 1

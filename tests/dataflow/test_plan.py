@@ -213,7 +213,7 @@ def test_equal_programs_have_equal_plans_and_plans_can_be_pickled(program: Progr
     copy = pickle.loads(cloudpickle.dumps(plan))
     assert [stage.name for stage in copy.stages] == [stage.name for stage in plan.stages]
     assert copy.progress == plan.progress
-    validate_graph(plan.progress)
+    validate_graph(copy.progress)
 
 
 # -- how it is shown ----------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from rayad.dataflow.logical_graph import NodeKind
 from tests.fuzz.grammar import Program, Step, build, draw_program, draw_silent_sides, evaluate
 from tests.late_transfers import late_transfers
 from tests.programs import model as m
+from tests.unsynced import leave_files_unsynced
 
 EVENTS = ("savepoint", "crash", "rescale", "resume")
 SILENT_SHARE = 0.25
@@ -59,6 +60,7 @@ def case_of(seed: int) -> Case:
 
 def run_seed(seed: int) -> Outcome:
     """Run the case of a seed."""
+    leave_files_unsynced()
     return run(case_of(seed))
 
 

@@ -157,8 +157,7 @@ class Changes:
         elif change.refusal:
             self.world.figures["changes refused"] += 1
             if not any(
-                why in change.refusal
-                for why in ("simulated", "SimulatedCrash", "within", "is not complete after", "is not back after")
+                why in change.refusal for why in ("simulated", "SimulatedCrash", "within", "is not complete after", "is not back after")
             ):
                 raise AssertionError(f"a change was refused: {change.refusal}")
 

@@ -27,6 +27,7 @@ from tests.incremental.laws.late import programs as late_programs
 from tests.incremental.laws.late import runs as late_runs
 from tests.incremental.laws.late.wrong_lateness import WRONG_LATE_MOVES, WRONG_LATENESS
 from tests.incremental.wrong_rules import WRONG_MOVES, WRONG_RULES
+from tests.unsynced import leave_files_unsynced
 
 TOLD = 20
 """Runs that are wrong, of which the errors are printed."""
@@ -54,6 +55,7 @@ DISTURBED: dict[str | None, Callable[[int], Counter[str]]] = {"late": late_runs.
 def run(seed: int, how: Callable[[int], Counter[str]] = disturbed) -> tuple[int, Counter[str], str]:
     """One run: what has struck, and the error if it was wrong."""
     logging.getLogger("rayad").setLevel(logging.CRITICAL)  # failures are asked for
+    leave_files_unsynced()
     try:
         return seed, how(seed), ""
     except Exception:
