@@ -60,6 +60,11 @@ def pytest_collection() -> Iterator[Any]:
         gc.enable()
 
 
+def pytest_unconfigure() -> None:
+    """Libraries count what is left of theirs when the process ends."""
+    gc.unfreeze()
+
+
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of real processes may have a second try; those of which ``make soak`` tries more are marked for it."""
