@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,27 +11,27 @@ import pytest
 
 import rayad as rd
 from tests.cluster.recovering import by_value, kill, surviving
-from tests.incremental import programs
-from tests.incremental.laws import on_ray, runs
-from tests.incremental.laws import programs as random_programs
+from tests.incremental.laws import on_ray
 from tests.incremental.programs import PROGRAMS, history
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.cluster
 Check = Callable[[], None]
+Draw = Callable[[random.Random], on_ray.Fed]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _send_tests_by_value(ray_cluster: None) -> Iterator[None]:
-    with by_value(programs, random_programs, runs, on_ray, sys.modules[__name__]):
+    with by_value(*on_ray.SENT, sys.modules[__name__]):
         yield
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("draw", [on_ray.of_loops, on_ray.of_late])
 @pytest.mark.parametrize("seed", range(12))
-def test_random_programs_are_right_whatever_happens_meanwhile(nothing_left: Check, seed: int) -> None:
-    """``python -m tests.incremental.laws --ray --runs 200`` is the same for longer."""
-    on_ray.disturbed_on_ray(seed)
+def test_random_programs_are_right_whatever_happens_meanwhile(nothing_left: Check, seed: int, draw: Draw) -> None:
+    """``python -m tests.incremental.laws --ray --runs 200``, and ``--only late``, are the same for longer."""
+    on_ray.disturbed_on_ray(seed, draw)
     nothing_left()
 
 

@@ -2,10 +2,10 @@
 kills, restores and changes of layout between any two moments, against recomputation; prints how many runs were right, and what struck.
 
 Every fourth program is one of forms that forget by a ``lateness`` (``late/``), in rows and in columns; ``--only late`` runs those alone,
-``--only loops`` the others. ``--ray`` runs programs of loops on Ray instead, one after the other: each is fed live, and compared after each
-epoch. ``--seed 17`` runs one again and prints its program. ``--planted`` plants each wrong rule instead, and prints the first of so many
-seeds that finds it: undisturbed, or, where it is about moves, disturbed. ``--first`` is the first seed, ``--processes`` how many run at
-once.
+``--only loops`` the others. ``--ray`` runs programs of loops (``--only late``: those that forget) on Ray instead, one after the other: each
+is fed live, and compared after each epoch. ``--seed 17`` runs one again and prints its program. ``--planted`` plants each wrong rule
+instead, and prints the first of so many seeds that finds it: undisturbed, or, where it is about moves, disturbed. ``--first`` is the first
+seed, ``--processes`` how many run at once.
 Ends with 1 if a run, or a rule, is amiss.
 """
 
@@ -90,13 +90,14 @@ def main(given: Sequence[str] | None = None) -> int:
     if args.planted:
         return min(1, planted(seeds, args.only))
     if args.seed is not None:
-        print(drawn(args.seed, "loops" if args.ray else args.only))
+        print(drawn(args.seed, args.only or "loops" if args.ray else args.only))
         seeds = range(args.seed, args.seed + 1)
     if args.ray:
-        from tests.incremental.laws.on_ray import cluster, disturbed_on_ray
+        from tests.incremental.laws.on_ray import cluster, disturbed_on_ray, of_late, of_loops
 
+        draw = of_late if args.only == "late" else of_loops
         with cluster():
-            return told((run(seed, disturbed_on_ray) for seed in seeds), len(seeds), every=20)
+            return told((run(seed, partial(disturbed_on_ray, draw=draw)) for seed in seeds), len(seeds), every=20)
     with ProcessPoolExecutor(args.processes) as pool:
         return told(pool.map(partial(run, how=DISTURBED[args.only]), seeds, chunksize=4), len(seeds), every=100)
 

@@ -10,22 +10,35 @@ import os
 import random
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
 
 import rayad as rd
 from rayad.actors.job import Job
 from tests.cluster import recovering
+from tests.cluster.until import until
 from tests.incremental import programs as shapes
 from tests.incremental.laws import programs, runs
+from tests.incremental.laws.late import forms
+from tests.incremental.laws.late import programs as late_programs
+from tests.incremental.laws.late import runs as late_runs
+from tests.incremental.laws.late.runs import Late, in_names
+from tests.incremental.programs import History, Kept
 from tests.patience import PATIENCE_S
 from tests.warm_workers import ray_of_tests
 
 KILLS, RESCALES = 0.12, 0.25
 """The shares of epochs in which a process is killed, and in which a vertex gets another number of replicas."""
 REPLICAS_MAX = 3
+FIELDS_OF_LATE = late_runs.SCHEMA.remove(late_runs.SCHEMA.get_field_index("diff"))
+SENT = (sys.modules[__name__], shapes, programs, runs, forms, late_programs, late_runs)
+"""Modules of functions that programs call."""
 
 
 @contextmanager
@@ -34,41 +47,88 @@ def cluster() -> Iterator[None]:
     os.environ["RAYAD_WARM_WORKERS"] = "1"
     with (
         ray_of_tests(num_cpus=4, include_dashboard=False, logging_level="ERROR", log_to_driver=False),
-        recovering.by_value(sys.modules[__name__], shapes, programs, runs),
+        recovering.by_value(*SENT),
     ):
         yield
 
 
-def disturbed_on_ray(seed: int) -> Counter[str]:
+@dataclass(frozen=True)
+class Fed:
+    """A random program that is fed live.
+
+    Args:
+        program: what it is built by, and its tables from scratch.
+        changes: of its input, by epoch.
+        given: as what some records are inserted.
+        refused: how many of the changes are late.
+    """
+
+    program: Kept | Late
+    changes: History
+    given: Callable[[list[Any]], Any] = list
+    refused: int = 0
+
+
+def of_loops(chance: random.Random) -> Fed:
+    """A program of loops in loops."""
+    return Fed(runs.program_of(programs.drawn(chance)), programs.history(chance))
+
+
+def of_late(chance: random.Random) -> Fed:
+    """A program of forms that forget, in rows or in columns."""
+    late, changes = Late(late_programs.drawn(chance), chance.choice(("rows", "columns"))), late_programs.history(chance)
+
+    def given(records: list[Any]) -> Any:
+        rows = list(map(in_names, records))
+        return rows if late.form == "rows" else pa.RecordBatch.from_pylist(rows, FIELDS_OF_LATE)
+
+    return Fed(late, changes, given, late.refused(changes))
+
+
+def disturbed_on_ray(seed: int, draw: Callable[[random.Random], Fed] = of_loops) -> Counter[str]:
     """The run of a seed; gives what has happened. Raises AssertionError where a table is wrong."""
     chance = random.Random(seed)
-    kept, changes = runs.program_of(programs.drawn(chance)), programs.history(chance)
+    fed = draw(chance)
     placement, replicas = chance.choice(("workers", "vertices")), chance.randint(1, 2)
-    seen = Counter({"runs": 1, placement: 1, "epochs": len(changes)})
+    seen = Counter({"runs": 1, placement: 1, "epochs": len(fed.changes)})
     flow = rd.Dataflow(f"laws-{seed}")
-    kept.build(flow.collection("edges")).changes().probe("seen").collect("out")
+    fed.program.build(flow.collection("edges")).changes().probe("seen").collect("out")
     with TemporaryDirectory() as folder:
         scaling = rd.ScalingConfig(parallelism=replicas, placement=placement)  # type: ignore[arg-type]
         job = flow.submit(recovering.surviving(Path(folder), failures=None), scaling)
         try:
             edges, names = job.collection("edges"), list[str]()
-            for epoch, some in enumerate(changes):
-                edges.insert([record for record, weight in some if weight > 0])
-                edges.remove([record for record, weight in some if weight < 0])
+            for epoch, some in enumerate(fed.changes):
+                edges.insert(fed.given([record for record, weight in some if weight > 0]))
+                edges.remove(fed.given([record for record, weight in some if weight < 0]))
                 edges.advance_to(epoch + 1)
-                if chance.random() < KILLS and (there := recovering.actors("VertexActor")):
-                    recovering.kill("VertexActor", chance.randrange(len(there)))
-                    seen["kills"] += 1
+                if chance.random() < KILLS:
+                    seen["kills"] += _killed(chance)
                 if names and chance.random() < RESCALES:
                     seen += _rescaled(job, chance.choice(names), chance.randint(1, REPLICAS_MAX))
                 assert job.probe("seen").wait(epoch, timeout_s=PATIENCE_S)
                 names = names or [vertex.name for vertex in job.status().vertices]  # there are none before it has begun
+            if fed.refused:
+                until(lambda: _refused(job) == fed.refused, f"{fed.refused} changes are late")
+                seen["refused changes"] += fed.refused
             edges.close()
-            kept.verify(changes, job.wait(timeout_s=PATIENCE_S)["out"])
+            fed.program.verify(fed.changes, job.wait(timeout_s=PATIENCE_S)["out"])
         except BaseException:
             job.cancel()
             raise
     return seen
+
+
+def _killed(chance: random.Random) -> int:
+    """Kill a process that has replicas, where there is one; gives how many."""
+    there = [(kind, which) for kind in ("VertexActor", "WorkerActor") for which in range(len(recovering.actors(kind)))]
+    if there:
+        recovering.kill(*chance.choice(there))
+    return len(there[:1])
+
+
+def _refused(job: Job) -> int:
+    return sum(vertex.refused for vertex in job.status().vertices)
 
 
 def _rescaled(job: Job, name: str, replicas: int) -> Counter[str]:
@@ -80,4 +140,4 @@ def _rescaled(job: Job, name: str, replicas: int) -> Counter[str]:
     return Counter({"rescales": 1})
 
 
-__all__ = ["cluster", "disturbed_on_ray"]
+__all__ = ["SENT", "Fed", "cluster", "disturbed_on_ray", "of_late", "of_loops"]

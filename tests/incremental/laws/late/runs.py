@@ -17,7 +17,7 @@ from rayad.actors.local.local_job import LocalJob
 from rayad.incremental.event_time.telling import RECORDS, REFUSED, WINDOWS
 from tests.incremental.disturbed import figures_of, run_disturbed
 from tests.incremental.field_programs import Form, stream_of
-from tests.incremental.laws.late.forms import FIELDS
+from tests.incremental.laws.late.forms import FIELDS, Record
 from tests.incremental.laws.late.programs import FromScratch, Program, built, drawn, history
 from tests.incremental.laws.runs import cut
 from tests.incremental.programs import History
@@ -27,6 +27,11 @@ FORMS: tuple[Form, ...] = ("rows", "columns", "rows later", "both")
 COUNTED = (REFUSED, RECORDS, WINDOWS)
 STEPS, CRASHES = 1200, 0.004
 """Steps of a run between which it is disturbed, and the share of them that are followed by a failure."""
+
+
+def in_names(record: Record) -> dict[str, Any]:
+    """A record with fields."""
+    return dict(zip(FIELDS, record, strict=True))
 
 
 @dataclass(frozen=True)
@@ -41,11 +46,15 @@ class Late:
     program: Program
     form: Form
 
+    def build(self, records: rd.Collection) -> rd.Collection:
+        """The program on a collection of records with fields."""
+        return built(self.program, records)
+
     def flow(self, changes: History) -> rd.Dataflow:
         """The dataflow of a history."""
         flow = rd.Dataflow(f"late-{self.form}")
-        epochs = [[{**dict(zip(FIELDS, record, strict=True)), "diff": weight} for record, weight in some] for some in changes]
-        built(self.program, stream_of(flow, epochs, SCHEMA, self.form).as_collection(diff="diff")).collect("out")
+        epochs = [[{**in_names(record), "diff": weight} for record, weight in some] for some in changes]
+        self.build(stream_of(flow, epochs, SCHEMA, self.form).as_collection(diff="diff")).collect("out")
         return flow
 
     def verify(self, changes: History, collected: Any) -> None:
@@ -60,12 +69,16 @@ class Late:
             want_table = {record: weight for record, weight in want.items() if weight}
             assert got == want_table, f"{self.form}, epoch {epoch}: it gives {got}, and must give {want_table}"
 
-    def verify_refused(self, changes: History, job: LocalJob) -> None:
-        """Raise AssertionError unless as many changes were refused as are late."""
+    def refused(self, changes: History) -> int:
+        """How many changes of a history are late."""
         law = FromScratch(changes)
         law.tables(self.program)
-        got = figures_of(job)[REFUSED]
-        assert got == law.refused, f"{self.form}: {got} changes are refused, and {law.refused} are late"
+        return law.refused
+
+    def verify_refused(self, changes: History, job: LocalJob) -> None:
+        """Raise AssertionError unless as many changes were refused as are late."""
+        got, want = figures_of(job)[REFUSED], self.refused(changes)
+        assert got == want, f"{self.form}: {got} changes are refused, and {want} are late"
 
 
 def quick(seed: int) -> Mapping[str, int]:
@@ -116,4 +129,4 @@ def disturbed(seed: int) -> Counter[str]:
         return whole(drawn(chance), chance, Path(folder))
 
 
-__all__ = ["Late", "disturbed", "quick", "whole"]
+__all__ = ["SCHEMA", "Late", "disturbed", "in_names", "quick", "whole"]
