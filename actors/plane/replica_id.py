@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from rayad.dataflow.plan import Stage
@@ -27,6 +28,7 @@ class ReplicaId(NamedTuple):
         return f"v{self.stage}.{self.replica}"
 
     @classmethod
+    @lru_cache(maxsize=1 << 12)
     def from_plane_name(cls, name: str) -> ReplicaId:
         """The inverse of :attr:`plane_name`. Raises InternalError for a name that is no replica's."""
         stage, dot, replica = name[1:].partition(".")

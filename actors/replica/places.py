@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, is_driver, replica_name, stage_of
+from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, is_driver, replica_name
 from rayad.actors.plane.replica_id import ReplicaId, replicas_of
 from rayad.dataflow.plan import Plan
 
@@ -53,7 +53,10 @@ class Places:
             if offset is None:
                 return None
             return (worker - offset) % self.workers if worker < self.workers else worker
-        return int(process.split(".")[1]) if offset is None and process[:1] == "v" and stage_of(process) == stage else None
+        if offset is not None or process[:1] != "v":
+            return None
+        at = ReplicaId.from_plane_name(process)
+        return at.replica if at.stage == stage else None
 
     def replicas_at(self, process: str, plan: Plan) -> tuple[ReplicaId, ...]:
         """The replicas that a process holds in a layout, in the order of the plan."""
@@ -99,7 +102,7 @@ class Places:
             return "the driver"
         if is_worker(process):
             return f"worker {process[1:]}"
-        return plan.title(stage_of(process), int(process.split(".")[1]))
+        return plan.title(*ReplicaId.from_plane_name(process))
 
 
 __all__ = ["Places", "is_worker"]
