@@ -57,9 +57,9 @@ class RowIndex:
         heads: list[Positions] = []
         rows, codes, before = np.arange(contents.num_rows), content_codes(contents), self._count
         while len(rows):
-            found = self._slots.factorize(codes).astype(np.int64, copy=False)
+            found = self._slots.numbers_of(codes)
             fresh = np.flatnonzero(found >= self._count)
-            head = np.empty(int(self._slots.count) - self._count, np.int64)
+            head = np.empty(len(self._slots) - self._count, np.int64)
             head[found[fresh[::-1]] - self._count] = rows[fresh[::-1]]
             heads.append(head)
             self._count += len(head)
