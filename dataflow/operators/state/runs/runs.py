@@ -170,8 +170,12 @@ class Runs(NotedState):
         for sequence in self._sequences:
             for _ in sequence.refuelled(rows):
                 self._merge_a_piece(sequence)
+        come = [InOrder(fresh)] if len(fresh) == 1 else self._merged(fresh)
+        for sequence in come:  # what has come and gone since the last search goes now
+            for _ in sequence.refuelled(rows):
+                self._merge_a_piece(sequence)
         self._sequences = [sequence for sequence in self._sequences if sequence.rows]
-        self._push([InOrder(fresh)] if len(fresh) == 1 else self._merged(fresh))
+        self._push(sequence for sequence in come if sequence.rows)
 
     def _push(self, more: Iterable[InOrder]) -> None:
         sequences = self._sequences
