@@ -19,13 +19,11 @@ from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.operators.state.tables import Entries
 from rayad.dataflow.records.values import values_of
 from rayad.incremental.columns.form import DIFF, KEY, RECORD, NotColumns, together, wider_schema
-from rayad.incremental.columns.weighted_runs import CODE, WeightedRuns
+from rayad.incremental.columns.weighted_runs import CODE, COUNT, WeightedRuns
 from rayad.incremental.moments import Counters
 from rayad.incremental.records import as_record
 from rayad.progress import Timestamp
 
-COUNT = "n"
-"""The number that is a weight."""
 Out: TypeAlias = list[tuple[Timestamp, pa.RecordBatch]]
 """Batches and their times."""
 InRows: TypeAlias = dict[Any, Any]

@@ -25,6 +25,8 @@ from rayad.dataflow.records.key_hashing import hash_values
 from rayad.incremental.columns.form import codes_of, contents, has_nulls, in_schema, is_integer_key, unlike
 from rayad.incremental.moments import Counters
 
+COUNT = "n"
+"""The number that is a weight."""
 CODE = "code"
 """Beside each row: a code of its record, as long as it has one."""
 ABOUT = "about"
@@ -156,6 +158,9 @@ class WeightedRuns(Runs):
             same = _same_as_before(order, place, then)
         return order, np.flatnonzero(~np.append(False, same))
 
+    def removals(self, run: Run) -> int:
+        return int(np.count_nonzero(run.beside[COUNT] < 0))
+
     # -- out ------------------------------------------------------------------------------------
     def of_keys(self, keys: pa.RecordBatch, places: Places, run: Run) -> tuple[Positions, Positions]:
         """The rows of a run that these keys have, and the position of the key of each, both shape (rows,); grouped by key.
@@ -234,4 +239,4 @@ def _same_as_before(order: Positions | None, place: Places, then: Sequence[Any])
     return same
 
 
-__all__ = ["ABOUT", "CODE", "WeightedRuns", "order_by_place"]
+__all__ = ["ABOUT", "CODE", "COUNT", "WeightedRuns", "order_by_place"]

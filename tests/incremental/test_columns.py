@@ -81,7 +81,7 @@ def calls(name: str, rows: int) -> int:
 @pytest.mark.parametrize("name", IN_COLUMNS)
 def test_no_function_is_called_for_a_row(name: str) -> None:
     calls(name, 100)  # what is made once
-    assert calls(name, 20_000) <= calls(name, 2_000) + 100  # more runs are merged, which calls some
+    assert calls(name, 20_000) <= calls(name, 2_000) + 300  # more runs are merged, which calls some
 
 
 @pytest.mark.parametrize("name", IN_COLUMNS)

@@ -68,6 +68,15 @@ class Grid:
         """The beginning of the latest window that may hold each pane, less ``back`` windows."""
         return (panes - self.offset) // self.slide * self.slide + (self.offset - back * self.slide)
 
+    def first_ending_beyond(self, end: int, back: int) -> int:
+        """The first pane whose window of :meth:`starts` ends beyond this.
+
+        >>> Grid(10, 4).first_ending_beyond(10, 0), Grid(10, 4).first_ending_beyond(10, 1)
+        (4, 8)
+        """
+        behind = end - self.size + back * self.slide - self.offset
+        return self.offset + (behind // self.slide + 1) * self.slide
+
 
 def ticks_of(times: pa.Array, windows: Any) -> tuple[Ticks, pa.DataType] | None:
     """Event times in ticks and the Arrow type of what :func:`as_bounds` makes of ticks; None for types and values that rows must handle.

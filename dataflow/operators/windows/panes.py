@@ -20,6 +20,8 @@ from rayad.dataflow.operators.windows.pane_ticks import Form, Grid, as_bounds
 from rayad.dataflow.records.batches import one_batch, take_rows
 from rayad.dataflow.records.event_times import later
 
+_INT64 = np.iinfo(np.int64)
+
 
 class Panes(Runs):
     """Partials of the windows that are open, sorted by pane, or by the end of a window that the record brought along.
@@ -76,17 +78,20 @@ class Panes(Runs):
             low, high = between(run.tick, after, until)
             return [(low, high, ticks(run.rows.column(self.form.keys).slice(low, high - low)))] if high > low else []
         out: list[tuple[int, int, Ticks]] = []
-        grid, at = self.grid, run.tick[: between(run.tick, None, until)[1]]
+        grid, there = self.grid, between(run.tick, None, until)[1]
         for back in range(grid.windows_of_pane_max):
+            low = 0 if after is None else _first(run.tick, grid.first_ending_beyond(after, back))
+            high = there if until is None else min(there, _first(run.tick, grid.first_ending_beyond(until, back)))
+            if low >= high:
+                continue
+            at = run.tick[low:high]
             starts = grid.starts(at, back)
-            ends = starts + grid.size
-            low, high = between(ends, after, until)
-            holds = ends[low:high] > at[low:high]
+            holds = starts + grid.size > at
             if holds.all():
                 edges = np.array([[0, high - low]])
             else:  # gaps between windows, or a size that is no multiple of the slide: some panes are not in this one
                 edges = np.flatnonzero(np.diff(holds, prepend=False, append=False)).reshape(-1, 2)
-            out.extend((low + a, low + b, starts[low + a : low + b]) for a, b in edges.tolist() if b > a)
+            out.extend((low + a, low + b, starts[a:b]) for a, b in edges.tolist() if b > a)
         return out
 
     def windows(self, runs: Iterable[Run], until: int | None) -> tuple[pa.Table, bool] | None:
@@ -114,9 +119,10 @@ class Panes(Runs):
 
     def needed(self, run: Run, after: int) -> Run:
         """The rows that windows ending beyond ``after`` still hold."""
-        at = run.tick[: between(run.tick, None, after)[1]]
-        ends = at if self.grid is None else self.grid.starts(at, 0) + self.grid.size
-        return run.cut(between(ends, after, None)[0], len(run))
+        low = between(run.tick, None, after)[1]
+        if self.grid is not None:
+            low = min(low, _first(run.tick, self.grid.first_ending_beyond(after, 0)))
+        return run.cut(low, len(run))
 
     def keep(self, run: Run, mark: int | None) -> None:
         """Take partials in, but for those of windows that have ended at ``mark``."""
@@ -130,3 +136,8 @@ class Panes(Runs):
             self.forget_changes()
         self.change(lambda run: None if until is None else replace(self.needed(run, until), passed=until))
         return out
+
+
+def _first(at: Ticks, tick: int) -> int:
+    """Where sorted ticks are not below a tick, which may leave 64 bits."""
+    return int(np.searchsorted(at, min(max(tick, _INT64.min), _INT64.max)))

@@ -47,6 +47,8 @@ PIECE_ROWS, PIECES_OF_MERGE = 1 << 17, 64
 """What is merged at a time: so many rows, or so small a part of all."""
 FRESH_ROWS_MAX = 1 << 18
 """So many rows that have come are merged though nobody searches."""
+REMOVED_PART = 4
+"""Where more than this part of the rows take others away, all are merged."""
 PIECES_MAX = 4
 """A run of which more pieces would be left, when key-groups leave it, is copied instead."""
 
@@ -87,6 +89,8 @@ class Runs(NotedState):
         """They have come since the last search."""
         self._noted: Additions = Additions()
         self._among = among or (lambda: self.count)
+        self._removed = 0
+        """Rows that take others away, of what has come since this was last looked at."""
         self._gone: list[int] = []
         """Groups that left runs by time, whose rows are still in the runs that know places."""
 
@@ -107,6 +111,10 @@ class Runs(NotedState):
         if not self._gone or run.place is None:  # it has come since they left
             return None
         return ~np.isin(groups_of_places(run.place[rows], self.key_groups), self._gone)
+
+    def removals(self, run: Run) -> int:
+        """How many rows of a run are there to take others away, and go with them when both are merged."""
+        return 0
 
     # -- rows --------------------------------------------------------------------------
     @property
@@ -167,15 +175,31 @@ class Runs(NotedState):
             return
         fresh, self._fresh = self._fresh, []
         rows = sum(map(len, fresh))
-        for sequence in self._sequences:
-            for _ in sequence.refuelled(rows):
-                self._merge_a_piece(sequence)
+        self._refuel(self._sequences, rows)
         come = [InOrder(fresh)] if len(fresh) == 1 else self._merged(fresh)
-        for sequence in come:  # what has come and gone since the last search goes now
-            for _ in sequence.refuelled(rows):
-                self._merge_a_piece(sequence)
+        self._refuel(come, rows)  # what has come and gone since the last search goes now
         self._sequences = [sequence for sequence in self._sequences if sequence.rows]
         self._push(sequence for sequence in come if sequence.rows)
+        self._removed += sum(self.removals(run) for run in fresh)
+        is_merging = any(sequence.rest for sequence in self._sequences)  # it would begin anew before it is over, again and again
+        if self._removed > max(SMALL_RUN, self.count // REMOVED_PART) and not is_merging:
+            self._merge_removed(rows)
+
+    def _refuel(self, sequences: list[InOrder], rows: int) -> None:
+        """So many rows have come."""
+        for sequence in sequences:
+            for _ in sequence.refuelled(rows):
+                self._merge_a_piece(sequence)
+
+    def _merge_removed(self, rows: int) -> None:
+        """Where many rows are there to take others away, all begin to become one run: else they are searched until as many have come as
+        were there once."""
+        self._removed = 0
+        runs = self._in_sequences()
+        if REMOVED_PART * sum(map(self.removals, runs)) > self.count:
+            merged = self._merged(runs)
+            self._refuel(merged, REMOVED_PART * rows)
+            self._sequences = [sequence for sequence in merged if sequence.rows]
 
     def _push(self, more: Iterable[InOrder]) -> None:
         sequences = self._sequences

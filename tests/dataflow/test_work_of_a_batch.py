@@ -1,0 +1,78 @@
+"""What a small batch takes does not depend on how much state there is: no keyed operator touches, or copies, all of it."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import rayad as rd
+
+KEYS, FEW, EPOCHS = 100_000, 10, 12
+BYTES_MAX = 8 * KEYS // 2
+"""A copy of the numbers of all keys takes twice as much."""
+windows = rd.windows
+
+
+def _in_time(rows: rd.Stream) -> rd.Stream:
+    return rows.assign_timestamps("at")
+
+
+def _none(rows: rd.Stream) -> rd.Stream:
+    return rows.filter(rd.col("v") < 0)
+
+
+OPERATORS: dict[str, Callable[[rd.Stream], rd.Stream]] = {
+    "count": lambda rows: rows.key_by("key").count(),
+    "mean": lambda rows: rows.key_by("key").mean("v"),
+    "max": lambda rows: rows.key_by("key").max("v"),
+    "aggregate": lambda rows: rows.key_by("key").aggregate({"n": "count", "most": ("max", "v")}),
+    "distinct": lambda rows: rows.select("key", "v").key_by("key").distinct(),
+    "top_k": lambda rows: rows.key_by("key").top_k(2, "v"),
+    "count_distinct": lambda rows: rows.key_by("key").count_distinct("v"),
+    "latest": lambda rows: rows.key_by("key").latest("at"),
+    "lag": lambda rows: rows.key_by("key").lag("at"),
+    "tumbling windows": lambda rows: _in_time(rows).key_by("key").window(windows.tumbling(1000)).count(),
+    "sliding windows": lambda rows: _in_time(rows).key_by("key").window(windows.sliding(1000, 500)).sum("v"),
+    "sessions": lambda rows: _in_time(rows).key_by("key").window(windows.session(1000)).count(),
+    "join": lambda rows: rows.key_by("key").join(_none(rows).key_by("key")),
+    "join within": lambda rows: _in_time(rows).key_by("key").join(_none(_in_time(rows)).key_by("key"), within=rd.between(-1000, 1000)),
+    "as-of join": lambda rows: _in_time(rows).key_by("key").join_asof(_none(_in_time(rows)).key_by("key")),
+    "join in windows": lambda rows: _in_time(rows).key_by("key").window(windows.tumbling(1000)).join(_none(_in_time(rows)).key_by("key")),
+}
+
+
+def _batch(keys: np.ndarray, at: int) -> pa.RecordBatch:
+    return pa.record_batch({"key": keys, "v": np.arange(len(keys)), "at": np.full(len(keys), at)})
+
+
+def bytes_of_few(operator: Callable[[rd.Stream], rd.Stream], keys: int) -> int:
+    """The most bytes of Python and numpy that an epoch of ten keys takes beside so many: the least of several epochs, since now and then
+    runs are merged."""
+    flow = rd.Dataflow("few")
+    operator(flow.input("rows")).probe("seen").map_batches(lambda batch: []).collect("none")
+    job = flow.submit(runtime="local", parallelism=1)
+    rows, seen, chance, found = job.input("rows"), job.probe("seen"), np.random.default_rng(1), list[int]()
+    rows.send(_batch(np.arange(keys), 0))
+    for epoch in range(EPOCHS):
+        if epoch == 3:
+            tracemalloc.start()
+        before = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        if epoch:
+            rows.send(_batch(chance.integers(0, keys, FEW), epoch))
+        rows.advance_to(epoch + 1)
+        seen.wait(epoch)
+        if tracemalloc.is_tracing():
+            found.append(tracemalloc.get_traced_memory()[1] - before)
+    tracemalloc.stop()
+    job.cancel()
+    return min(found)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_ten_keys_take_no_copy_of_all_keys(name: str) -> None:
+    assert bytes_of_few(OPERATORS[name], KEYS) < BYTES_MAX
