@@ -225,6 +225,10 @@ class Plan:
     def _titles(self) -> dict[int, str]:
         return {stage.id: self._title(stage) for stage in self.stages}
 
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset(stage.name for stage in self.stages)
+
     def _title(self, stage: Stage) -> str:
         if stage.kind not in (NodeKind.EXCHANGE, NodeKind.UNION) or not _OUR_NAME.fullmatch(stage.name):
             return stage.name
@@ -236,7 +240,7 @@ class Plan:
     def steps_shown(self, stage: Stage) -> tuple[str, ...]:
         """What is fused to a stage, in the order that records go through it, without what an operator or the compiler puts in by itself;
         sinks as ``=> key``."""
-        vertices = {other.name for other in self.stages}
+        vertices = self._names
         found: list[str] = []
         ahead = [step for port in stage.outputs for step in port][::-1]
         while ahead:

@@ -112,9 +112,12 @@ def statistics_of(runtime: LocalRuntime, run_s: float) -> JobStatistics:
     retired: dict[str, list[ReplicaReport]] = {}
     for _, left in runtime.job.left:
         retired.setdefault(left.report.name, []).append(left.report)
+    there: dict[int, list[ReplicaReport]] = {}
+    for at, report in reports.items():
+        there.setdefault(at.stage, []).append(report)
     stages = {}
     for stage in runtime.plan.stages:
-        mine = [report for at, report in reports.items() if at.stage == stage.id]
+        mine = there.get(stage.id, [])
         stages[stage.name] = {
             "replicas": stage.parallelism,
             "batches_in": sum(report.batches_in for report in (*mine, *retired.get(stage.name, ()))),

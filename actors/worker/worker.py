@@ -125,11 +125,16 @@ class Worker:
             host.close()
             raise
         self.hosts[stage] = host
+        self._due.add(stage)
+        if self._has_begun:
+            self._settle_hosts()
+        return host
+
+    def _settle_hosts(self) -> None:
+        """Replicas have come: they are in the order of the graph, and none has sent or taken anything."""
         self.hosts = dict(sorted(self.hosts.items(), key=lambda one: self._order[one[0]]))
         self._is_alone = len(self.hosts) == 1
-        self._due.add(stage)
         self._forget_ways()
-        return host
 
     def admit(self, stage: int, replica: int, layout: Layout, incarnations: Mapping[str, int], addresses: Mapping[str, Any]) -> None:
         """A new replica of a running job lives here: build it, connect it, and register it as soon as its partners are there."""
@@ -200,6 +205,7 @@ class Worker:
     def begin(self, addresses: Mapping[str, Any]) -> None:
         """Connect, register all replicas, and run."""
         self._has_begun = True
+        self._settle_hosts()
         self._addresses.update(addresses)
         self.connect(PROGRESS, addresses[PROGRESS])
         partners = self.partners()
