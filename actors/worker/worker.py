@@ -131,10 +131,12 @@ class Worker:
         return host
 
     def _settle_hosts(self) -> None:
-        """Replicas have come: they are in the order of the graph, and none has sent or taken anything."""
+        """Replicas have come or gone: those that are here are in the order of the graph, and look anew for the ways to others."""
         self.hosts = dict(sorted(self.hosts.items(), key=lambda one: self._order[one[0]]))
         self._is_alone = len(self.hosts) == 1
-        self._forget_ways()
+        self._sources.clear()
+        for host in self.hosts.values():
+            host.place.carrier.forget_ways()
 
     def admit(self, stage: int, replica: int, layout: Layout, incarnations: Mapping[str, int], addresses: Mapping[str, Any]) -> None:
         """A new replica of a running job lives here: build it, connect it, and register it as soon as its partners are there."""
@@ -152,8 +154,7 @@ class Worker:
         self._joining.pop(stage, None)
         if host is not None:
             host.close()
-        self._is_alone = len(self.hosts) == 1
-        self._forget_ways()
+        self._settle_hosts()
 
     def _partners_of(self, host: ReplicaHost) -> set[str]:
         """The processes that a replica exchanges frames with; in a change of layout also its siblings', which give it state."""
@@ -195,11 +196,6 @@ class Worker:
             self._contacts.add(process)
             if self.name < process or process in (PROGRESS, COORDINATOR):
                 self._to_connect[process] = address
-
-    def _forget_ways(self) -> None:
-        self._sources.clear()
-        for host in self.hosts.values():
-            host.place.carrier.forget_ways()
 
     # -- the beginning -------------------------------------------------------------------------------
     def begin(self, addresses: Mapping[str, Any]) -> None:
@@ -448,8 +444,7 @@ class Worker:
                 del self.hosts[stage]
                 self.left.append((host.place.at, Left(host.last_report(), host.rescale.staged())))
                 host.close()
-                self._is_alone = len(self.hosts) == 1
-                self._forget_ways()
+                self._settle_hosts()
 
     def left_by(self, stage: int, replica: int) -> Left | None:
         """What a replica that retires has left; None: it has not yet."""
