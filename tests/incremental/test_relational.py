@@ -13,6 +13,7 @@ import pytest
 
 import rayad as rd
 from rayad.incremental.joins.kinds import HOWS
+from tests.incremental import programs
 from tests.incremental.programs import History
 from tests.thorough import amount
 
@@ -37,13 +38,7 @@ def changes_of(chance: random.Random, epochs: int = 8) -> History:
 
 def tables(history: History) -> list[list[Row]]:
     """The rows after each epoch."""
-    there: Counter[Row] = Counter()
-    out = []
-    for some in history:
-        for row, weight in some:
-            there[row] += weight
-        out.append(list(there.elements()))
-    return out
+    return [list(table.elements()) for table in programs.tables(history)]
 
 
 def given(build: Callable[..., rd.Collection], *histories: History, seed: int = 0) -> list[Counter[Any]]:
