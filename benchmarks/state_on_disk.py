@@ -1,5 +1,5 @@
 """State many times as large as the memory it may have: a join of two streams over all time, open windows, running totals, distinct values,
-a collection joined with its counts.
+a collection joined with its counts, Python values by key, timers of keyed processes.
 
 ``python -m benchmarks.state_on_disk join --rows 16000000 --bound-mib 64`` prints, over time, how much has come, the resident anonymous
 memory of the process (``/proc/self/smaps_rollup``) and how much of files it has mapped (not all is resident at once). The job runs in the
@@ -12,9 +12,10 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -136,16 +137,7 @@ def totalled(rows: int, run: rd.RunConfig) -> tuple[Any, Any]:
     flow.source(Generated(1, partial(keys_counted, rows)), name="keys").key_by("key").count(name="totals").map_batches(keep).collect("none")
     flow.run(run, runtime="local", parallelism=1)
 
-    def due() -> Counter[int]:
-        out: Counter[int] = Counter()
-        times = np.zeros(rows, np.uint16)
-        for numbers in numbers_counted(rows):
-            times[numbers] += 1
-            sizes, counts = np.unique(times[numbers], return_counts=True)
-            out.update(dict(zip(sizes.tolist(), counts.tolist(), strict=True)))
-        return out
-
-    return found, due
+    return found, partial(counted_by_size, rows)
 
 
 KEYS_OF_VALUES = 1_000
@@ -215,6 +207,85 @@ def collected(rows: int, run: rd.RunConfig) -> tuple[Any, Any]:
     return found, [rows, rows * (rows - 1) // 2, 2 * rows]
 
 
+def counted_in_python(state: dict[str, Any], record: tuple[int, int]) -> tuple[dict[str, Any], int]:
+    """A state of two fields."""
+    state["count"] += 1
+    state["last"] = record[1]
+    return state, state["count"]
+
+
+def nothing_counted() -> dict[str, Any]:
+    return {"count": 0, "last": None}
+
+
+def counted_by_size(rows: int) -> Counter[int]:
+    """How many counts of each size come out."""
+    out: Counter[int] = Counter()
+    times = np.zeros(rows, np.uint16)
+    for numbers in numbers_counted(rows):
+        times[numbers] += 1
+        sizes, counts = np.unique(times[numbers], return_counts=True)
+        out.update(dict(zip(sizes.tolist(), counts.tolist(), strict=True)))
+    return out
+
+
+ROWS_AT_ONCE = 2_000
+"""Python objects of an epoch: those of a few epochs are in flight, beside the state."""
+
+
+def rows_of(numbers: Callable[[], Iterable[Any]], part: int) -> Iterator[rd.SourceBatch]:
+    """Keys without order, one for each number, as Python objects."""
+    parts = (part for each in numbers() for part in np.array_split(each, -(-len(each) // ROWS_AT_ONCE)))
+    for epoch, some in enumerate(parts):
+        yield rd.SourceBatch(epoch, list(zip((some * ODD).astype(np.int64).tolist(), some.tolist(), strict=True)))
+
+
+def held_in_rows(rows: int, run: rd.RunConfig) -> tuple[Any, Any]:
+    """How many counts of each size came, and a function that says how many had to: it takes memory, too."""
+    found: Counter[int] = Counter()
+
+    def keep(batch: Any) -> list[Any]:
+        found.update(count for _, count in batch)
+        return []
+
+    flow = rd.Dataflow("rows-on-disk")
+    keys = flow.source(Generated(1, partial(rows_of, partial(numbers_counted, rows))), name="keys").key_by(itemgetter(0))
+    keys.stateful_map(counted_in_python, nothing_counted, name="counts").map_batches(keep).collect("none")
+    flow.run(run, runtime="local", parallelism=1)
+    return found, partial(counted_by_size, rows)
+
+
+class Wakes(rd.Process):
+    """Sets a timer for each key, and says when it has fired."""
+
+    def on_record(self, key: Any, record: Any, context: Any) -> None:
+        context.state = {"at": record[1], "text": str(key)}
+        context.set_timer(record[1] + OPEN_TIMERS)
+
+    def on_timer(self, key: Any, context: Any) -> None:
+        context.emit(context.time - context.state["at"])
+        context.state = None
+
+
+OPEN_TIMERS = 200_000
+
+
+def fired(rows: int, run: rd.RunConfig) -> tuple[Any, Any]:
+    """How many timers fired, each as late after its record as it had to; the last ones when the input has ended."""
+    found: Counter[int] = Counter()
+
+    def keep(batch: Any) -> list[Any]:
+        found.update(late for _, late in batch)
+        return []
+
+    flow = rd.Dataflow("timers-on-disk")
+    numbers = [np.arange(begin, min(rows, begin + BATCH_ROWS), dtype=np.uint64) for begin in range(0, rows, BATCH_ROWS)]
+    keys = flow.source(Generated(1, partial(rows_of, lambda: numbers)), name="keys").assign_timestamps(itemgetter(1))
+    keys.key_by(itemgetter(0)).process(Wakes, name="wakes").map_batches(keep).collect("none")
+    flow.run(run, runtime="local", parallelism=1)
+    return found, Counter({OPEN_TIMERS: rows})
+
+
 class Watched:
     """Prints memory over time, until it is closed."""
 
@@ -259,7 +330,7 @@ def mapped() -> float:
 
 
 @click.command()
-@click.argument("what", type=click.Choice(["join", "windows", "totals", "distinct", "collection"]))
+@click.argument("what", type=click.Choice(["join", "windows", "totals", "distinct", "collection", "rows", "timers"]))
 @click.option(
     "--rows", default=16_000_000, show_default=True, help="Of each side of the join; of all windows; how many keys or values there are."
 )
@@ -268,7 +339,15 @@ def mapped() -> float:
 def main(what: str, rows: int, bound_mib: int, directory: str | None) -> None:
     """Run one of them, and print memory over time."""
     config = rd.RunConfig(state_memory_bytes=bound_mib << 20 if bound_mib else None, spill_directory=directory)
-    work = {"join": joined, "windows": windowed, "totals": totalled, "distinct": seen_once, "collection": collected}[what]
+    work = {
+        "join": joined,
+        "windows": windowed,
+        "totals": totalled,
+        "distinct": seen_once,
+        "collection": collected,
+        "rows": held_in_rows,
+        "timers": fired,
+    }[what]
     work(10_000, config)  # what is imported is there
     before_mib, watched, began_s = anonymous(), Watched(), time.process_time()
     came, due = work(rows, config)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from rayad.dataflow.operators.state.by_key import KeyedDict
+from rayad.dataflow.operators.state.by_key.dicts import KeyedDict
 from rayad.dataflow.operators.state.keyed_state import KeyedState, KeyedVertex, TableOfOthers, WholeState
 from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.operators.state.waiting import Batches, PairsOnce, Waiting
@@ -116,9 +116,8 @@ class MomentVertex(KeyedVertex):
         """Where that is when it is more than ``RunConfig.state_memory_bytes``, in words, for ``explain()``; "" where nothing is kept."""
         if self.keeps() == "nothing":
             return ""
-        if self._columns is None:
-            return "in rows, which stay in memory whatever state_memory_bytes says"
-        return "in columns, which go to files beyond state_memory_bytes; where rows come (Python objects), these stay in memory"
+        what = "in rows" if self._columns is None else "in columns, or where Python objects come in rows"
+        return f"{what}, which go to files beyond state_memory_bytes; the changes of the epoch under way stay in memory"
 
     def figures(self) -> dict[str, int]:
         """How much that is: rows in columns; in rows keys, since values are not counted."""
@@ -183,6 +182,9 @@ class MomentVertex(KeyedVertex):
             self.to_rows()
             keys = [as_record(key) for batch in due for (key,) in to_rows(batch)]
             arrived = list(map(_weights, batches))
+            for kept in self.kept().values():
+                if kept.before.is_beyond_memory:
+                    kept.before.kept_of([*keys, *(key for key, _ in scheduled), *(key for some in arrived for key, _ in some)])
             self.on_moment(time, arrived, [*keys, *(key for key, _ in scheduled)])
             if self.reads is not None:
                 self.reads.note(time.epoch, arrived)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from rayad.dataflow.operators.state.by_key import KeyedDict
+from rayad.dataflow.operators.state.by_key.dicts import KeyedDict
 from rayad.incremental.moment_vertex import Arrived, MomentVertex
 from rayad.incremental.records import as_record
 from rayad.progress import DataflowError, Timestamp, show

@@ -9,7 +9,7 @@ meets the record, says nothing; so the while is CALM_S, and at least twice as lo
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rayad.actors.plane.protocol import PROGRESS, stage_of
 from rayad.actors.replica.places import is_worker
@@ -18,6 +18,8 @@ from rayad.dataflow.plan import ApplyStep, Plan, Stage
 
 HOW_MOST = 300
 """So many characters of Ray's own words are told."""
+STEPS_MOST = 8
+"""So many functions are named."""
 _EXIT_CODE = re.compile(r"with an exit code (-?\d+)")
 _SIGNAL = re.compile(r"receives a (SIG[A-Z]+)")
 CALM_S = 60.0
@@ -37,6 +39,7 @@ class Crashes:
 
     def __init__(self) -> None:
         self._in_a_row: dict[int, int] = {}
+        self._workers_in_a_row = 0
         self._working: dict[int, list[str]] = {}  # the steps in which processes ended, where they are known
         self._since_s = float("inf")  # when the job began to run
         self._base_s = float("inf")  # since when it works on what no snapshot has
@@ -53,6 +56,9 @@ class Crashes:
 
     def on_ended(self, ended: Mapping[str, str], now_s: float) -> None:
         """The processes of these have ended, at once, each in a step, "" where that is not known. A worker tells of no stage."""
+        if any(map(is_worker, ended)):
+            self._workers_in_a_row += 1
+            self._behind_s = max(self._behind_s, now_s - self._base_s)
         alone = {name: step for name, step in ended.items() if name != PROGRESS and not is_worker(name)}
         for name, step in alone.items():
             if step:
@@ -67,19 +73,20 @@ class Crashes:
         if now_s - self._since_s < max(CALM_S, 2 * self._behind_s):
             return []
         stages, self._in_a_row, self._working, self._behind_s = list(self._in_a_row), {}, {}, 0.0
+        self._workers_in_a_row = 0
         return stages
 
     def told(self, plan: Plan) -> str:
         """What a job that gives up is told of it; "" where no stage's processes have ended twice in a row."""
         at, times = max(self._in_a_row.items(), key=lambda one: one[1], default=(0, 0))
         if times < 2:
-            return ""
+            return self._told_of_workers(plan)
         stage = plan.stage(at)
         steps = functions_in(stage)
         told = f"a process of {plan.called(at)!r} ({stage.where}) ended {times} times in a row: it seems to be at the same work"
         if not steps:
             return f"{told}, a record perhaps; a function in an operator of its own (map, map_batches) can set such records aside"
-        names = ", ".join(f"{step.name!r} ({step.where})" for step in steps)
+        names = _shown(steps)
         asked = [(step.name, step.element.after_crashes) for step in steps if isinstance(step.element, Tried)]
         late = [f"{name!r} has after_crashes={after}" for name, after in asked if after is not None and after > times]
         if late:
@@ -93,6 +100,18 @@ class Crashes:
         return (
             f"{told}. The functions that run in it: {names}. If a record of theirs ends the process, "
             f"on_error='skip', after_crashes={min(times - 1, 2)} at {'that operator' if len(steps) > 1 else 'it'} sets such records aside"
+        )
+
+    def _told_of_workers(self, plan: Plan) -> str:
+        steps = [step for stage in plan.stages for step in functions_in(stage)]
+        times = self._workers_in_a_row
+        if times < 2 or not steps:
+            return ""
+        which = "that operator" if len(steps) > 1 else "it"
+        return (
+            f"a worker ended {times} times in a row: it seems to be at the same work. The functions that run in it: {_shown(steps)}. If a "
+            f"record of theirs ends the process, on_error='skip', after_crashes={min(times - 1, 2)} at {which} gives it processes of its "
+            "own, and sets such records aside"
         )
 
 
@@ -116,12 +135,17 @@ def how_it_died(told: str) -> str:
 
 
 def told_place(plan: Plan, name: str, working: str) -> str:
-    """Where in a replica that has died its end may have come from; "" where only Rayad's code runs in it."""
-    steps = functions_in(plan.stage(stage_of(name))) if name != PROGRESS and not is_worker(name) else []
-    if working:
-        steps = [step for step in steps if step.name == working]
-    known = ", ".join(f"{step.name!r} ({step.where})" for step in steps)
-    return f"; {'it was in' if working else 'functions in it:'} {known}" if known else ""
+    """Where in a process that has died its end may have come from; "" where only Rayad's code runs in it."""
+    if name == PROGRESS:
+        return ""
+    stages = plan.stages if is_worker(name) else [plan.stage(stage_of(name))]
+    steps = [step for stage in stages for step in functions_in(stage) if not working or step.name == working]
+    return f"; {'it was in' if working else 'functions in it:'} {_shown(steps)}" if steps else ""
+
+
+def _shown(steps: Sequence[ApplyStep]) -> str:
+    some = ", ".join(f"{step.name!r} ({step.where})" for step in steps[:STEPS_MOST])
+    return some if len(steps) <= STEPS_MOST else f"{some} and {len(steps) - STEPS_MOST} more"
 
 
 def functions_in(stage: Stage) -> list[ApplyStep]:

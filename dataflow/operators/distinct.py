@@ -17,7 +17,7 @@ from rayad.dataflow.operators.keys.key_first import RECORD_KEY, key_first, pairs
 from rayad.dataflow.operators.keys.keyed import PairValue, distinct_names, import_conversions
 from rayad.dataflow.operators.keys.schemas import brought_together
 from rayad.dataflow.operators.results import record_array
-from rayad.dataflow.operators.state.by_key import GrowingSet
+from rayad.dataflow.operators.state.by_key.sets import GrowingSet
 from rayad.dataflow.operators.state.contents import comparable, originals
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.operators.state.seen_rows import SeenRows, first_positions

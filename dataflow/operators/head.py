@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rayad.dataflow.operators.keys.in_order import in_order, values_by_key
-from rayad.dataflow.operators.state.by_key import GrowingDict
+from rayad.dataflow.operators.state.by_key.dicts import GrowingDict
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.operators.state.waiting import Batches, Waiting
 from rayad.dataflow.records.batches import to_rows
@@ -29,20 +29,20 @@ class Head(KeyedVertex):
         self.given = GrowingDict(beside=self.pending.rows)
 
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
-        given, n = self.given.kept, self.n
-        self.pending[time].append([(key, value) for key, value in to_rows(batch) if given.get(key, 0) < n])
+        rows, n = to_rows(batch), self.n
+        given = self.given.kept_of([key for key, _ in rows])
+        self.pending[time].append([(key, value) for key, value in rows if given.get(key, 0) < n])
 
     def on_notify(self, time: Timestamp) -> None:
-        touched: list[Any] = []
+        of_key = values_by_key(self.pending.pop(time, ()))
         out: list[Any] = []
-        with self.given.changing(touched) as given:
-            for key, values in values_by_key(self.pending.pop(time, ())).items():
+        with self.given.changing(of_key) as given:
+            for key, values in of_key.items():
                 left = self.n - given.get(key, 0)
                 if left > 0:
                     first = in_order(values, self.by, "head")[:left]
                     out += [(key, value) for value in first]
                     given[key] = given.get(key, 0) + len(first)
-                    touched.append(key)
         if out:
             self.send_by(0, out, time)
 

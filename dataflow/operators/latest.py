@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rayad.dataflow.operators.keys.in_order import in_order, values_by_key
-from rayad.dataflow.operators.state.by_key import GrowingDict
+from rayad.dataflow.operators.state.by_key.dicts import GrowingDict
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.operators.state.waiting import Batches, Waiting
 from rayad.dataflow.records.batches import to_rows

@@ -11,11 +11,11 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from operator import lt
 from typing import Any
 
-from rayad.dataflow.operators.state.by_moment import KeyedByMoment
+from rayad.dataflow.operators.state.by_key.by_moment import KeyedByMoment
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.operators.state.tables import Entries
 from rayad.dataflow.operators.state.waiting import Batches, Waiting
@@ -28,6 +28,7 @@ from rayad.progress import DataflowError, Timestamp, show
 
 Held = tuple[Any, list[Any]]
 """The state of a key, and its timers in order."""
+NOTHING: Held = (None, [])
 Arrived = tuple[Any, ...]
 """A record: its event time, the input that it came by, itself."""
 
@@ -118,23 +119,17 @@ class Processes(KeyedByMoment):
     def moment_of(self, value: Held) -> Any:
         return value[1][0] if value[1] else None
 
-    def put(self, key: Any, held: Held) -> None:
-        """What the key has now."""
-        with self.changing((key,)) as kept:
-            if held[0] is None and not held[1]:
-                kept.pop(key, None)
-            else:
-                kept[key] = held
-                self.schedule((key,))
+    def put(self, kept: MutableMapping[Any, Any], key: Any, held: Held) -> None:
+        """What the key has now; ``kept`` is what :meth:`changing` gave."""
+        if held[0] is None and not held[1]:
+            kept.pop(key, None)
+        else:
+            kept[key] = held
+            self.schedule((key,))
 
     def due(self, mark: Any) -> list[Any]:
         """The keys with timers before ``mark`` (None: none), in the order of these."""
         return [] if mark is None else self.come(lt, mark)
-
-    def held(self, key: Any) -> Held:
-        """What a key has, for user code, which may change it in place before it is :meth:`put`."""
-        self.before_change((key,))
-        return self.kept.get(key, (None, []))  # type: ignore[no-any-return]
 
     def entries_of(self, kept: Mapping[Any, Any]) -> dict[str, Entries]:
         columns = {"value": [state for state, _ in kept.values()], "timers": [timers for _, timers in kept.values()]}
@@ -191,10 +186,12 @@ class KeyedProcess(KeyedVertex, EndVertex):
         self.marks.advance(time)
         now = self.marks.watermark.now
         out: list[Any] = []
-        for key in {**dict.fromkeys(arrived), **dict.fromkeys(self.state.due(now))}:
-            context = ProcessContext(key, self.state.held(key), out)
-            self._run(key, in_order_of_time(arrived.get(key, [])), context, before, now)
-            self.state.put(key, (context.state, context.timers))
+        keys = {**dict.fromkeys(arrived), **dict.fromkeys(self.state.due(now))}
+        with self.state.changing(keys) as kept:
+            for key in keys:
+                context = ProcessContext(key, kept.get(key, NOTHING), out)
+                self._run(key, in_order_of_time(arrived.get(key, [])), context, before, now)
+                self.state.put(kept, key, (context.state, context.timers))
         if out:
             self.send_by(0, out, time)
 

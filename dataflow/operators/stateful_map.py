@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from rayad.dataflow.operators.state.by_key import KeyedDict
+from rayad.dataflow.operators.state.by_key.dicts import KeyedDict
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.records.batches import to_rows
 from rayad.progress import DataflowError, Timestamp, show

@@ -20,7 +20,7 @@ import pyarrow as pa
 from rayad.dataflow.operators.aggregates.aggregators import Max
 from rayad.dataflow.operators.aggregates.combiner import Combine
 from rayad.dataflow.operators.keys.keyed import require_hashable
-from rayad.dataflow.operators.state.by_moment import KeyedByMoment
+from rayad.dataflow.operators.state.by_key.by_moment import KeyedByMoment
 from rayad.dataflow.operators.state.keyed_state import KeyedState, KeyedVertex
 from rayad.dataflow.operators.state.waiting import Batches, ByKey, Waiting
 from rayad.dataflow.operators.stateless import Element, Gatherer
@@ -152,7 +152,7 @@ class Lives(KeyedByMoment):
         if not moments:
             return
         with self.changing(moments) as kept:
-            new = moments.keys() - kept.keys()
+            new = [key for key in moments if key not in kept]
             merge_later(kept, moments.items())
             self.schedule(new)
 

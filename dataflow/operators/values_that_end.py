@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rayad.dataflow.operators.state.by_key import KeyedDict
+from rayad.dataflow.operators.state.by_key.dicts import KeyedDict
 from rayad.dataflow.operators.state.contents import comparable, originals
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.operators.state.tables import Entries
@@ -144,7 +144,9 @@ class DistinctOfRecords(KeyedVertex):
 
     def on_notify(self, time: Timestamp) -> None:
         self.marks.advance(time)  # which says what does not compare
-        fresh = [(pair, moment) for pair, moment in self._latest(self.pending.pop(time, ())).items() if self._is_new(pair, moment)]
+        latest = self._latest(self.pending.pop(time, ()))
+        self.seen.kept_of([key for key, _ in latest])
+        fresh = [(pair, moment) for pair, moment in latest.items() if self._is_new(pair, moment)]
         if fresh:
             self.seen.begin(fresh)
             self.send_by(0, originals(pair for pair, _ in fresh), time)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from rayad.dataflow.operators.state.by_key import KeyedDict
+from rayad.dataflow.operators.state.by_key.dicts import KeyedDict
 from rayad.dataflow.operators.state.runs.order import Places, groups_of_places
 from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.records.event_times import watermark_less

@@ -35,6 +35,14 @@ def workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(making.__wrapped__.__kwdefaults__, "placement", "workers")
 
 
+@pytest.fixture
+def own_actors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs of this test have an actor for each replica, also where RAYAD_PLACEMENT says workers: for tests of just that, such as which of
+    several actors is named, or what travels between them."""
+    making: Any = ScalingConfig.__init__
+    monkeypatch.setitem(making.__wrapped__.__kwdefaults__, "placement", "vertices")
+
+
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[None]:
     """A Ray cluster of this session alone: with four CPUs, whatever the machine has."""

@@ -47,6 +47,7 @@ def program(records: int) -> rd.Dataflow:
     return flow
 
 
+@pytest.mark.usefixtures("own_actors")
 def test_ds2_adds_the_replicas_that_a_job_needs(nothing_left: Callable[[], None], tmp_path: Path) -> None:
     """100 items a second come, a replica can do 50: two are too few to catch up, about four are enough."""
     scaling = rd.ScalingConfig(

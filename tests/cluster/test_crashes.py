@@ -76,16 +76,23 @@ def test_records_that_end_their_process_are_set_aside_once_and_nothing_else_is(
     assert {bad["operator"] for _, bad in result["bad"]} == {"deadly"}
 
 
-def test_without_the_option_the_error_names_the_functions_and_the_option(nothing_left: Check, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("placed", "words"),
+    [
+        ("own_actors", ["'work'[", "a process of 'work' (", "It ended in 'deadly' (test_crashes.py:"]),
+        ("workers", ["worker ", "a worker ended 3 times", "The functions that run in it: ", "'deadly' (test_crashes.py:"]),
+    ],
+)
+def test_without_the_option_the_error_names_the_functions_and_the_option(
+    nothing_left: Check, tmp_path: Path, request: pytest.FixtureRequest, placed: str, words: list[str]
+) -> None:
+    request.getfixturevalue(placed)
     job = program("unasked").submit(surviving(tmp_path, failures=2), parallelism=2)
     with pytest.raises(rd.RayadError) as caught:
         job.wait(timeout_s=PATIENCE_S)
     told = str(caught.value)
-    assert "'work'[" in told
-    assert "a process of 'work' (" in told
-    assert "ended 3 times in a row" in told
-    assert "It ended in 'deadly' (test_crashes.py:" in told
-    assert "on_error='skip', after_crashes=2" in told
+    for word in [*words, "ended 3 times in a row", "on_error='skip', after_crashes=2"]:
+        assert word in told
 
 
 def leaves(n: int) -> int:
@@ -106,6 +113,7 @@ def test_an_actor_that_ends_itself_is_told_with_its_exit_status_and_where(
     job = flow.submit(rd.RunConfig(name=flow.name))
     with pytest.raises(rd.RayadError) as caught:
         job.wait(timeout_s=PATIENCE_S)
-    words = rf"the actor of 'work'\[0\] died: {told} \(.*test_crashes\.py:\d+\); functions in it: 'ends' \(test_crashes\.py:\d+\)"
+    who = r"('work'\[0\]|worker \d)"
+    words = rf"the actor of {who} died: {told} \(.*test_crashes\.py:\d+\); functions in it: 'ends' \(test_crashes\.py:\d+\)"
     assert re.search(words, str(caught.value)), str(caught.value)
     assert [event.what for event in job.journal() if re.search(words, event.what)], job.journal()

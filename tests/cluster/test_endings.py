@@ -129,6 +129,7 @@ def test_unpicklable_function_is_refused_before_anything_starts(nothing_left: Ch
         flow.run(timeout_s=PATIENCE_S)
 
 
+@pytest.mark.usefixtures("own_actors")
 @pytest.mark.parametrize("keeps", [False, True])
 def test_a_result_that_cannot_be_pickled_is_told(nothing_left: Check, keeps: bool, tmp_path: Path) -> None:
     """With a store the sink and the type are known; it said "cannot pickle 'generator' object"."""
@@ -146,6 +147,7 @@ def test_a_result_that_cannot_be_pickled_is_told(nothing_left: Check, keeps: boo
     assert "not handles such as files, sockets, locks or generators" in str(caught.value)
 
 
+@pytest.mark.usefixtures("own_actors")
 def test_unpicklable_record_is_named(nothing_left: Check) -> None:
     flow = rd.Dataflow("bad")
     flow.from_items(["a"]).map(lambda x: (x, (i for i in range(3)))).key_by(lambda r: r[0]).vertex(Pass).collect("out")
@@ -158,6 +160,7 @@ class Pass(rd.Vertex):
         self.send_by(0, [r[0] for r in batch], time)
 
 
+@pytest.mark.usefixtures("own_actors")
 @pytest.mark.parametrize(
     ("name", "told"),
     [
@@ -220,6 +223,7 @@ def test_a_module_unknown_to_workers_is_named_before_an_actor_starts(
         flow.run()
 
 
+@pytest.mark.usefixtures("own_actors")
 def test_too_many_cpus_is_an_error_in_seconds(nothing_left: Check) -> None:
     flow = rd.Dataflow("greedy")
     flow.from_items([1]).collect("out")
@@ -230,6 +234,7 @@ def test_too_many_cpus_is_an_error_in_seconds(nothing_left: Check) -> None:
     assert time.monotonic() - began_s < 10
 
 
+@pytest.mark.usefixtures("own_actors")
 def test_actors_that_do_not_start_are_named(nothing_left: Check) -> None:
     """Regression: while a job started, ``explain_stuck()`` said that nothing was waiting."""
     flow = rd.Dataflow("greedy")

@@ -37,6 +37,7 @@ def forged(marker: Path) -> bytes:
     return pack_header(len(payload), Kind.DATA, 0, 0, 0) + payload + bytes(TAG_BYTES)
 
 
+@pytest.mark.usefixtures("own_actors")
 @pytest.mark.cluster
 def test_a_forged_frame_runs_nowhere_is_named_and_the_job_recovers(nothing_left: Callable[[], None], tmp_path: Path) -> None:
     reason = connections.why_not()

@@ -200,6 +200,7 @@ def test_a_coordinator_that_is_stopped_is_replaced(nothing_left: Check, tmp_path
     assert dict(record for _, record in job.wait(timeout_s=PATIENCE_S)["out"]) == {0: 50_001, 1: 50_000}
 
 
+@pytest.mark.usefixtures("own_actors")
 @pytest.mark.parametrize("kind", ["VertexActor", "ProgressActor"])
 def test_a_stopped_process_is_named_at_once_and_ends_the_job_in_time(nothing_left: Check, tmp_path: Path, kind: str) -> None:
     config = rd.RunConfig(failures=rd.FailureConfig(heartbeat_timeout_s=HEARTBEAT_S))
@@ -221,6 +222,7 @@ def test_a_stopped_process_is_named_at_once_and_ends_the_job_in_time(nothing_lef
         job.wait(timeout_s=BOUND_S)
 
 
+@pytest.mark.usefixtures("own_actors")
 def test_a_function_that_takes_long_is_named_and_stops_nothing_else(nothing_left: Check, tmp_path: Path) -> None:
     """Regression: progress() took 10 s and showed zeros, and explain_stuck() named nothing. Four waiting probes ended the job, because they
     used up the threads that heartbeats need. A change of layout that had to wait for the function failed the job."""
@@ -279,6 +281,7 @@ def test_a_function_that_takes_long_is_named_and_stops_nothing_else(nothing_left
     assert fives[1] % 1000 == 2
 
 
+@pytest.mark.usefixtures("own_actors")
 @pytest.mark.parametrize("survives", [False, True])
 def test_a_function_that_never_returns_ends_its_replica_where_asked_for(nothing_left: Check, tmp_path: Path, survives: bool) -> None:
     marker = tmp_path / "has hung once"

@@ -213,6 +213,7 @@ def test_a_cancelled_job_resumes_from_its_savepoint(nothing_left: Check, tmp_pat
         counting("paused").run(surviving(tmp_path, resume=str(tmp_path / "paused" / "snapshots" / "000000000999")), timeout_s=PATIENCE_S)
 
 
+@pytest.mark.usefixtures("own_actors")
 def test_live_input_is_replayed_exactly_also_after_it_was_closed(nothing_left: Check, tmp_path: Path) -> None:
     flow = rd.Dataflow("live")
     counts = flow.input("numbers").map_batches(lambda batch: (time.sleep(0.004), batch)[1]).key_by(lambda r: r % 5).count(name="counts")
@@ -425,6 +426,7 @@ def relay(name: str, until: Path) -> rd.Dataflow:
     return flow
 
 
+@pytest.mark.usefixtures("own_actors")
 @pytest.mark.parametrize("unaligned", [False, pytest.param(True, marks=pytest.mark.soak)])
 def test_what_is_not_upstream_of_a_failure_lives_on(nothing_left: Check, tmp_path: Path, unaligned: bool) -> None:
     snapshots = rd.SnapshotConfig(interval_s=0.3, alignment_timeout_s=0.0 if unaligned else None)

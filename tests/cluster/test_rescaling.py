@@ -202,6 +202,7 @@ def test_a_replica_killed_while_its_groups_move(nothing_left: Check, tmp_path: P
     nothing_left()
 
 
+@pytest.mark.usefixtures("own_actors")
 def test_a_job_cancelled_in_the_middle_of_a_change(nothing_left: Check) -> None:
     """The caller of the change gets an error, and nothing stays behind, new replicas included."""
     job = running(runs("cancelled").submit(parallelism=1), "runs")
@@ -226,6 +227,7 @@ class Occupant:
     """Occupies a CPU as long as it lives."""
 
 
+@pytest.mark.usefixtures("own_actors")
 def test_replicas_that_cannot_be_placed(nothing_left: Check) -> None:
     """The old layout stays, and the error says so."""
     job = running(runs("full").submit(rd.RunConfig(cpus_per_replica=1.0), parallelism=1), "runs")

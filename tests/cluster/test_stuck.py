@@ -27,6 +27,7 @@ def _pickled_by_value() -> Any:
         yield
 
 
+@pytest.mark.usefixtures("own_actors")
 def test_a_snapshot_that_aligns_and_a_store_that_is_away_are_named(nothing_left: Check, tmp_path: Path) -> None:
     gate, store = tmp_path / "gate", tmp_path / "store"
 

@@ -15,7 +15,9 @@ from rayad.dataflow.operators.aggregates.partial import Partials
 from rayad.dataflow.operators.joins.interval_runs import IntervalColumns
 from rayad.dataflow.operators.joins.kept_runs import KeptSide
 from rayad.dataflow.operators.state import group_index, touched_keys
-from rayad.dataflow.operators.state.by_key import GrowingDict, GrowingSet, KeyedDict, KeyedLists, KeyedSets
+from rayad.dataflow.operators.state.by_key.dicts import GrowingDict, KeyedDict
+from rayad.dataflow.operators.state.by_key.lists import KeyedLists
+from rayad.dataflow.operators.state.by_key.sets import GrowingSet, KeyedSets
 from rayad.dataflow.operators.state.runs import runs as runs_module
 from rayad.dataflow.operators.state.runs.runs import Runs
 from rayad.dataflow.operators.state.seen_rows import SeenRows

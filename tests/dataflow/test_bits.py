@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from rayad.actors.worker.state_files import StateFiles
 from rayad.dataflow.operators.state.runs.bits import Bits
 from rayad.dataflow.operators.state.runs.disk import MemoryBound
-from rayad.dataflow.operators.totals.below import HERE, TotalsBelow
+from rayad.dataflow.operators.state.runs.rows_that_leave import HERE
+from rayad.dataflow.operators.totals.below import TotalsBelow
 from rayad.dataflow.records.batches import mark_keyed
 
 

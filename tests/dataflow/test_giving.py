@@ -14,7 +14,7 @@ from examples.distinct_count import DistinctCount
 from rayad.dataflow.operators.aggregates.aggregators import Sum
 from rayad.dataflow.operators.state import group_index as key_groups
 from rayad.dataflow.operators.state import touched_keys
-from rayad.dataflow.operators.state.by_key import KeyedDict
+from rayad.dataflow.operators.state.by_key.dicts import KeyedDict
 from rayad.dataflow.operators.totals.totals import Totals
 from rayad.dataflow.records.key_hashing import hash_keys, key_group, stable_hash
 from rayad.progress import Timestamp

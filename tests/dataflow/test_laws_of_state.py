@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from rayad.actors.replica.parts.part_files import loaded
-from rayad.dataflow.operators.state.by_key import KeyedDict
+from rayad.dataflow.operators.state.by_key.dicts import KeyedDict
 from rayad.dataflow.operators.state.runs.disk import MemoryBound
 from rayad.dataflow.operators.state.runs.order import groups_of_places, places_of, slices_of_groups
 from rayad.dataflow.operators.state.runs.run import Run

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rayad.actors.replica.parts.part_files import dumped, loaded
 from rayad.dataflow.operators.state import versions as versions_module
-from rayad.dataflow.operators.state.by_key import DictByKey, GrowingDict, KeyedDict
+from rayad.dataflow.operators.state.by_key.dicts import DictByKey, GrowingDict, KeyedDict
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.operators.state.live import LiveState
 from rayad.dataflow.operators.state.versions import ABSENT, copied

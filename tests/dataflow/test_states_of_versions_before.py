@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
+import io
+import pickle
+from typing import Any
 
+import pyarrow as pa
+import pytest
+
+from rayad.actors.worker.state_files import StateFiles
 from rayad.dataflow.operators.aggregates.aggregators import Count
+from rayad.dataflow.operators.state.runs import disk
+from rayad.dataflow.operators.state.runs.disk import MemoryBound
 from rayad.dataflow.operators.totals.totals import TotalsInColumns
 from rayad.dataflow.operators.windows.columns import WindowColumns
 from rayad.dataflow.records.batches import mark_keyed
 from rayad.dataflow.windows import Tumbling
+from tests.dataflow.forms import FORMS
 
 
 def _partials(keys: list[int], moments: list[int] | None = None) -> pa.RecordBatch:
@@ -42,3 +51,44 @@ def test_totals_in_columns_were_stored_with_the_schema_among_them() -> None:
     again.restore({"schema": schemas[0], **parts[0]})
     again.restore_changes(changed()[0])
     assert again.as_rows() == totals.as_rows() == {7: 1, 8: 2, 9: 1}
+
+
+class Names(pickle.Unpickler):
+    """Notes which of our classes and functions a pickle names."""
+
+    found: set[str]
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module.startswith("rayad."):
+            self.found.add(f"{module}.{name}")
+        return super().find_class(module, name)
+
+
+STATE = "rayad.dataflow.operators.state"
+
+
+@pytest.mark.parametrize(
+    ("bytes_max", "named"),
+    [
+        (None, {f"{STATE}.stored_columns._unchanging", f"{STATE}.stored_rows.ByPosition"}),
+        (0, {f"{STATE}.stored_columns._unchanging", f"{STATE}.runs.above_runs.Beyond"}),
+    ],
+)
+def test_what_snapshots_name_is_where_it_was(bytes_max: int | None, named: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where any of it is called otherwise, or is elsewhere, no snapshot of before can be read."""
+    monkeypatch.setattr(disk, "FILE_BYTES_MIN", 1)
+    names: set[str] = set()
+    for form in FORMS:
+        state = form.make()
+        form.put(state, [(1, 2, 3), (4, 5, 6)])
+        if form.name == "GrowingDict":  # numbers alone are stored by position
+            with state.changing(["a"]) as kept:
+                kept.clear()
+                kept["a"] = 1
+        if bytes_max is not None:
+            MemoryBound(bytes_max, StateFiles("state", None)).hold([state])
+        state.take_changes()
+        reader = Names(io.BytesIO(pickle.dumps(state.checkpoint(), 5)))
+        reader.found = names
+        reader.load()
+    assert names == named

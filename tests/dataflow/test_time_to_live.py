@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
-from rayad.dataflow.operators.state.by_key import KeyedDict
+from rayad.dataflow.operators.state.by_key.dicts import KeyedDict
 from rayad.dataflow.operators.time_to_live import KeysEnd
 from rayad.dataflow.operators.totals.totals import Totals
 from rayad.progress import DataflowError, SnapshotError

@@ -12,7 +12,8 @@ import pytest
 
 import rayad as rd
 from rayad.dataflow.operators.state.runs import order
-from rayad.dataflow.operators.totals.below import HERE, TotalsBelow
+from rayad.dataflow.operators.state.runs.rows_that_leave import HERE
+from rayad.dataflow.operators.totals.below import TotalsBelow
 
 EPOCHS, ROWS, KEYS, BOUND = 16, 3_000, 16_000, 1 << 20
 KINDS: dict[str, Callable[[Any], dict[str, Any]]] = {

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 import rayad as rd
 from rayad.cli import main
-from rayad.dataflow.operators.state.by_key import KeyedDict
+from rayad.dataflow.operators.state.by_key.dicts import KeyedDict
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from tests.saved_state.jobs import begun, saved_after
 

@@ -24,7 +24,8 @@ from rayad.dataflow.operators.joins.pairs import joined_batch
 from rayad.dataflow.operators.keys.column_keys import common_type, equal_keys
 from rayad.dataflow.operators.keys.key_first import KeyFirst, pairs_of
 from rayad.dataflow.operators.keys.keyed import TAGS, distinct_names
-from rayad.dataflow.operators.state.by_key import KeyedDict, KeyedLists
+from rayad.dataflow.operators.state.by_key.dicts import KeyedDict
+from rayad.dataflow.operators.state.by_key.lists import KeyedLists
 from rayad.dataflow.operators.state.keyed_state import Everywhere, KeyedVertex
 from rayad.dataflow.operators.state.stored_columns import stored_mixed, taken_back_mixed
 from rayad.dataflow.operators.state.tables import TIME, Entries

@@ -10,7 +10,7 @@ import pyarrow as pa
 from rayad.dataflow.operators.joins.columns import ColumnJoin
 from rayad.dataflow.operators.joins.pairs import NotColumnar
 from rayad.dataflow.operators.keys.key_first import pairs_of
-from rayad.dataflow.operators.state.by_key import KeyedLists
+from rayad.dataflow.operators.state.by_key.lists import KeyedLists
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.operators.state.two_forms import TwoForms
 from rayad.progress import Timestamp

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from rayad.dataflow.operators.joins.records_in_time import SIDES, RecordsInTime
 from rayad.dataflow.operators.keys.key_first import pairs_of
-from rayad.dataflow.operators.state.rows import Named
+from rayad.dataflow.operators.state.by_key.rows import Named
 from rayad.dataflow.operators.state.tables import Entries
 from rayad.dataflow.records.batches import keyed_columns
 from rayad.dataflow.records.event_times import exact_moment

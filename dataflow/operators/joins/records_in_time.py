@@ -6,8 +6,8 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
+from rayad.dataflow.operators.state.by_key.rows import RowsByKey
 from rayad.dataflow.operators.state.keyed_state import NotedState
-from rayad.dataflow.operators.state.rows import RowsByKey
 from rayad.dataflow.operators.state.stored_columns import stored_mixed, taken_back_mixed
 from rayad.dataflow.operators.state.touched_keys import Additions
 

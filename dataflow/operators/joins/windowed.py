@@ -22,8 +22,8 @@ from rayad.dataflow.operators.joins.pairs import NotColumnar, alone_batch, joine
 from rayad.dataflow.operators.joins.records_in_time import SIDES, RecordsInTime
 from rayad.dataflow.operators.keys.column_keys import in_common, key_numbers
 from rayad.dataflow.operators.keys.key_first import has_key, is_null, keys_of, pairs_of, record_of
-from rayad.dataflow.operators.state.by_key import values_of
-from rayad.dataflow.operators.state.rows import Named
+from rayad.dataflow.operators.state.by_key.lists import values_of
+from rayad.dataflow.operators.state.by_key.rows import Named
 from rayad.dataflow.operators.state.runs.order import Positions
 from rayad.dataflow.operators.state.tables import WINDOW, Entries
 from rayad.dataflow.operators.state.two_forms import TwoForms

@@ -102,14 +102,14 @@ class TwoForms(KeyedState, Generic[Rows, Columns]):
         self.rows.drop(keys)
 
     def runs(self) -> Iterable[Bounded]:
-        return self.columns.runs()
+        return (*self.columns.runs(), *self.rows.runs())
 
     def runs_in_files(self) -> Iterable[Bounded]:
-        return self.columns.runs_in_files()
+        return (*self.columns.runs_in_files(), *self.rows.runs_in_files())
 
     @property
     def noted_bytes(self) -> int:
-        return self.columns.noted_bytes
+        return self.columns.noted_bytes + self.rows.noted_bytes
 
     @property
     def inline(self) -> bool | None:

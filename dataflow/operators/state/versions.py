@@ -104,7 +104,7 @@ class Versions:
 
     def at(self, epoch: int, kept: Mapping[Any, Any]) -> dict[Any, Any]:
         """All that was there when an epoch was over. The values are not to be changed."""
-        out = dict(kept)
+        out = dict(kept.items())
         for key in self._changes:
             value = self.value(epoch, key, kept)
             if value is ABSENT:
@@ -142,7 +142,7 @@ class Tracked(MutableMapping[Any, Any]):
 
     __slots__ = ("_kept", "_versions")
 
-    def __init__(self, kept: dict[Any, Any], versions: Versions) -> None:
+    def __init__(self, kept: MutableMapping[Any, Any], versions: Versions) -> None:
         self._kept, self._versions = kept, versions
 
     def __getitem__(self, key: Any) -> Any:

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from rayad.dataflow.operators.keys.in_order import in_order, values_by_key
-from rayad.dataflow.operators.state.by_key import GrowingDict, KeyedDict
+from rayad.dataflow.operators.state.by_key.dicts import GrowingDict, KeyedDict
+from rayad.dataflow.operators.state.group_index import chosen, groups_of_keys
 from rayad.dataflow.operators.state.keyed_state import Everywhere, KeyedVertex
 from rayad.dataflow.operators.state.tables import Entries
 from rayad.dataflow.operators.state.waiting import Batches, Waiting
@@ -75,7 +76,7 @@ class TableChanges(Table):
 
     def on_notify(self, time: Timestamp) -> None:
         values, ended = self._come(time)
-        kept, out = self.last.kept, []
+        kept, out = self.last.kept_of(values), []
         for key, some in values.items():
             before = kept.get(key)
             for value in some:
@@ -218,7 +219,7 @@ class Shown(KeyedDict):
 
     def restore(self, stored: Any) -> None:
         kept, marks = stored
-        super().take(kept)
+        super().restore(kept)
         self.mark, self.uneven = marks
 
     def changed(self, noted: Any) -> Any:
@@ -232,13 +233,16 @@ class Shown(KeyedDict):
     # -- to other replicas -----------------------------------------------------------
     def give(self, groups: frozenset[int], key_groups: int) -> Any:
         given = super().give(groups, key_groups)
-        return None if given is None else (given, self.mark, {key: self.uneven.pop(key) for key in given if key in self.uneven})
+        uneven = list(self.uneven)
+        leaves = chosen(groups, key_groups)[groups_of_keys(uneven, key_groups)].tolist() if uneven else []
+        left = {key: self.uneven.pop(key) for key, goes in zip(uneven, leaves, strict=True) if goes}
+        return None if given is None else (given, self.mark, left)
 
     def take(self, given: Any) -> None:
         kept, mark, uneven = given
         if not self.kept and mark > self.mark:
             self.mark = mark
-        for key in kept:
+        for key in uneven if mark == self.mark else self.keys_given(kept):
             at = uneven.get(key, mark)
             if at != self.mark:
                 self.uneven[key] = at

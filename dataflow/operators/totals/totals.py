@@ -17,7 +17,7 @@ from rayad.dataflow.operators.aggregates.held import as_totals
 from rayad.dataflow.operators.aggregates.partial import Partials
 from rayad.dataflow.operators.keys.keyed import distinct_names, import_group_by, require_hashable
 from rayad.dataflow.operators.keys.schemas import as_schema, brought_together, common_schema
-from rayad.dataflow.operators.state.by_key import GrowingDict
+from rayad.dataflow.operators.state.by_key.dicts import GrowingDict
 from rayad.dataflow.operators.state.by_schema import PartsBySchema
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.operators.state.reads.at_epochs import AtEpochs, Epochs
@@ -291,14 +291,14 @@ class Fold(KeyedVertex):
         self.pending[time].append(to_rows(batch))
 
     def on_notify(self, time: Timestamp) -> None:
-        touched: dict[Any, None] = {}
-        with self.state.changing(touched) as state:
-            for pairs in self.pending.pop(time, ()):
-                for key, value in pairs:
-                    state[key] = self.function(state[key] if key in state else self.start(), value)
-                    touched[key] = None
+        batches = self.pending.pop(time, ())
+        touched = dict.fromkeys(key for pairs in batches for key, _ in pairs)
         if not touched:
             return  # all of it was given to another replica
+        with self.state.changing(touched) as state:
+            for pairs in batches:
+                for key, value in pairs:
+                    state[key] = self.function(state[key] if key in state else self.start(), value)
         # Copies: the function may go on changing its state in place.
         self.send_by(0, [(key, copy.deepcopy(state[key])) for key in touched], time)
 

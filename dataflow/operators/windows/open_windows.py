@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from rayad.dataflow.operators.aggregates.aggregators import Aggregator
+from rayad.dataflow.operators.state.by_key.rows import Named, RowsByKey
 from rayad.dataflow.operators.state.keyed_state import NotedState
 from rayad.dataflow.operators.state.reads.at_epochs import AtEpochs, Epochs
-from rayad.dataflow.operators.state.rows import Named, RowsByKey
 from rayad.dataflow.operators.state.tables import WINDOW, Entries
 from rayad.dataflow.operators.state.touched_keys import TouchedKeys
 from rayad.dataflow.operators.windows.at_epochs import WindowsAtEpochs

@@ -27,6 +27,9 @@ class Dict(Protocol):
     def kept(self) -> Mapping[Any, Any]:
         """What is there."""
 
+    def kept_of(self, keys: Sequence[Any]) -> Mapping[Any, Any]:
+        """What is there, to be asked for these keys."""
+
     def entries_of(self, kept: Mapping[Any, Any]) -> dict[str, Entries]:
         """The table where this is kept."""
 
@@ -45,7 +48,8 @@ class DictAtEpochs(FromVersions[Versions]):
         self.has_one_row = table.has_one_row
 
     def of_keys(self, epoch: int, keys: Sequence[Any], part: str = "") -> Entries:
-        found = ((key, self._versions.value(epoch, key, self._table.kept)) for key in keys)
+        kept = self._table.kept_of(keys)
+        found = ((key, self._versions.value(epoch, key, kept)) for key in keys)
         return self.rows_of({key: value for key, value in found if value is not ABSENT})
 
     def of_all(self, epoch: int, part: str = "") -> Entries:

@@ -1,14 +1,23 @@
-"""Rows by key that something happens to at a moment: a key ends, a timer fires."""
+"""Rows by key that something happens to at a moment: a key ends, a timer fires.
+
+Moments of rows in memory are in a heap. Those of rows that did not fit there are a column of the runs (``runs/due_rows``): a row that
+comes due goes up into memory.
+"""
 
 from __future__ import annotations
 
 import heapq
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from typing import Any
 
-from rayad.dataflow.operators.state.by_key import KeyedDict
+import pyarrow as pa
+
+from rayad.dataflow.operators.state.by_key.dicts import KeyedDict
+from rayad.dataflow.operators.state.runs.due_rows import has_order
+from rayad.dataflow.operators.state.slot_groups import NotColumns
+from rayad.dataflow.records.exact import Inexact, array_of
 
 Entry = tuple[Any, int, Any]
 """A moment, a number, so that keys are never compared, and the key."""
@@ -33,7 +42,7 @@ class KeyedByMoment(KeyedDict):
         """These keys have values that may have made their moments earlier, or :meth:`come` gave them and they stay."""
         if self._heap is None:
             return
-        kept, scheduled = self.kept, self._scheduled
+        kept, scheduled = self._kept, self._scheduled
         for key in keys:
             moment = self.moment_of(kept[key])
             if moment is not None and (key not in scheduled or moment < scheduled[key][0]):
@@ -42,11 +51,14 @@ class KeyedByMoment(KeyedDict):
     def come(self, has_come: Callable[[Any, Any], bool], mark: Any) -> list[Any]:
         """The keys for whose moments ``has_come(moment, mark)`` holds, the earliest first; it holds for all moments before one for which it
         does."""
-        heap = self._heap
+        if self._below.runs is not None:
+            due = self._below.runs.due(lambda moment: has_come(moment, mark))
+            self.gone_up(self._below.into(self._kept, due))
+        kept, heap = self._kept, self._heap
         if heap is None:
             heap = self._heap = []
             self._scheduled = {}
-            moments = [(key, self.moment_of(value)) for key, value in self.kept.items()]
+            moments = [(key, self.moment_of(value)) for key, value in kept.items()]
             heap.extend((moment, next(self._numbers), key) for key, moment in moments if moment is not None)
             self._scheduled = {entry[2]: entry for entry in heap}
             heapq.heapify(heap)
@@ -57,7 +69,7 @@ class KeyedByMoment(KeyedDict):
             if self._scheduled.get(key) is not entry:
                 continue  # it has been scheduled for an earlier moment since
             del self._scheduled[key]
-            moment = self.moment_of(self.kept[key]) if key in self.kept else None  # else it was given to another replica
+            moment = self.moment_of(kept[key]) if key in kept else None  # else it was given to another replica
             if moment is None:
                 continue
             if has_come(moment, mark):
@@ -73,6 +85,19 @@ class KeyedByMoment(KeyedDict):
     def put_in(self, name: str, some: Any) -> None:
         super().put_in(name, some)
         self._heap = None
+
+    # -- beyond memory ---------------------------------------------------------------
+    def moments(self, kept: dict[Any, Any]) -> pa.Array | None:
+        try:
+            moments = array_of([self.moment_of(value) for value in kept.values()])
+        except Inexact as error:
+            raise NotColumns from error
+        if not has_order(moments.type):
+            raise NotColumns
+        return moments
+
+    def gone_up(self, came: Mapping[Any, Any]) -> None:
+        self.schedule(came)
 
 
 __all__ = ["KeyedByMoment"]

@@ -1,0 +1,1 @@
+"""State in rows: Python values by key."""

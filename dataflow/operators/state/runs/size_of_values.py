@@ -1,0 +1,81 @@
+"""About how much memory Python values take."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+OBJECTS_MAX = 1 << 12
+"""Of a value with more parts, the size of the others is that of these."""
+ROWS_LOOKED_AT = 64
+SLOT_OF_DICT = 100
+"""Bytes of a dict for a key, of its tables alone."""
+
+
+def size_of(value: Any) -> int:
+    """Bytes of a value with all that it has, each object once.
+
+    >>> size_of([1.5] * 3) < size_of([1.5, 2.5, 3.5]) < size_of([[1.5], 2.5, 3.5])
+    True
+    """
+    waiting, seen, sizes = [value], {id(value)}, list[int]()
+    while waiting and len(sizes) < OBJECTS_MAX:
+        each = waiting.pop()
+        sizes.append(each.nbytes if isinstance(each, np.ndarray) else sys.getsizeof(each, 64))
+        for part in _parts(each):
+            if id(part) not in seen:
+                seen.add(id(part))
+                waiting.append(part)
+    return sum(sizes) + (len(waiting) * sum(sizes[1:]) // (len(sizes) - 1) if waiting else 0)
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    kind = type(value)
+    if kind in (int, str, float, bytes, bool, type(None)) or isinstance(value, (type, np.ndarray)):
+        return ()
+    if isinstance(value, dict):
+        return (part for pair in value.items() for part in pair)
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return value
+    slots = (getattr(value, name) for base in kind.__mro__ for name in _slots(base) if hasattr(value, name))
+    return (*vars(value).values(), *slots) if hasattr(value, "__dict__") else slots
+
+
+def _slots(kind: type) -> Iterable[str]:
+    names = vars(kind).get("__slots__", ())
+    return (names,) if isinstance(names, str) else names
+
+
+class SizeOfDict:
+    """About how much memory a dict takes whose values change.
+
+    A few rows are looked at when as many have changed as are a quarter of all: so a change costs the same however large the dict is.
+    """
+
+    def __init__(self) -> None:
+        self._each = 0
+        self._changed = 0
+        self._known = 0
+
+    def changed(self, rows: int) -> None:
+        """So many rows may have changed."""
+        self._changed += rows
+
+    def of(self, kept: Mapping[Any, Any]) -> int:
+        """Bytes of all of it."""
+        count = len(kept)
+        if not count:
+            self._known = self._changed = 0
+            return 0
+        if 4 * self._changed >= count or count >= 2 * self._known:
+            step = max(1, count // ROWS_LOOKED_AT)
+            some = [size_of(pair) for pair in islice(kept.items(), 0, None, step)]
+            self._each, self._changed, self._known = SLOT_OF_DICT + sum(some) // len(some), 0, count
+        return self._each * count
+
+
+__all__ = ["SizeOfDict", "size_of"]
