@@ -267,7 +267,7 @@ class Wakes(rd.Process):
         context.state = None
 
 
-OPEN_TIMERS = 200_000
+OPEN_TIMERS = 500_000
 
 
 def fired(rows: int, run: rd.RunConfig) -> tuple[Any, Any]:

@@ -167,7 +167,7 @@ class RunConfig:
         spill_memory_bytes: how much of a feedback edge's backlog a replica keeps in memory, the rest is on disk; likewise for batches that
             wait before a vertex that takes times in order.
         spill_directory: the folder for that; default: the system's temporary folder.
-        state_memory_bytes: memory of a replica for its state in columns; more is in files (docs/state.md). None: all.
+        state_memory_bytes: memory of a replica for its state; more is in files (docs/state.md). None: all.
         combine_hold_s: on Ray: how long a replica with more input ready may keep combining before it sends; without more input it sends at
             once. 0 combines within one round of the event loop. In the local runtime the seed draws it.
         activation_timeout_s: on Ray: how long one call of a vertex or source (``on_recv``, ``on_notify``, ``next_batch``, with the

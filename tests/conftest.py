@@ -34,6 +34,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 # Ray gives its workers the lowest priority but four. Beside a process of tests that computes they would hardly run at all.
 os.environ.setdefault("RAY_worker_niceness", "0")
+# Ray's agent looks at all processes every 5 s otherwise, for its dashboard: a fortieth of a core.
+os.environ.setdefault("REPORTER_UPDATE_INTERVAL_MS", "60000")
 
 
 leave_files_unsynced()

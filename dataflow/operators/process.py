@@ -66,6 +66,18 @@ class Process(ABC):
         raise NotImplementedError(f"{type(self).__name__} sets timers but has no on_timer(self, key, context)")
 
 
+class _TimerOf:
+    """What a timer is called in errors."""
+
+    __slots__ = ("_key",)
+
+    def __init__(self, key: Any) -> None:
+        self._key = key
+
+    def __repr__(self) -> str:
+        return f"a timer of {show(self._key, 60)}"
+
+
 class ProcessContext:
     """The key's state, the time, and the means to emit and set timers, as a :class:`Process` is called with.
 
@@ -98,7 +110,7 @@ class ProcessContext:
         A moment that the watermark has already passed fires at once, in its order. Raises DataflowError for a value that is not a moment,
         and in ``on_timer`` for a moment that is not later than the current one.
         """
-        moment = event_time(moment, f"a timer of {show(self._key, 60)}")
+        moment = event_time(moment, _TimerOf(self._key))
         compared(moment, self.time)  # says what does not go together
         at = bisect_left(self.timers, moment)
         if self.is_end:
@@ -108,7 +120,7 @@ class ProcessContext:
 
     def clear_timer(self, moment: Any) -> None:
         """Cancel a timer; nothing happens if it is not set."""
-        moment = event_time(moment, f"a timer of {show(self._key, 60)}")
+        moment = event_time(moment, _TimerOf(self._key))
         if moment in self.timers:
             self.timers.remove(moment)
 

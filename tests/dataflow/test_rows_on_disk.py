@@ -355,6 +355,7 @@ def test_keys_come_in_the_order_of_their_moments_wherever_they_are(make: Any, ne
                 kept[key] = (make(expected[key]), "x" * 100)
             state.schedule(keys)
         memory.hold([state])
+        assert state._scheduled.keys() <= state._kept.keys(), "what has gone to runs is no longer in the heap"
         found = state.come(lambda moment, mark: moment < mark, make(now))
         assert sorted(found) == sorted(key for key, at in expected.items() if at < now)
         assert [expected[key] for key in found] == sorted(expected[key] for key in found)

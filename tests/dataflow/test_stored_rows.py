@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rayad.actors.replica.parts.part_files import dumped, loaded
-from rayad.dataflow.operators.state import by_key, stored_columns, stored_rows, touched_keys
+from rayad.dataflow.operators.state import stored_columns, stored_rows, touched_keys
+from rayad.dataflow.operators.state.by_key import dicts
 from rayad.dataflow.operators.state.stored_columns import Unchanging, stored, taken_back
 from rayad.dataflow.operators.state.stored_rows import ByPosition, StoredRows
 from rayad.dataflow.operators.stateful_map import StatefulMap
@@ -103,7 +104,7 @@ def test_numbers_are_taken_in_the_replica_and_other_values_in_a_copy(value: Any,
 def test_a_process_is_forked_only_for_a_stateful_map_with_much_state(
     monkeypatch: pytest.MonkeyPatch, values: list[Any], inline: bool
 ) -> None:
-    monkeypatch.setattr(by_key, "FEW_ROWS", 10)
+    monkeypatch.setattr(dicts, "FEW_ROWS", 10)
     run = Driven(lambda: StatefulMap(lambda state, value: (value, None), 0))
     run.step(("recv", 0, list(enumerate(values)), Timestamp(0)))
     assert run.vertex.checkpoint_inline == inline

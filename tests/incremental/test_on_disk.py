@@ -1,4 +1,4 @@
-"""Collections in columns beyond memory: with all runs on disk, and merges in small pieces, results are what they are in memory."""
+"""Collections beyond memory: with all runs on disk, and merges in small pieces, results are what they are in memory."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return seen
 
 
-@pytest.mark.parametrize("form", ["columns", "both"])
+@pytest.mark.parametrize("form", ["columns", "both", "rows"])
 @pytest.mark.parametrize("number", range(len(in_form("columns"))), ids=[program.name for program in in_form("columns")])
 @pytest.mark.thorough
 def test_results_are_right_whatever_happens(form: Form, number: int, tmp_path: Path, tiny: Counter[str]) -> None:

@@ -58,7 +58,8 @@ def _start_workers_with(script: Path, patch: pytest.MonkeyPatch) -> None:
     own = RayParams.update_if_absent
 
     def with_script(params: Any, **given: Any) -> None:
-        own(params, **({**given, "worker_path": str(script)} if "worker_path" in given else given))
+        # No test reads what Ray's log monitor prints, and it takes a fortieth of a core for each Ray.
+        own(params, **({**given, "worker_path": str(script), "include_log_monitor": False} if "worker_path" in given else given))
 
     patch.setattr(RayParams, "update_if_absent", with_script)
 

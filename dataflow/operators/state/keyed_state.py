@@ -5,8 +5,9 @@ restores, gives and takes each of them by the name of its attribute. What there 
 
 | module | state |
 | --- | --- |
-| ``by_key`` | dicts by key, sets and lists that only grow |
-| ``by_moment`` | dicts by key whose keys come to a moment, in its order |
+| ``by_key.dicts`` | dicts by key, perhaps above sorted runs |
+| ``by_key.by_moment`` | dicts by key whose keys come to a moment, in its order |
+| ``by_key.sets``, ``by_key.lists`` | sets and lists of what has come for each key |
 | ``waiting`` | what waits for its time to be complete, and asks for the notification |
 | ``two_forms`` | columns as long as all batches are columns, rows from then on |
 

@@ -41,7 +41,7 @@ class KeyedByMoment(KeyedDict):
     def schedule(self, keys: Iterable[Any]) -> None:
         """These keys have values that may have made their moments earlier, or :meth:`come` gave them and they stay."""
         if self._heap is None:
-            return
+            return  # it is made when it is asked for
         kept, scheduled = self._kept, self._scheduled
         for key in keys:
             moment = self.moment_of(kept[key])
@@ -57,7 +57,6 @@ class KeyedByMoment(KeyedDict):
         kept, heap = self._kept, self._heap
         if heap is None:
             heap = self._heap = []
-            self._scheduled = {}
             moments = [(key, self.moment_of(value)) for key, value in kept.items()]
             heap.extend((moment, next(self._numbers), key) for key, moment in moments if moment is not None)
             self._scheduled = {entry[2]: entry for entry in heap}
@@ -95,6 +94,9 @@ class KeyedByMoment(KeyedDict):
         if not has_order(moments.type):
             raise NotColumns
         return moments
+
+    def all_gone_down(self) -> None:
+        self._heap, self._scheduled = None, {}
 
     def gone_up(self, came: Mapping[Any, Any]) -> None:
         self.schedule(came)

@@ -63,10 +63,13 @@ class DictByKey(RowsByKey):
 
     def _everything(self) -> MutableMapping[Any, Any]:
         runs = self._below.runs
-        return self._kept if runs is None else AboveRuns(self._kept, runs, self._fetch)
+        return self._kept if runs is None else AboveRuns(self._kept, runs, self._below.absent, self._fetch)
 
     def gone_up(self, came: Mapping[Any, Any]) -> None:
         """These rows are in memory from now on."""
+
+    def all_gone_down(self) -> None:
+        """All rows are in runs from now on."""
 
     def keys_of(self, items: Collection[Any]) -> Iterable[Any]:
         """The keys of what is noted."""
@@ -138,6 +141,7 @@ class DictByKey(RowsByKey):
             self._kept = {}
             self._indices.forget()
             self.forget_changes()
+            self.all_gone_down()
         return self._below.all()
 
     def files(self) -> list[RunFile]:

@@ -32,33 +32,35 @@ class AboveRuns(MutableMapping[Any, Any]):
 
     Args:
         kept: the dict.
-        fetch: lets what keys have be in it.
+        absent: keys that are not below.
+        fetch: lets what keys have be in the dict.
     """
 
-    __slots__ = ("_below", "_fetch", "_kept")
+    __slots__ = ("_absent", "_below", "_fetch", "_kept")
 
-    def __init__(self, kept: dict[Any, Any], below: ValuesBelow, fetch: Callable[[Iterable[Any]], None]) -> None:
+    def __init__(self, kept: dict[Any, Any], below: ValuesBelow, absent: set[Any], fetch: Callable[[Iterable[Any]], None]) -> None:
         self._kept = kept
+        self._absent = absent
         self._below = below
         self._fetch = fetch
 
     def __getitem__(self, key: Any) -> Any:
-        if key not in self._kept:
+        if key not in self._kept and key not in self._absent:
             self._fetch((key,))
         return self._kept[key]
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        if key not in self._kept:
+        if key not in self._kept and key not in self._absent:
             self._fetch((key,))
         self._kept[key] = value
 
     def __delitem__(self, key: Any) -> None:
-        if key not in self._kept:
+        if key not in self._kept and key not in self._absent:
             self._fetch((key,))
         del self._kept[key]
 
     def __contains__(self, key: object) -> bool:
-        if key not in self._kept:
+        if key not in self._kept and key not in self._absent:
             self._fetch((key,))
         return key in self._kept
 
@@ -110,10 +112,12 @@ class RunsBelow:
     def __init__(self, moments: Callable[[dict[Any, Any]], pa.Array | None]) -> None:
         self._moments = moments
         self._memory: MemoryBound | None = None
+        self._is_refused = False
         self.size = SizeOfDict()
         self.runs: ValuesBelow | None = None
         """None: all is in the dict."""
-        self._absent: set[Any] = set()  # looked for since something was last put into runs, and not there
+        self.absent: set[Any] = set()
+        """Keys that were looked for since something was last put into runs, and are not there."""
 
     @property
     def memory(self) -> MemoryBound | None:
@@ -135,19 +139,20 @@ class RunsBelow:
 
     def put(self, kept: dict[Any, Any]) -> bool:
         """Keep all that is in a dict, if that is worth a run; gives whether it is here now."""
-        if not kept or self.size.of(kept) < disk.FILE_BYTES_MIN:
+        if not kept or self._is_refused or self.size.of(kept) < disk.FILE_BYTES_MIN:
             return False
         try:
             moments = self._moments(kept)
         except NotColumns:
+            self._is_refused = True  # it would be asked for again after each batch
             return False
         self.made().put_values(kept, moments)
-        self._absent = set()
+        self.absent = set()
         return True
 
     def up(self, kept: dict[Any, Any], keys: Iterable[Any]) -> dict[Any, Any]:
         """What those of these keys have that are here: it is in the dict from now on."""
-        absent = self._absent
+        absent = self.absent
         missing = [key for key in dict.fromkeys(keys) if key not in kept and key not in absent]
         if not missing or self.runs is None:
             return {}
@@ -182,7 +187,7 @@ class RunsBelow:
         if not isinstance(stored, Beyond):
             return stored
         self.made().restore(stored.runs)
-        self._absent = set()
+        self.absent = set()
         return stored.rows
 
     def given(self, rows: Any, groups: frozenset[int], key_groups: int) -> Any:
@@ -195,7 +200,7 @@ class RunsBelow:
         if not isinstance(given, Beyond):
             return given
         self.made().take(given.runs)
-        self._absent = set()
+        self.absent = set()
         return given.rows
 
 
