@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 
 import rayad as rd
 from rayad.actors.worker.state_files import StateFiles
+from rayad.dataflow.operators.joins.join import Join
 from rayad.dataflow.operators.state.by_key.by_moment import KeyedByMoment
 from rayad.dataflow.operators.state.by_key.dicts import DictByKey, GrowingDict, KeyedDict
+from rayad.dataflow.operators.state.by_key.lists import KeyedLists
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.operators.state.runs import disk
 from rayad.dataflow.operators.state.runs.disk import MemoryBound
@@ -33,14 +35,14 @@ from tests.dataflow.keyed_vertices import ALL, Keyed
 from tests.thorough import amount
 
 
-def dicts_of(vertex: Any) -> list[DictByKey]:
-    """The dicts by key of a vertex."""
+def in_rows(vertex: Any) -> list[Any]:
+    """The states in rows of a vertex that can be above runs."""
     states = vertex.states().values() if isinstance(vertex, KeyedVertex) else ()
     both = [state.rows if isinstance(state, TwoForms) else state for state in states]
-    return [state for state in both if isinstance(state, DictByKey)]
+    return [state for state in both if isinstance(state, (DictByKey, KeyedLists))]
 
 
-WITH_DICTS = [keyed for keyed in ALL if dicts_of(keyed.make())]
+ABOVE_RUNS = [keyed for keyed in ALL if in_rows(keyed.make())]
 files = StateFiles("state", None)
 
 
@@ -56,7 +58,7 @@ class Held(Driven):
     def __init__(self, make: Any, memory: MemoryBound) -> None:
         super().__init__(make)
         self.memory = memory
-        self.most = 0
+        self.is_beyond_memory = False
 
     def step(self, step: Any) -> None:
         super().step(step)
@@ -65,10 +67,10 @@ class Held(Driven):
     def hold(self) -> None:
         assert isinstance(self.vertex, KeyedVertex)
         self.memory.hold(self.vertex.states().values())
-        self.most = max([self.most, *(len(state.all()) for state in dicts_of(self.vertex) if state.is_beyond_memory)])
+        self.is_beyond_memory |= any(state.is_beyond_memory for state in in_rows(self.vertex))
 
 
-@pytest.mark.parametrize("keyed", WITH_DICTS, ids=lambda keyed: keyed.name)
+@pytest.mark.parametrize("keyed", ABOVE_RUNS, ids=lambda keyed: keyed.name)
 @pytest.mark.thorough
 @pytest.mark.usefixtures("_everything_is_much")
 @settings(max_examples=amount(each_run=2, soak=60), deadline=None)
@@ -82,6 +84,16 @@ def test_results_are_those_of_a_vertex_that_has_memory(keyed: Keyed, data: st.Da
     in_memory.end(Timestamp(1000))
     held.end(Timestamp(1000))
     assert held.sent() == in_memory.sent()
+
+
+@pytest.mark.usefixtures("_everything_is_much")
+def test_what_is_tried_happens() -> None:
+    join = next(keyed for keyed in ABOVE_RUNS if type(keyed.make()) is Join)
+    held = Held(join.make, MemoryBound(0, files))
+    for side in (0, 1):
+        held.step(("recv", side, [(key, "x") for key in range(9)], Timestamp(0)))
+    assert held.is_beyond_memory
+    assert len(held.sent()[0, Timestamp(0)]) == 9
 
 
 # -- jobs ------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ class Join(KeyedVertex):
 
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
         rows = self.sides.rows
-        if isinstance(batch, pa.RecordBatch) and not rows.kept[0] and not rows.kept[1]:
+        if isinstance(batch, pa.RecordBatch) and not rows.is_used:
             try:
                 joined = self.sides.columns.accept(edge, batch, time)
             except NotColumnar:
@@ -42,12 +42,13 @@ class Join(KeyedVertex):
                 for at, out in joined:
                     self.send_by(0, out, at)
                 return
-        if not rows.rows:
+        if not rows.is_used:
             self.sides.to_rows()
         self._join_rows(edge, pairs_of(batch), time)
 
     def _join_rows(self, edge: int, pairs: list[Any], time: Timestamp) -> None:
-        rows, other = self.sides.rows, self.sides.rows.kept[1 - edge]
+        rows = self.sides.rows
+        other = rows.kept_of([key for key, _ in pairs] if rows.is_beyond_memory else ())[1 - edge]
         out: dict[Timestamp, list[Any]] = {}
         with rows.adding(edge, pairs, time) as mine:
             for key, value in pairs:

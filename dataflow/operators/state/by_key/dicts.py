@@ -61,6 +61,11 @@ class DictByKey(RowsByKey):
         if self._below.runs is not None:
             self.gone_up(self._below.up(self._kept, keys))
 
+    def to_add_to(self, items: int) -> MutableMapping[Any, Any]:
+        """The dict, to which so many items are about to be added by a form that notes them itself."""
+        self._below.size.changed(items)
+        return self._everything()
+
     def _everything(self) -> MutableMapping[Any, Any]:
         runs = self._below.runs
         return self._kept if runs is None else AboveRuns(self._kept, runs, self._below.absent, self._fetch)

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 from rayad.dataflow.operators.state.by_key.changing import Changing
-from rayad.dataflow.operators.state.by_key.rows import Named, RowsByKey
+from rayad.dataflow.operators.state.by_key.dicts import KeyedDict
 from rayad.dataflow.operators.state.keyed_state import NotedState
 from rayad.dataflow.operators.state.reads.at_epochs import AtEpochs, Epochs
 from rayad.dataflow.operators.state.reads.lists import SIDES, ListsAtEpochs
+from rayad.dataflow.operators.state.runs.disk import Bounded
 from rayad.dataflow.operators.state.tables import TIME, Entries
 from rayad.dataflow.operators.state.touched_keys import Additions
+from rayad.dataflow.operators.state.two_forms import RowForm
 
 
-class KeyedLists(NotedState, RowsByKey):
+class Lists(KeyedDict):
+    """One side: lists by key. What has been added is noted by :class:`KeyedLists`, for all sides."""
+
+    def put_in(self, name: str, some: Any) -> None:
+        kept = self._kept
+        for key, values in some.items():
+            if key in kept:
+                kept[key].extend(values)
+            else:
+                kept[key] = values  # a new list for each would set off the garbage collector
+
+
+class KeyedLists(NotedState, RowForm):
     """What has come for each key, for several sides: ``{key: [(value, mark), ...]}`` of each.
 
     >>> sides = KeyedLists(2)
@@ -24,27 +38,40 @@ class KeyedLists(NotedState, RowsByKey):
 
     def __init__(self, sides: int) -> None:
         super().__init__()
-        self._kept: tuple[dict[Any, list[Any]], ...] = tuple({} for _ in range(sides))
+        self._sides = tuple(Lists() for _ in range(sides))
         self.rows = 0
+        """How many values there are; where some are in runs, not fewer than that."""
         self._noted: Additions = Additions()
         self.before_drop: Callable[[list[Any]], None] | None = None
         """Told of the keys that are about to be dropped; None: nobody has read yet."""
 
     @property
     def parts_read(self) -> tuple[str, ...]:
-        return SIDES if len(self._kept) == len(SIDES) else ()
+        return SIDES if len(self._sides) == len(SIDES) else ()
 
     def at_epochs(self, epochs: Epochs) -> AtEpochs | None:
-        return ListsAtEpochs(self, epochs) if len(self._kept) == len(SIDES) else None
+        return ListsAtEpochs(self, epochs) if len(self._sides) == len(SIDES) else None
 
     @property
     def kept(self) -> tuple[Mapping[Any, list[Any]], ...]:
         """To be read, by side."""
-        return self._kept
+        return tuple(side.kept for side in self._sides)
+
+    def kept_of(self, keys: Sequence[Any]) -> tuple[Mapping[Any, list[Any]], ...]:
+        """To be read, by side, for these keys above all."""
+        return tuple(side.kept_of(keys) for side in self._sides)
 
     @property
     def is_used(self) -> bool:
-        return any(self._kept)
+        return any(side.is_used for side in self._sides)
+
+    @property
+    def is_beyond_memory(self) -> bool:
+        """Whether any of it is in runs."""
+        return any(side.is_beyond_memory for side in self._sides)
+
+    def runs(self) -> Iterable[Bounded]:
+        return self._sides
 
     def add(self, side: int, pairs: list[Any], mark: Any) -> None:
         """Keep ``(key, value)`` pairs of a side, each with ``mark``."""
@@ -52,13 +79,18 @@ class KeyedLists(NotedState, RowsByKey):
             for key, value in pairs:
                 mine.setdefault(key, []).append((value, mark))
 
-    def adding(self, side: int, pairs: list[Any], mark: Any) -> Changing[dict[Any, list[Any]]]:
+    def adding(self, side: int, pairs: list[Any], mark: Any) -> Changing[MutableMapping[Any, list[Any]]]:
         """A side, for these to be added by a loop of the operator's as :meth:`add` does it. ``pairs`` must stay as they are."""
-        return Changing(self._kept[side], lambda: self._note(side, pairs, mark))
+        if self._sides[side].is_beyond_memory:
+            self._sides[side].kept_of([key for key, _ in pairs])
+        return Changing(self._sides[side].to_add_to(len(pairs)), lambda: self._note(side, pairs, mark))
 
     def _note(self, side: int, pairs: list[Any], mark: Any) -> None:
         self.rows += len(pairs)
-        self._noted.note((side, pairs, mark), len(pairs), self.rows)
+        if self.is_beyond_memory:
+            self.forget_changes()
+        else:
+            self._noted.note((side, pairs, mark), len(pairs), self.rows)
 
     def that_drops(self) -> KeyedLists:
         return self
@@ -66,11 +98,24 @@ class KeyedLists(NotedState, RowsByKey):
     def drop(self, keys: list[Any]) -> None:
         if self.before_drop is not None:
             self.before_drop(keys)
-        for kept in self._kept:
-            for key in keys:
-                self.rows -= len(kept.pop(key, ()))
-            self._indices.removed(kept, keys)
+        for side in self._sides:
+            kept = side.kept_of(keys)
+            self.rows -= sum(len(kept.get(key, ())) for key in keys)
+            side.drop(keys)
         self._noted.note((None, keys, None), len(keys), self.rows)
+
+    # -- snapshots -----------------------------------------------------------------
+    def checkpoint(self) -> Any:
+        return tuple(side.checkpoint() for side in self._sides)
+
+    def restore(self, stored: Any) -> None:
+        for side, part in zip(self._sides, stored, strict=True):
+            side.restore(part)
+            self.rows += _rows_of(part)
+
+    def take_changes(self) -> Callable[[], Any] | None:
+        """What is in runs is never part of an increment."""
+        return None if self.is_beyond_memory else super().take_changes()
 
     def changed(self, noted: list[Any]) -> Any:
         return noted
@@ -82,42 +127,44 @@ class KeyedLists(NotedState, RowsByKey):
             else:
                 self.add(side, pairs, mark)
 
-    def named(self) -> Named:
-        return dict(enumerate(self._kept))
+    # -- to other replicas -----------------------------------------------------------
+    def index(self, key_groups: int) -> Iterator[None]:
+        for side in self._sides:
+            yield from side.index(key_groups)
 
-    def shaped(self, named: Named) -> Any:
-        return tuple(named.get(side, {}) for side in range(len(self._kept)))
+    def give(self, groups: frozenset[int], key_groups: int) -> Any:
+        given = [side.give(groups, key_groups) or {} for side in self._sides]
+        self.rows -= sum(map(_rows_of, given))
+        return tuple(given) if any(given) else None
 
-    def unshaped(self, stored: Any) -> Named:
-        return dict(enumerate(stored))
+    def take(self, given: Any) -> None:
+        for side, part in zip(self._sides, given, strict=True):
+            side.take(part)
+            self.rows += _rows_of(part)
 
-    def put_in(self, name: int, some: Any) -> None:
-        kept = self._kept[name]
-        for key, values in some.items():
-            if key in kept:
-                kept[key].extend(values)
-            else:
-                kept[key] = values  # a new list for each would set off the garbage collector
-        self.rows += values_of([some])
+    def gave(self) -> None:
+        for side in self._sides:
+            side.gave()
 
-    def left(self, given: Named) -> None:
-        self.rows -= values_of(given.values())
-
+    # -- as a table --------------------------------------------------------------------
     def _names(self) -> list[str]:
-        return list(SIDES) if len(self._kept) == len(SIDES) else [f"side{side}" for side in range(len(self._kept))]
+        return list(SIDES) if len(self._sides) == len(SIDES) else [f"side{side}" for side in range(len(self._sides))]
 
     def entries(self) -> dict[str, Entries]:
         out = {}
-        for name, side in zip(self._names(), self._kept, strict=True):
+        for name, side in zip(self._names(), self.kept, strict=True):
             rows = [(key, mark, value) for key, some in side.items() for value, mark in some]
             out[name] = Entries([key for key, _, _ in rows], {TIME: [mark for _, mark, _ in rows], "value": [row[2] for row in rows]})
         return out
 
     def put_entries(self, name: str, entries: Entries) -> None:
-        side = self._kept[self._names().index(name)]
+        side = self._names().index(name)
         for key, time, value in zip(entries.keys, entries.columns[TIME], entries.columns["value"], strict=True):
-            side.setdefault(key, []).append((value, time))
-        self.rows += len(entries.keys)
+            self.add(side, [(key, value)], time)
+
+
+def _rows_of(part: Any) -> int:
+    return values_of([part]) if isinstance(part, dict) else 1
 
 
 def values_of(sides: Iterable[dict[Any, list[Any]]]) -> int:

@@ -26,6 +26,9 @@ class Sides(Protocol):
     def kept(self) -> Sequence[Mapping[Any, list[Any]]]:
         """The values and times of each side."""
 
+    def kept_of(self, keys: Sequence[Any]) -> Sequence[Mapping[Any, list[Any]]]:
+        """The same, to be asked for these keys."""
+
 
 class ListsAtEpochs(AtEpochs):
     """Both sides of a join in rows.
@@ -48,11 +51,11 @@ class ListsAtEpochs(AtEpochs):
     def since(self) -> int:
         return self._since
 
-    def note(self, keys: Iterable[Any]) -> None:
+    def note(self, keys: Sequence[Any]) -> None:
         """These keys are about to be dropped."""
-        now = self._epochs.now()
+        now, sides = self._epochs.now(), self._state.kept_of(list(keys))
         for key in keys:
-            rows = [(now, side, value, time) for side, kept in enumerate(self._state.kept) for value, time in kept.get(key, ())]
+            rows = [(now, side, value, time) for side, kept in enumerate(sides) for value, time in kept.get(key, ())]
             if rows:
                 self._dropped.setdefault(key, []).extend(rows)
 
@@ -67,8 +70,9 @@ class ListsAtEpochs(AtEpochs):
 
     def of_keys(self, epoch: int, keys: Sequence[Any], part: str = "") -> Entries:
         rows: list[Row] = []
+        sides = self._state.kept_of(keys)
         for key in keys:
-            for side, kept in enumerate(self._state.kept):
+            for side, kept in enumerate(sides):
                 rows += [(key, side, value, time) for value, time in kept.get(key, ()) if time.epoch <= epoch]
             rows += [(key, *row) for at, *row in self._dropped.get(key, ()) if at > epoch and row[2].epoch <= epoch]
         return entries_of_sides(rows, part)
