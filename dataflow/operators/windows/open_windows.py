@@ -12,6 +12,7 @@ from rayad.dataflow.operators.state.reads.at_epochs import AtEpochs, Epochs
 from rayad.dataflow.operators.state.tables import WINDOW, Entries
 from rayad.dataflow.operators.state.touched_keys import TouchedKeys
 from rayad.dataflow.operators.windows.at_epochs import WindowsAtEpochs
+from rayad.dataflow.operators.windows.ends import Ends
 from rayad.dataflow.windows import Session, Window
 
 
@@ -32,6 +33,8 @@ class OpenWindows(NotedState, RowsByKey):
         self.open: dict[Window, dict[Any, Any]] = {}
         self.sessions: dict[Any, list[list[Any]]] = {}
         self._of_sessions = isinstance(windows, Session)
+        self._ends = Ends()  # of windows, or of keys the earliest end of their sessions
+        self._count = 0  # accumulators of windows
         self._fired: Any = None  # the last watermark
         self._noted: TouchedKeys = TouchedKeys(_key_alone if self._of_sessions else _key_and_window)
         self.read: WindowsAtEpochs | None = None
@@ -61,15 +64,26 @@ class OpenWindows(NotedState, RowsByKey):
                 ended.add(key)
         for key in ended:
             self._keep_sessions(key, [session for session in self.sessions[key] if session[1] > mark])
-        self._noted.note(pairs, len(self.sessions) or sum(map(len, self.open.values())))
+        self._noted.note(pairs, len(self.sessions) or self._count)
 
     def keep(self, key: Any, window: Window, accumulator: Any) -> None:
         """Take one in, late or not."""
         if self._of_sessions:
             self._into_session(key, window, accumulator)
             return
-        of_window = self.open.setdefault(window, {})
-        of_window[key] = self.aggregator.merge(of_window[key], accumulator) if key in of_window else accumulator
+        of_window = self._of_window(window)
+        if key in of_window:
+            of_window[key] = self.aggregator.merge(of_window[key], accumulator)
+        else:
+            of_window[key] = accumulator
+            self._count += 1
+
+    def _of_window(self, window: Window) -> dict[Any, Any]:
+        of_window = self.open.get(window)
+        if of_window is None:
+            of_window = self.open[window] = {}
+            self._ends.tell(window, window.end)
+        return of_window
 
     def holds(self, key: Any, window: Window) -> bool:
         """Whether a window of the key is inside a session that is open."""
@@ -87,10 +101,12 @@ class OpenWindows(NotedState, RowsByKey):
                 apart.append(session)
         apart.append([start, end, accumulator])
         self.sessions[key] = apart
+        self._ends.tell(key, end)
 
     def _keep_sessions(self, key: Any, sessions: list[list[Any]]) -> None:
         if sessions:
             self.sessions[key] = sessions
+            self._ends.tell(key, min(end for _, end, _ in sessions))
         elif self.sessions.pop(key, None) is not None:
             self._indices.removed(self.sessions, (key,))
 
@@ -101,21 +117,26 @@ class OpenWindows(NotedState, RowsByKey):
 
     def ended(self, mark: Any) -> list[tuple[Any, Window, Any]]:
         """Remove the windows that end by ``mark`` and give their keys and accumulators, in the order of their ends."""
-        done = sorted(window for window in self.open if mark is None or window.end <= mark)
-        if self.read is not None:
-            self.read.note_windows([(key, window) for window in done for key in self.open[window]])
-        out = [(key, window, accumulator) for window in done for key, accumulator in self.open.pop(window).items()]
-        for key in list(self.sessions):
-            finished = [s for s in self.sessions[key] if mark is None or s[1] <= mark]
-            if finished:
-                if self.read is not None:
-                    self.read.note_sessions((key,))
-                out.extend([(key, Window(s[0], s[1]), s[2]) for s in sorted(finished, key=lambda s: (s[0], s[1]))])
-                self._keep_sessions(key, [s for s in self.sessions[key] if s not in finished])
+        ended = self._ends.until(mark)
+        if self._of_sessions:
+            out = [each for key in ended if key in self.sessions for each in self._ended_sessions(key, mark)]
+        else:
+            done = sorted(window for window in ended if window in self.open)
+            if self.read is not None:
+                self.read.note_windows([(key, window) for window in done for key in self.open[window]])
+            out = [(key, window, accumulator) for window in done for key, accumulator in self.open.pop(window).items()]
+            self._count -= len(out)
         self._fired = mark
         if mark is None:
             self._noted.forget()
         return out
+
+    def _ended_sessions(self, key: Any, mark: Any) -> list[tuple[Any, Window, Any]]:
+        finished = [s for s in self.sessions[key] if mark is None or s[1] <= mark]
+        if finished and self.read is not None:
+            self.read.note_sessions((key,))
+        self._keep_sessions(key, [s for s in self.sessions[key] if s not in finished])
+        return [(key, Window(s[0], s[1]), s[2]) for s in sorted(finished, key=lambda s: (s[0], s[1]))]
 
     # -- snapshots -----------------------------------------------------------------
     def changed(self, noted: Callable[[], set[Any]]) -> tuple[Any, ...]:
@@ -130,9 +151,12 @@ class OpenWindows(NotedState, RowsByKey):
 
     def restore_changes(self, changes: Any) -> None:
         windows, some, sessions, fired = changes
-        self.open = {window: self.open.get(window, {}) for window in windows}
+        before, self.open = self.open, {}
+        for window in windows:
+            self._of_window(window).update(before.get(window, {}))
         for window, now in some.items():
             self.open[window].update(now)
+        self._count = sum(map(len, self.open.values()))
         for key in [*self.sessions]:
             self._keep_sessions(key, [s for s in self.sessions[key] if fired is None or s[1] > fired])
         for key, kept in sessions.items():
@@ -149,10 +173,16 @@ class OpenWindows(NotedState, RowsByKey):
         return {None: stored[1], **stored[0]}
 
     def put_in(self, name: Window | None, some: Any) -> None:
-        (self.sessions if name is None else self.open.setdefault(name, {})).update(some)
+        if name is not None:
+            self._of_window(name).update(some)
+            self._count += len(some)
+            return
+        for key, sessions in some.items():
+            self._keep_sessions(key, sessions)
 
     def left(self, given: Named) -> None:
         self.open = {window: kept for window, kept in self.open.items() if kept}
+        self._count = sum(map(len, self.open.values()))
 
     # -- as a table ------------------------------------------------------------------
     def entries(self) -> dict[str, Entries]:
