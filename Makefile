@@ -28,7 +28,7 @@ endif
 unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: help venv demo test soak chaos simulate fuzz lint lowest bench docs lock clean
+.PHONY: help venv demo test soak workers chaos simulate fuzz lint lowest bench docs lock clean
 
 help: ## Show the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -42,8 +42,10 @@ demo: $(STAMP) ## Run the demo: flights, from Spark through a dataflow on Ray
 test: lint ## Lint, then every test: cores, simulation, cluster, notebooks, doctests; ARGS="-k frontier" for some
 	RAYAD_SECOND_TRY=1 RAYAD_WARM_WORKERS=1 $(BIN)/python -m pytest -n $(WORKERS) -m "not soak" --durations 20 $(LAST_RESORT) --doctest-modules tests $(DOCTESTED:%=src/rayad/%) $(ARGS)
 
-soak: $(STAMP) ## The tests that take long, and those on Ray with workers: large programs and quick benchmarks on Ray, all simulated cases of rescaling, more examples
+soak: workers ## The tests on Ray with workers, then those that take hours: large programs and quick benchmarks on Ray, all simulated cases of rescaling, more examples
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -m "soak or thorough" tests $(ARGS)
+
+workers: $(STAMP) ## The tests on Ray once more, with workers that replicas share
 	RAYAD_PLACEMENT=workers $(BIN)/python -m pytest -m "not soak" tests/cluster $(ARGS)
 
 simulate: $(STAMP) ## Simulated runs with faults, in every second one replicas come and go, then of coordinators; ARGS="--seeds 1000 --rescales", COORDINATORS=100

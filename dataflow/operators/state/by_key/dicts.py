@@ -300,8 +300,8 @@ class GrowingDict(DictByKey):
 
     @property
     def inline(self) -> bool:
-        """Numbers are pickled faster than a process is forked and its pages are copied."""
-        return self._stored.inline
+        """Numbers are pickled faster than a process is forked and its pages are copied. With runs nobody has looked whether they are."""
+        return self._below.runs is None and self._stored.inline
 
     def rows_stored(self) -> Any:
         return self._stored.checkpoint(self._kept)
