@@ -25,7 +25,7 @@ from typing import Any
 import pyarrow as pa
 
 from rayad.actors.process.threads import OwnedThread
-from rayad.integrations.spark.executors import needs_executors
+from rayad.integrations.spark.executors import compute
 from rayad.integrations.spark.jvm import java_frame, java_packages, persistent_rdds
 from rayad.integrations.spark.session import actor_exists, session_alive
 from rayad.progress import DataflowError, say
@@ -161,20 +161,20 @@ def _prepare(spark: Any, frame: Any) -> Any:
     """
     packages = java_packages(spark).org.apache.spark
     level = packages.storage.StorageLevel.MEMORY_AND_DISK()
-    context, made_here = spark.sparkContext, f"from_spark {uuid.uuid4().hex}"
-    before = context.getLocalProperty(MADE_AT)
-    context.setLocalProperty(MADE_AT, made_here)
+    made_here = f"from_spark {uuid.uuid4().hex}"
+
+    def prepare() -> Any:
+        spark.sparkContext.setLocalProperty(MADE_AT, made_here)
+        return packages.sql.raydp.ObjectStoreWriter.prepareRecoverableRDD(java_frame(frame), level)
+
     try:
-        with needs_executors(spark, "from_spark"):
-            return packages.sql.raydp.ObjectStoreWriter.prepareRecoverableRDD(java_frame(frame), level)
+        return compute(spark, "from_spark", prepare)
     except Exception:
         for number, rdd in persistent_rdds(spark).items():
             if rdd.getCreationSite() == made_here:
                 _release(spark, number)
                 rdd.unpersist(False)
         raise
-    finally:
-        context.setLocalProperty(MADE_AT, before)
 
 
 def _release(spark: Any, rdd: int) -> None:

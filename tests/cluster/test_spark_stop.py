@@ -41,6 +41,7 @@ def test_blocks_survive_the_session_and_later_use_of_it_is_refused(spark: Any, c
 def test_what_spark_computes_without_an_executor_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     import ray
 
+    stop_spark()  # the one of the fixture, where this test is run again, alone
     spark = spark_session("rayad-without-executors", configs={"spark.ui.enabled": "false"})
     try:
         monkeypatch.setattr(executors, "WITHOUT_S", 3.0)
