@@ -1,7 +1,7 @@
 """What windows, sessions and joins by event time must give with a lateness, computed from scratch.
 
 First the changes that are not late are found (:func:`on_time`, :func:`of_windows`); then what they give is computed anew of all of them.
-Event times are numbers here.
+Event times are numbers, or moments with durations between them.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from functools import partial
 from tests.incremental.laws import programs, runs
 from tests.incremental.laws.late import programs as late_programs
 from tests.incremental.laws.late import runs as late_runs
+from tests.incremental.laws.late.times import times_of
 from tests.incremental.laws.late.wrong_lateness import WRONG_LATE_MOVES, WRONG_LATENESS
 from tests.incremental.wrong_rules import WRONG_MOVES, WRONG_RULES
 from tests.unsynced import leave_files_unsynced
@@ -45,8 +46,8 @@ def disturbed(seed: int) -> Counter[str]:
 
 def drawn(seed: int, only: str | None) -> object:
     """The program of a seed."""
-    late = is_late(seed) if only is None else only == "late"
-    return (late_programs if late else programs).drawn(random.Random(seed))
+    late, chance = is_late(seed) if only is None else only == "late", random.Random(seed)
+    return (times_of(seed), late_programs.drawn(chance, times_of(seed))) if late else programs.drawn(chance)
 
 
 DISTURBED: dict[str | None, Callable[[int], Counter[str]]] = {"late": late_runs.disturbed, "loops": runs.disturbed, None: disturbed}

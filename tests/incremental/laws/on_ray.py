@@ -28,7 +28,8 @@ from tests.incremental.laws import programs, runs
 from tests.incremental.laws.late import forms
 from tests.incremental.laws.late import programs as late_programs
 from tests.incremental.laws.late import runs as late_runs
-from tests.incremental.laws.late.runs import Late, in_names
+from tests.incremental.laws.late import times as late_times
+from tests.incremental.laws.late.runs import Late, in_names, schema_of
 from tests.incremental.programs import History, Kept
 from tests.patience import PATIENCE_S
 from tests.warm_workers import ray_of_tests
@@ -36,8 +37,7 @@ from tests.warm_workers import ray_of_tests
 KILLS, RESCALES = 0.12, 0.25
 """The shares of epochs in which a process is killed, and in which a vertex gets another number of replicas."""
 REPLICAS_MAX = 3
-FIELDS_OF_LATE = late_runs.SCHEMA.remove(late_runs.SCHEMA.get_field_index("diff"))
-SENT = (sys.modules[__name__], shapes, programs, runs, forms, late_programs, late_runs)
+SENT = (sys.modules[__name__], shapes, programs, runs, forms, late_programs, late_runs, late_times)
 """Modules of functions that programs call."""
 
 
@@ -76,11 +76,14 @@ def of_loops(chance: random.Random) -> Fed:
 
 def of_late(chance: random.Random) -> Fed:
     """A program of forms that forget, in rows or in columns."""
-    late, changes = Late(late_programs.drawn(chance), chance.choice(("rows", "columns"))), late_programs.history(chance)
+    times = chance.choice(late_times.KINDS)
+    late = Late(late_programs.drawn(chance, times), chance.choice(("rows", "columns")), times)
+    changes, schema = late_programs.history(chance, times), schema_of(times)
+    fields = schema.remove(schema.get_field_index("diff"))
 
     def given(records: list[Any]) -> Any:
         rows = list(map(in_names, records))
-        return rows if late.form == "rows" else pa.RecordBatch.from_pylist(rows, FIELDS_OF_LATE)
+        return rows if late.form == "rows" else pa.RecordBatch.from_pylist(rows, fields)
 
     return Fed(late, changes, given, late.refused(changes))
 

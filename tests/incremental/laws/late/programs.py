@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pyarrow.compute as pc
@@ -13,10 +14,11 @@ import rayad as rd
 from rayad.dataflow.windows import AsOf
 from tests.incremental.laws import programs as loops
 from tests.incremental.laws.late.forms import AGGREGATES, FIELDS, AsOfJoin, Form, IntervalJoin, InWindows, Record, Table, in_fields
+from tests.incremental.laws.late.times import WHOLE, Times
 from tests.incremental.programs import History, tables
 
 Program = tuple[Any, ...]
-"""An operator and its parts: ``("late", form, *parts)``, ``("loops", program, part)``. A leaf is ``("input", part)``."""
+"""An operator and its parts: ``("late", form, *parts)``, ``("loops", times, program, part)``. A leaf is ``("input", part)``."""
 KEYS = ("a", "b", None)
 NUMBERS = 6
 PARTS: tuple[tuple[pc.Expression | None, Callable[[Any], bool]], ...] = (
@@ -27,6 +29,8 @@ PARTS: tuple[tuple[pc.Expression | None, Callable[[Any], bool]], ...] = (
 """Of the input, by number: as an expression, and as a function."""
 ONE = ("map", "filter", "distinct", "latest", "without")
 TWO = ("concat", "except", "semi", "anti", "pairs")
+ONE_NUMBER = rd.col("1").is_valid().cast("int64")
+"""1, where there is a largest event time."""
 
 
 def halved(record: Any) -> Any:
@@ -34,23 +38,23 @@ def halved(record: Any) -> Any:
     return {**record, "n": record["n"] // 2}
 
 
-def edge_of(record: Any) -> loops.Edge:
+def edge_of(times: Times, record: Any) -> loops.Edge:
     """A record as an edge of a program of loops."""
-    return _edge(tuple(record[name] for name in FIELDS))
+    return _edge(times, tuple(record[name] for name in FIELDS))
 
 
-def _edge(record: Record) -> loops.Edge:
+def _edge(times: Times, record: Record) -> loops.Edge:
     key, at, n = record
-    return (0 if at is None else at) % loops.NODES, (n + KEYS.index(key)) % loops.NODES
+    return (0 if at is None else times.tick(at)) % loops.NODES, (n + KEYS.index(key)) % loops.NODES
 
 
-def record_of(edge: loops.Edge) -> Any:
+def record_of(times: Times, edge: loops.Edge) -> Any:
     """An edge as a record, which is early."""
-    return dict(zip(FIELDS, _record(edge), strict=True))
+    return dict(zip(FIELDS, _record(times, edge), strict=True))
 
 
-def _record(edge: loops.Edge) -> Record:
-    return KEYS[edge[0] % 2], 3 * edge[0] + edge[1], edge[1]
+def _record(times: Times, edge: loops.Edge) -> Record:
+    return KEYS[edge[0] % 2], times.moment(3 * edge[0] + edge[1]), edge[1]
 
 
 # -- as collections --------------------------------------------------------------------------------------------------------
@@ -64,14 +68,15 @@ def built(program: Program, records: rd.Collection) -> rd.Collection:
         form, *parts = rest
         return form.build([built(part, records) for part in parts])
     if what == "loops":
-        return loops.built(rest[0], built(rest[1], records).map(edge_of), {}).map(record_of)
+        times, inner, part = rest
+        return loops.built(inner, built(part, records).map(partial(edge_of, times)), {}).map(partial(record_of, times))
     one, *others = (built(part, records) for part in rest)
     at, n = rd.col("at"), rd.col("n")
     made: dict[str, Callable[[], rd.Collection]] = {
         "map": lambda: one.map(halved),
         "filter": lambda: one.filter(n < 4),
         "distinct": lambda: one.distinct(),
-        "latest": lambda: one.filter(at.is_valid()).key_by("key").max("at").select(in_fields(rd.col("0"), rd.col("1"), rd.col("1"))),
+        "latest": lambda: one.filter(at.is_valid()).key_by("key").max("at").select(in_fields(rd.col("0"), rd.col("1"), ONE_NUMBER)),
         "without": lambda: one.concat(one.filter(n >= 4).negate()),
         "concat": lambda: one.concat(*others),
         "except": lambda: one.except_(*others),
@@ -118,7 +123,9 @@ class FromScratch:
             tables: list[Table] = found.tables
             return tables
         if what == "loops":
-            return [_mapped(_record, loops.computed(rest[0], _mapped(_edge, table), {})) for table in self.tables(rest[1])]
+            times, inner, part = rest
+            edges = [_mapped(partial(_edge, times), table) for table in self.tables(part)]
+            return [_mapped(partial(_record, times), loops.computed(inner, table, {})) for table in edges]
         return [computed(what, *of) for of in zip(*map(self.tables, rest), strict=True)]
 
 
@@ -154,8 +161,8 @@ def computed(what: str, one: Table, other: Table | None = None) -> Table:
             return Counter(set(one) - set(other))
         return Counter({record: weight for record, weight in one.items() if (record[0] in keys) == (what == "semi")})
     if what == "latest":
-        times = {key: max(at for other, at, _ in one if other == key and at is not None) for key, at, _ in one if at is not None}
-        return Counter((key, at, at) for key, at in times.items())
+        latest = {key: max(at for other, at, _ in one if other == key and at is not None) for key, at, _ in one if at is not None}
+        return Counter((key, at, 1) for key, at in latest.items())
     made: dict[str, Callable[[], Table]] = {
         "map": lambda: _mapped(lambda record: (*record[:2], record[2] // 2), one),
         "filter": lambda: Counter({record: weight for record, weight in one.items() if record[2] < 4}),
@@ -166,59 +173,61 @@ def computed(what: str, one: Table, other: Table | None = None) -> Table:
 
 
 # -- drawn at random -------------------------------------------------------------------------------------------------------
-def drawn(chance: random.Random) -> Program:
+def drawn(chance: random.Random, times: Times = WHOLE) -> Program:
     """A random program. What is outermost forgets, or is right behind what does; half of them have two such forms."""
     deep = chance.choice((0, 0, 1, 1, 1, 2))
-    program = _late(chance, deep)
+    program = _late(chance, times, deep)
     if chance.random() < 0.3:
         return chance.choice(ONE), program
-    return ("loops", loops.drawn(chance), program) if chance.random() < 0.05 else program
+    return ("loops", times, loops.drawn(chance), program) if chance.random() < 0.05 else program
 
 
-def _late(chance: random.Random, deep: int) -> Program:
-    form = form_of(chance)
-    parts = [_part(chance, deep if side == 0 or chance.random() < 0.3 else 0) for side in range(form.sides)]
+def _late(chance: random.Random, times: Times, deep: int) -> Program:
+    form = form_of(chance, times)
+    parts = [_part(chance, times, deep if side == 0 or chance.random() < 0.3 else 0) for side in range(form.sides)]
     chance.shuffle(parts)
     return "late", form, *parts
 
 
-def _part(chance: random.Random, deep: int) -> Program:
+def _part(chance: random.Random, times: Times, deep: int) -> Program:
     """What a form is given, with so many more of them in each other."""
     leaf = "input", chance.randrange(len(PARTS))
-    part = _late(chance, deep - 1) if deep else leaf
+    part = _late(chance, times, deep - 1) if deep else leaf
     what = chance.random()
     if what < 0.55:
         return part
     if what < 0.8:
         return chance.choice(ONE), part
     if what < 0.82:
-        return "loops", loops.drawn(chance), part
+        return "loops", times, loops.drawn(chance), part
     both = [part, ("input", chance.randrange(len(PARTS)))]
     chance.shuffle(both)
     return chance.choice(TWO), *both
 
 
-def form_of(chance: random.Random) -> Form:
+def form_of(chance: random.Random, times: Times) -> Form:
     """A random form."""
-    lateness, by_function = chance.choice((0, 1, 3, 3, 5, 2.5)), chance.random() < 0.25
+    span = times.span
+    lateness, by_function = span(chance.choice((0, 1, 3, 3, 5, 2.5))), chance.random() < 0.25
     what = chance.choice(("tumbling", "sliding", "session", "session", "asof", "asof", "asof", "interval", "interval", "interval"))
     if what == "asof":
-        rule = AsOf(chance.choice((None, None, 1, 2, 4, 7)), chance.random() < 0.6, chance.choice(("backward", "forward", "nearest")))
+        within = chance.choice((None, None, 1, 2, 4, 7))
+        rule = AsOf(None if within is None else span(within), chance.random() < 0.6, chance.choice(("backward", "forward", "nearest")))
         return AsOfJoin(lateness, by_function, chance.choice(("left", "left", "inner")), chance.random() < 0.4, rule)
     if what == "interval":
         lower = chance.randint(-6, 4)
         how = chance.choice(("inner", "left", "right", "full", "semi", "anti"))
-        return IntervalJoin(lateness, by_function, how, chance.random() < 0.4, lower, lower + chance.choice((0, 2, 5)))
+        return IntervalJoin(lateness, by_function, how, chance.random() < 0.4, span(lower), span(lower + chance.choice((0, 2, 5))))
     size = chance.randint(1, 6)
     windows = {
-        "tumbling": lambda: rd.windows.tumbling(size, chance.choice((None, 1))),
-        "sliding": lambda: rd.windows.sliding(size, chance.randint(1, 4)),
-        "session": lambda: rd.windows.session(size),
+        "tumbling": lambda: rd.windows.tumbling(span(size), chance.choice((None, times.moment(1)))),
+        "sliding": lambda: rd.windows.sliding(span(size), span(chance.randint(1, 4))),
+        "session": lambda: rd.windows.session(span(size)),
     }[what]()
     return InWindows(lateness, by_function, windows, chance.choice(tuple(AGGREGATES)), chance.random() < 0.5)
 
 
-def history(chance: random.Random) -> History:
+def history(chance: random.Random, times: Times = WHOLE) -> History:
     """Records whose times go on, now and then far back; half of the numbers may be behind the others. Some have no key or no time, some
     are there twice; what goes was there, and may come and go in one epoch."""
     behind, there, out = chance.choice((0, 0, 3, 8)), list[Record](), History()
@@ -228,7 +237,7 @@ def history(chance: random.Random) -> History:
         for _ in range(chance.randint(0, 7)):
             n = chance.randrange(NUMBERS)
             at = epoch * speed + (chance.randint(-late, 2) if chance.random() < 0.85 else chance.randint(-20, 0)) - (behind if n < 3 else 0)
-            record = chance.choice("aab") if chance.random() < 0.9 else None, at if chance.random() < 0.9 else None, n
+            record = chance.choice("aab") if chance.random() < 0.9 else None, times.moment(at) if chance.random() < 0.9 else None, n
             there.append(record)
             changes.append((record, 1))
         changes += [(there.pop(chance.randrange(len(there))), -1) for _ in range(min(len(there), chance.choice((0, 1, 1, 3))))]

@@ -19,14 +19,19 @@ from tests.incremental.disturbed import figures_of, run_disturbed
 from tests.incremental.field_programs import Form, stream_of
 from tests.incremental.laws.late.forms import FIELDS, Record
 from tests.incremental.laws.late.programs import FromScratch, Program, built, drawn, history
+from tests.incremental.laws.late.times import WHOLE, Times, times_of
 from tests.incremental.laws.runs import cut
 from tests.incremental.programs import History
 
-SCHEMA = pa.schema({"key": pa.string(), "at": pa.int64(), "n": pa.int64(), "diff": pa.int64()})
 FORMS: tuple[Form, ...] = ("rows", "columns", "rows later", "both")
 COUNTED = (REFUSED, RECORDS, WINDOWS)
 STEPS, CRASHES = 1200, 0.004
 """Steps of a run between which it is disturbed, and the share of them that are followed by a failure."""
+
+
+def schema_of(times: Times) -> pa.Schema:
+    """Of the fields of records and their weights."""
+    return pa.schema({"key": pa.string(), "at": times.kind, "n": pa.int64(), "diff": pa.int64()})
 
 
 def in_names(record: Record) -> dict[str, Any]:
@@ -41,10 +46,12 @@ class Late:
     Args:
         program: see there.
         form: as what its records come.
+        times: what event times are.
     """
 
     program: Program
     form: Form
+    times: Times = WHOLE
 
     def build(self, records: rd.Collection) -> rd.Collection:
         """The program on a collection of records with fields."""
@@ -54,7 +61,7 @@ class Late:
         """The dataflow of a history."""
         flow = rd.Dataflow(f"late-{self.form}")
         epochs = [[{**in_names(record), "diff": weight} for record, weight in some] for some in changes]
-        self.build(stream_of(flow, epochs, SCHEMA, self.form).as_collection(diff="diff")).collect("out")
+        self.build(stream_of(flow, epochs, schema_of(self.times), self.form).as_collection(diff="diff")).collect("out")
         return flow
 
     def verify(self, changes: History, collected: Any) -> None:
@@ -84,11 +91,11 @@ class Late:
 def quick(seed: int) -> Mapping[str, int]:
     """The program of a seed over its history, undisturbed, in each form, with one to three replicas. All forget as much. Raises
     AssertionError where one is wrong; gives what was counted."""
-    chance = random.Random(seed)
-    program, changes = drawn(chance), history(chance)
+    chance, times = random.Random(seed), times_of(seed)
+    program, changes = drawn(chance, times), history(chance, times)
     found = []
     for form in FORMS:
-        late = Late(program, form)
+        late = Late(program, form, times)
         job = late.flow(changes).submit(runtime="local", seed=seed, parallelism=1 + seed % 3)
         assert isinstance(job, LocalJob)
         late.verify(changes, job.wait()["out"])
@@ -99,13 +106,13 @@ def quick(seed: int) -> Mapping[str, int]:
     return found[0]
 
 
-def whole(program: Program, chance: random.Random, folder: Path) -> Counter[str]:
+def whole(program: Program, times: Times, chance: random.Random, folder: Path) -> Counter[str]:
     """A program over a history and another cut of it, in one form each, with kills, restores and changes of layout between any two
     moments. What is late follows from the cut, so each has its own tables. As much is forgotten as where nothing happens. Gives how often
     each of these has happened."""
-    changes, seen = history(chance), Counter(runs=1)
+    changes, seen = history(chance, times), Counter({"runs": 1, times.name: 1})
     for number, some in enumerate((changes, cut(changes, chance))):
-        late = Late(program, chance.choice(FORMS))
+        late = Late(program, chance.choice(FORMS), times)
         job = run_disturbed(late, some, chance.getrandbits(30), folder / str(number), steps=STEPS, crashes=CRASHES)
         late.verify_refused(some, job)
         seen[late.form] += 1
@@ -124,9 +131,9 @@ def whole(program: Program, chance: random.Random, folder: Path) -> Counter[str]
 
 def disturbed(seed: int) -> Counter[str]:
     """The run of a seed: see :func:`whole`."""
-    chance = random.Random(seed)
+    chance, times = random.Random(seed), times_of(seed)
     with TemporaryDirectory() as folder:
-        return whole(drawn(chance), chance, Path(folder))
+        return whole(drawn(chance, times), times, chance, Path(folder))
 
 
-__all__ = ["SCHEMA", "Late", "disturbed", "in_names", "quick", "whole"]
+__all__ = ["Late", "disturbed", "in_names", "quick", "schema_of", "whole"]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.incremental.laws.late.programs import FromScratch, drawn, history
 from tests.incremental.laws.late.runs import disturbed, quick
+from tests.incremental.laws.late.times import times_of
 from tests.incremental.laws.late.wrong_lateness import WRONG_LATENESS
 from tests.incremental.laws.runs import first_found
 from tests.thorough import IN_SOAK, amount, examples
@@ -40,8 +41,8 @@ def test_random_programs_find_each_wrong_rule(rule: str) -> None:
 def test_the_histories_have_late_changes() -> None:
     refused = []
     for seed in range(60):
-        chance = random.Random(seed)
-        program, law = drawn(chance), FromScratch(history(chance))
+        chance, times = random.Random(seed), times_of(seed)
+        program, law = drawn(chance, times), FromScratch(history(chance, times))
         law.tables(program)
         refused.append(law.refused)
     assert sum(some > 0 for some in refused) > 30
