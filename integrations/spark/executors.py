@@ -50,14 +50,14 @@ def compute(spark: Any, what: str, call: Callable[[], T]) -> T:
     try:
         while trouble is None:
             if work.has_ended(LOOK_S):
-                return work.ended.result()
+                return work.ended.result()  # ends with this call: it has ended
             trouble = work.trouble()
     finally:
         work.cancel()  # of a call that has ended nothing runs
     has_ended = work.has_ended(GRACE_S)
-    error = work.ended.exception() if has_ended else None
+    error = work.ended.exception() if has_ended else None  # ends with this call
     if has_ended and error is None:
-        return work.ended.result()  # it was about to end
+        return work.ended.result()  # ends with this call: it was about to end
     raise DataflowError(
         f"{what}: {trouble}, and what it computed was cancelled; look at RayDP's executors (`ray list actors`), give the cluster room for "
         "them, and start the job again"
