@@ -1,5 +1,5 @@
 """State many times as large as the memory it may have: a join of two streams over all time, open windows, running totals, distinct values,
-a collection joined with its counts, Python values by key, timers of keyed processes.
+a collection joined with its counts, Python values by key, distinct Python objects, timers of keyed processes.
 
 ``python -m benchmarks.state_on_disk join --rows 16000000 --bound-mib 64`` prints, over time, how much has come, the resident anonymous
 memory of the process (``/proc/self/smaps_rollup``) and how much of files it has mapped (not all is resident at once). The job runs in the
@@ -255,6 +255,27 @@ def held_in_rows(rows: int, run: rd.RunConfig) -> tuple[Any, Any]:
     return found, partial(counted_by_size, rows)
 
 
+def told(record: tuple[int, int]) -> dict[str, int]:
+    """A value that Python cannot hash."""
+    return {"value": record[0]}
+
+
+def objects_seen_once(rows: int, run: rd.RunConfig) -> tuple[Any, Any]:
+    """How many Python objects came, with the sum of what they hold, and how many had to."""
+    found = [0, 0]
+
+    def keep(batch: Any) -> list[Any]:
+        found[0] += len(batch)
+        found[1] = (found[1] + sum(value["value"] for _, value in batch)) % (1 << 64)
+        return []
+
+    flow = rd.Dataflow("objects-on-disk")
+    values = flow.source(Generated(1, partial(rows_of, partial(numbers_counted, rows))), name="values")
+    values.key_by(lambda record: record[1] % KEYS_OF_VALUES).distinct(told, name="seen").map_batches(keep).collect("none")
+    flow.run(run, runtime="local", parallelism=1)
+    return found, [rows, rows * (rows - 1) // 2 * int(ODD) % (1 << 64)]
+
+
 class Wakes(rd.Process):
     """Sets a timer for each key, and says when it has fired."""
 
@@ -330,7 +351,7 @@ def mapped() -> float:
 
 
 @click.command()
-@click.argument("what", type=click.Choice(["join", "windows", "totals", "distinct", "collection", "rows", "timers"]))
+@click.argument("what", type=click.Choice(["join", "windows", "totals", "distinct", "collection", "rows", "objects", "timers"]))
 @click.option(
     "--rows", default=16_000_000, show_default=True, help="Of each side of the join; of all windows; how many keys or values there are."
 )
@@ -346,6 +367,7 @@ def main(what: str, rows: int, bound_mib: int, directory: str | None) -> None:
         "distinct": seen_once,
         "collection": collected,
         "rows": held_in_rows,
+        "objects": objects_seen_once,
         "timers": fired,
     }[what]
     work(10_000, config)  # what is imported is there

@@ -169,7 +169,7 @@ class Distinct(KeyedVertex):
 
     def _add(self, rows: dict[Any, None], pairs: list[Any]) -> None:
         try:
-            rows.update(dict.fromkeys(self.seen.rows.new(pairs)))
+            rows.update(dict.fromkeys(self.seen.rows.not_in_memory(pairs)))
         except TypeError as error:
             raise DataflowError(f"distinct {self.name!r} needs hashable keys and values: {error}; map records to tuples first") from error
 

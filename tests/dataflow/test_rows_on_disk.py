@@ -21,11 +21,12 @@ from rayad.dataflow.operators.joins.join import Join
 from rayad.dataflow.operators.state.by_key.by_moment import KeyedByMoment
 from rayad.dataflow.operators.state.by_key.dicts import DictByKey, GrowingDict, KeyedDict
 from rayad.dataflow.operators.state.by_key.lists import KeyedLists
+from rayad.dataflow.operators.state.by_key.sets import GrowingSet
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.operators.state.runs import disk
 from rayad.dataflow.operators.state.runs.disk import MemoryBound
 from rayad.dataflow.operators.state.runs.due_rows import DueRows
-from rayad.dataflow.operators.state.runs.size_of_values import SizeOfDict, size_of
+from rayad.dataflow.operators.state.runs.size_of_values import SizeOfRows, size_of
 from rayad.dataflow.operators.state.runs.values_below import ValuesBelow
 from rayad.dataflow.operators.state.two_forms import TwoForms
 from rayad.progress import Timestamp
@@ -39,7 +40,7 @@ def in_rows(vertex: Any) -> list[Any]:
     """The states in rows of a vertex that can be above runs."""
     states = vertex.states().values() if isinstance(vertex, KeyedVertex) else ()
     both = [state.rows if isinstance(state, TwoForms) else state for state in states]
-    return [state for state in both if isinstance(state, (DictByKey, KeyedLists))]
+    return [state for state in both if isinstance(state, (DictByKey, GrowingSet, KeyedLists))]
 
 
 ABOVE_RUNS = [keyed for keyed in ALL if in_rows(keyed.make())]
@@ -423,7 +424,7 @@ def test_sizes_are_those_of_all_parts() -> None:
 
 
 def test_the_size_of_a_dict_follows_values_that_grow() -> None:
-    size, kept = SizeOfDict(), {key: list[int]() for key in range(1_000)}
+    size, kept = SizeOfRows(), {key: list[int]() for key in range(1_000)}
     small = size.of(kept)
     for key in kept:
         kept[key].extend(range(1_000, 2_000))

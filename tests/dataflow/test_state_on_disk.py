@@ -22,6 +22,8 @@ from hypothesis import strategies as st
 import rayad as rd
 from rayad.actors.plane.spilling_queue import SpillError
 from rayad.actors.worker.state_files import StateFiles
+from rayad.dataflow.operators.distinct import Distinct
+from rayad.dataflow.operators.state.contents import comparable, originals
 from rayad.dataflow.operators.state.keyed_state import KeyedState, KeyedVertex
 from rayad.dataflow.operators.state.runs import disk
 from rayad.dataflow.operators.state.runs.disk import MemoryBound
@@ -107,15 +109,18 @@ def test_results_of_operators_are_the_same_on_disk(keyed: Keyed, data: st.DataOb
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Driven, "step", step_and_hold)
-        check(keyed.make, data.draw(keyed.steps()), view=content if isinstance(keyed.make(), Totals) else keyed.view)
+        check(keyed.make, data.draw(keyed.steps()), view=content if isinstance(keyed.make(), (Distinct, Totals)) else keyed.view)
 
 
 def content(vertex: Any) -> Any:
-    """The state of totals, whichever of them have a slot."""
-    rest = {name: plain(pickle.loads(pickle.dumps(state.checkpoint()))) for name, state in vertex.states().items() if name != "totals"}
-    both = vertex.totals
-    totals = both.columns.as_rows() if both.columns.is_used else both.rows.kept
-    return rest, {repr(key): plain(value) for key, value in totals.items()}
+    """The state of totals, or what distinct has seen, wherever that is."""
+    name = "seen" if isinstance(vertex, Distinct) else "totals"
+    states = {other: state for other, state in vertex.states().items() if other != name}
+    both = vertex.states()[name]
+    kept = both.columns.as_rows() if both.columns.is_used else both.rows.kept
+    kept = dict.fromkeys(comparable(kept)) if name == "seen" else kept
+    rest = {name: plain(pickle.loads(pickle.dumps(state.checkpoint()))) for name, state in states.items()}
+    return rest, {repr(key if name == "totals" else originals([key])): plain(value) for key, value in kept.items()}
 
 
 # -- defects that this must find -------------------------------------------------------------------

@@ -18,7 +18,7 @@ from rayad.dataflow.operators.state.key_index import FIRST_SLOTS, integer_table
 from rayad.dataflow.operators.state.keyed_state import NotedState
 from rayad.dataflow.operators.state.reads.at_epochs import AtEpochs, Epochs
 from rayad.dataflow.operators.state.reads.seen import RowsAtEpochs
-from rayad.dataflow.operators.state.runs.order import Places, beginnings_of_groups, slices_of_groups
+from rayad.dataflow.operators.state.runs.order import Places, places_in_groups, slices_of_groups
 from rayad.dataflow.operators.state.runs.rows_below import RowsBelow
 from rayad.dataflow.operators.state.slot_groups import NotColumns, SlotKeys
 from rayad.dataflow.operators.state.slots import KEY_BYTES_INTEGER, Slots
@@ -95,10 +95,9 @@ class SeenBelow(RowsBelow):
     """Rows that have been seen and have no slot. The place of a row is its key-group, and then its code: a key may have many rows."""
 
     def places(self, rows: pa.RecordBatch) -> Places:
-        groups = groups_of_columns(rows.columns[: self.keys], self.key_groups)
-        codes = content_codes(rows).view(np.uint64) // np.uint64(self.key_groups)
-        places: Places = beginnings_of_groups(self.key_groups)[groups] + np.minimum(codes, np.uint64((1 << 64) // self.key_groups - 1))
-        return places
+        return places_in_groups(
+            groups_of_columns(rows.columns[: self.keys], self.key_groups), content_codes(rows).view(np.uint64), self.key_groups
+        )
 
     def are_alike(self, asked: pa.RecordBatch, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         alike = np.ones(rows.num_rows, np.bool_)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,12 +27,19 @@ Slots = npt.NDArray[np.int64]
 class Pairs(Protocol):
     """``(key, something)`` pairs that stay."""
 
-    came: Callable[[list[Any]], None] | None
-    """Told of those that come."""
+    came: PairsAtEpochs | None
+    """Told of those that come, and when those in memory leave it."""
 
     @property
-    def kept(self) -> Collection[Any]:
-        """All of them."""
+    def in_memory(self) -> Collection[Any]:
+        """Those in memory."""
+
+    @property
+    def is_beyond_memory(self) -> bool:
+        """Whether there are others."""
+
+    def pairs_below(self, keys: Iterable[Any] | None = None) -> Iterable[Any]:
+        """Those, perhaps only those of these keys and of some others."""
 
 
 class Rows(Protocol):
@@ -109,10 +116,11 @@ class PairsAtEpochs(CameIn):
 
     def __init__(self, state: Pairs, epochs: Epochs) -> None:
         super().__init__(epochs)
+        self._state = state
         self._by_key: dict[Any, dict[Any, int]] = {}
-        for key, value in state.kept:
+        for key, value in state.in_memory:
             self._by_key.setdefault(key, {})[value] = BEFORE
-        state.came = self.add
+        state.came = self
 
     def add(self, pairs: Sequence[Any]) -> None:
         """These have come now."""
@@ -120,20 +128,36 @@ class PairsAtEpochs(CameIn):
         for key, value in pairs:
             self._by_key.setdefault(key, {})[value] = now
 
+    def begin_anew(self) -> None:
+        """What was in memory is below: it was there before all that can be read from now on."""
+        self._by_key = {}
+        self.begin_now()
+
     def of_keys(self, epoch: int, keys: Sequence[Any], part: str = "") -> Entries:
-        return _entries([(key, value) for key in keys for value, came in self._by_key.get(key, {}).items() if came <= epoch])
+        pairs = self._there(epoch, keys)
+        if self._state.is_beyond_memory:
+            wanted = set(keys)
+            pairs += [pair for pair in self._state.pairs_below(keys) if pair[0] in wanted]
+        return _entries(pairs)
 
     def of_all(self, epoch: int, part: str = "") -> Entries:
-        return self.of_keys(epoch, list(self._by_key))
+        return _entries([*self._there(epoch, list(self._by_key)), *self._state.pairs_below()])
+
+    def _there(self, epoch: int, keys: Sequence[Any]) -> list[Any]:
+        return [(key, value) for key in keys for value, came in self._by_key.get(key, {}).items() if came <= epoch]
 
     def give(self, groups: frozenset[int], key_groups: int) -> Any:
         keys = list(self._by_key)
         leaves = chosen(groups, key_groups)[groups_of_keys(keys, key_groups)].tolist() if keys else []
-        return {key: self._by_key.pop(key) for key, is_gone in zip(keys, leaves, strict=True) if is_gone}, self.since
+        since = None if self._state.is_beyond_memory else self.since
+        return {key: self._by_key.pop(key) for key, is_gone in zip(keys, leaves, strict=True) if is_gone}, since
 
     def take(self, given: Any) -> None:
         by_key, since = given
-        self.begin_at(since)
+        if since is None:  # of pairs that were not in memory there nobody knows when they came
+            self.begin_now()
+        else:
+            self.begin_at(since)
         self._by_key.update(by_key)
 
 

@@ -12,7 +12,7 @@ from rayad.dataflow.operators.state.runs.disk import MemoryBound
 from rayad.dataflow.operators.state.runs.files import RunFile
 from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.operators.state.runs.runs import StoredRun
-from rayad.dataflow.operators.state.runs.size_of_values import SizeOfDict
+from rayad.dataflow.operators.state.runs.size_of_values import SizeOfRows
 from rayad.dataflow.operators.state.runs.values_below import ValuesBelow
 from rayad.dataflow.operators.state.slot_groups import NotColumns
 
@@ -113,7 +113,7 @@ class RunsBelow:
         self._moments = moments
         self._memory: MemoryBound | None = None
         self._is_refused = False
-        self.size = SizeOfDict()
+        self.size = SizeOfRows()
         self.runs: ValuesBelow | None = None
         """None: all is in the dict."""
         self.absent: set[Any] = set()

@@ -17,7 +17,7 @@ from rayad.dataflow.operators.state.runs.files import RunFile
 from rayad.dataflow.operators.state.runs.run import Run
 
 FILE_BYTES_MIN = 1 << 16
-"""Smaller runs stay in memory: there are few, and they are merged soon."""
+"""Smaller runs stay in memory where the bound has room for a few of them, and are merged soon."""
 HELD_PART, LEFT_PART, PIECE_PART = 2, 4, 16
 """Runs in memory may be this part of the bound, a half; then they become a quarter. The rest is for merging: of a piece of one sixteenth
 are there what it is made of, that put together, and the result."""
@@ -78,6 +78,11 @@ class MemoryBound:
         """How large a piece of a merge is that is not done in memory."""
         return self.bytes_max // PIECE_PART
 
+    @property
+    def file_bytes_min(self) -> int:
+        """How large a run is at least that goes to disk: most pieces of a merge are, however small the bound is."""
+        return min(FILE_BYTES_MIN, self.piece_bytes // 4)
+
     def hold(self, states: Iterable[Holder]) -> None:
         """Put the largest runs of a replica's states on disk, where all that are in memory are too many; forget what is kept for an
         increment, where that is: then the next snapshot has all."""
@@ -100,7 +105,7 @@ class MemoryBound:
 
     def put(self, run: Run) -> Run:
         """Put a run on disk, unless it is small or there; gives it."""
-        if run.on_disk or run.nbytes < FILE_BYTES_MIN:
+        if run.on_disk or run.nbytes < self.file_bytes_min:
             return run
         if run.is_mapped:
             for name in run.in_memory:

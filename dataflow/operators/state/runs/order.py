@@ -54,6 +54,17 @@ def beginnings_of_groups(key_groups: int) -> Places:
     return np.array([group * each + min(group, more) for group in range(key_groups)], np.uint64)
 
 
+def places_in_groups(groups: npt.NDArray[Any], codes: Places, key_groups: int) -> Places:
+    """The places of rows of which a key may have many: within the key-group by a code of the row, shape (rows,).
+
+    >>> places_in_groups(np.array([3, 0]), np.array([7, 9], np.uint64), 4) >> np.uint64(62)
+    array([3, 0], dtype=uint64)
+    """
+    within = np.minimum(codes // np.uint64(key_groups), np.uint64(_HASHES // key_groups - 1))
+    places: Places = beginnings_of_groups(key_groups)[groups] + within
+    return places
+
+
 def groups_of_places(places: Places, key_groups: int) -> npt.NDArray[np.uint16]:
     """The key-group of each place, shape (rows,)."""
     if key_groups & (key_groups - 1) == 0 and key_groups > 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 from typing import Any
 
@@ -50,8 +50,8 @@ def _slots(kind: type) -> Iterable[str]:
     return (names,) if isinstance(names, str) else names
 
 
-class SizeOfDict:
-    """About how much memory a dict takes whose values change.
+class SizeOfRows:
+    """About how much memory a dict takes whose values change, or a set.
 
     A few rows are looked at when as many have changed as are a quarter of all: so a change costs the same however large the dict is.
     """
@@ -65,7 +65,7 @@ class SizeOfDict:
         """So many rows may have changed."""
         self._changed += rows
 
-    def of(self, kept: Mapping[Any, Any]) -> int:
+    def of(self, kept: Collection[Any]) -> int:
         """Bytes of all of it."""
         count = len(kept)
         if not count:
@@ -73,9 +73,10 @@ class SizeOfDict:
             return 0
         if 4 * self._changed >= count or count >= 2 * self._known:
             step = max(1, count // ROWS_LOOKED_AT)
-            some = [size_of(pair) for pair in islice(kept.items(), 0, None, step)]
+            rows = kept.items() if isinstance(kept, Mapping) else kept
+            some = [size_of(row) for row in islice(rows, 0, None, step)]
             self._each, self._changed, self._known = SLOT_OF_DICT + sum(some) // len(some), 0, count
         return self._each * count
 
 
-__all__ = ["SizeOfDict", "size_of"]
+__all__ = ["SizeOfRows", "size_of"]

@@ -6,7 +6,7 @@ A key is at one place: in the dict, where it changes, or in one row of one run. 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
 from itertools import repeat
@@ -65,15 +65,15 @@ class ValuesBelow(RowsThatLeave):
     def put_values(self, kept: dict[Any, Any], moments: pa.Array | None) -> None:
         """Keep these. None of their keys is here. ``moments``: of each, null where it has none; None: none has."""
         try:
-            columns = {HASH: hash_keys(list(kept)), KEY: _pickled(kept), VALUE: _pickled(kept.values())}
+            columns = {HASH: hash_keys(list(kept)), KEY: pickled(kept), VALUE: pickled(kept.values())}
         except Exception as error:
-            raise _unpicklable(kept, error) from error
+            raise unpicklable(kept.items(), error) from error
         self.put(pa.record_batch(columns if moments is None else {**columns, MOMENT: moments}))
         self.there += len(kept)
 
     def taken_out(self, keys: list[Any]) -> dict[Any, Any]:
         """Take out what those of these keys have that are here; they differ."""
-        _, rows = self.rows_out(pa.record_batch({HASH: hash_keys(keys), KEY: _pickled(keys)}))
+        _, rows = self.rows_out(pa.record_batch({HASH: hash_keys(keys), KEY: pickled(keys)}))
         return self._gone_up([] if rows is None else [rows])
 
     def due(self, has_come: Callable[[Any], bool]) -> dict[Any, Any]:
@@ -147,16 +147,16 @@ def keys_of(given: Iterable[StoredRun]) -> list[Any]:
     return [pickle.loads(key) for batch in rows for key in batch.column(KEY).to_pylist()]
 
 
-def _unpicklable(kept: dict[Any, Any], error: Exception) -> DataflowError:
-    """Which key it was."""
-    for key, value in kept.items():
+def unpicklable(kept: Collection[tuple[Any, Any]], error: Exception) -> DataflowError:
+    """Which of these keys and values it was."""
+    for key, value in kept:
         try:
             cloudpickle.dumps((key, value), 5)
         except Exception as again:
             error, what = again, f"what the key {show(key, 60)} has, {show(value, 60)}"
             break
     else:
-        what = f"some of {len(kept)} keys"
+        what = f"some of {len(kept)} keys and values"
     return DataflowError(
         f"state beyond memory is pickled, and {what} cannot be: {say(error)}; keep what can be pickled, or leave out "
         "RunConfig(state_memory_bytes=...): then all state stays in memory"
@@ -172,7 +172,7 @@ def _items_of(rows: pa.RecordBatch) -> Iterator[tuple[Any, Any]]:
     return zip(keys, values, strict=True)
 
 
-def _pickled(values: Iterable[Any]) -> pa.Array:
+def pickled(values: Iterable[Any]) -> pa.Array:
     """Each of them by itself, as what can be read in another process, too."""
     some: Sequence[Any] = list(values)
     try:
@@ -185,4 +185,4 @@ def _pickled(values: Iterable[Any]) -> pa.Array:
     return pa.array(data, pa.large_binary())
 
 
-__all__ = ["ValuesBelow", "keys_of"]
+__all__ = ["DECODED_ROWS", "ValuesBelow", "keys_of", "pickled", "unpicklable"]
