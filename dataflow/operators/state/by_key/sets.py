@@ -212,12 +212,16 @@ class KeyedSets(KeyedDict):
 
     has_one_row = False
 
+    def not_in_memory(self, pairs: Iterable[Any]) -> list[Any]:
+        """Those of these pairs that :meth:`new` may give."""
+        kept, nothing = self._kept, ()
+        return [pair for pair in pairs if pair[1] not in kept.get(pair[0], nothing)]
+
     def new(self, pairs: Iterable[Any]) -> list[Any]:
         """Those of these pairs that are not here."""
         pairs = list(pairs)
         self._fetch(key for key, _ in pairs)
-        kept, nothing = self._kept, ()
-        return [pair for pair in pairs if pair[1] not in kept.get(pair[0], nothing)]
+        return self.not_in_memory(pairs)
 
     def add(self, pairs: list[Any]) -> None:
         """Keep these, which are new."""
