@@ -292,12 +292,7 @@ class Processes:
 
     def pass_time(self) -> bool:
         """Nothing is ready: let time pass until a worker has something to do by itself; False: none ever will."""
-        now_s = self.clock.now_s
-        waits = {
-            name: waits_s if (waits_s := self._waits_s(worker)) >= IDLE_S else max(0.0, waits_s - (now_s - self._looked_s.get(name, now_s)))
-            for name, worker in self.workers.items()
-            if not worker.is_over
-        }
+        waits = self._waits()
         least_s = min(waits.values(), default=IDLE_S)
         if least_s >= IDLE_S:
             return False
@@ -305,6 +300,21 @@ class Processes:
         for name in [name for name, waits_s in waits.items() if waits_s <= least_s]:
             self.turn(name, [])
         return True
+
+    def look_at_clock(self) -> None:
+        """Workers that have waited for as long as they may take a turn, also while others always have something to do."""
+        for name, waits_s in self._waits().items():
+            if waits_s <= 0.0:
+                self.ready.add(("turn", name))
+
+    def _waits(self) -> dict[str, float]:
+        """Seconds from now until each worker has something to do by itself: less than IDLE_S if it ever has."""
+        now_s, found = self.clock.now_s, {}
+        for name, worker in self.workers.items():
+            if not worker.is_over:
+                waits_s = self._waits_s(worker)
+                found[name] = waits_s if waits_s >= IDLE_S else max(0.0, waits_s - (now_s - self._looked_s.get(name, now_s)))
+        return found
 
     @staticmethod
     def _waits_s(worker: Worker) -> float:

@@ -44,6 +44,8 @@ from rayad.progress import DataflowError, InternalError, RayadError, RescaleRefu
 
 LOOKS_EVERY_STEPS = 4
 """How often the clock is looked at for snapshots."""
+CLOCK_EVERY_STEPS = 32
+"""How often it is looked at for workers whose wait is over."""
 LOOKS_TO_BEGIN = 3
 """After so many it is known whether the vertices of a change of layout can be divided, or that the job is over."""
 RECOVERING = ("call", "answer", "store")
@@ -343,6 +345,8 @@ class LocalRuntime:
                 self._recover()
             if self.steps % LOOKS_EVERY_STEPS == 0:
                 self._look_at_clock()
+            if self.steps % CLOCK_EVERY_STEPS == 0:
+                processes.look_at_clock()
             if self.actors.watched:
                 self.actors.look_at_watched()
             has_moved = bool(processes.ready.items) or (bool(self.wishes) and self._moves_on())

@@ -18,6 +18,7 @@ from rayad.dataflow.operators.state.contents import comparable, originals
 from rayad.dataflow.operators.state.runs import disk
 from rayad.dataflow.operators.state.runs.disk import MemoryBound
 from rayad.dataflow.operators.state.runs.pairs_below import PairsBelow
+from tests.dataflow.disturbed_job import DisturbedJob
 
 files = StateFiles("state", None)
 
@@ -107,51 +108,21 @@ def test_what_cannot_be_pickled_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 # -- jobs --------------------------------------------------------------------------------------------
-EPOCHS, ROWS, KINDS, BOUND = 12, 500, 5_000, 1 << 20
+ROWS, KINDS, BOUND = 500, 5_000, 1 << 20
 
 
-class Job:
-    """A job whose epochs come one by one, and which is disturbed in between."""
-
+class Job(DisturbedJob):
     def __init__(self, folder: Path, bound: int | None = BOUND) -> None:
-        self._config = rd.RunConfig(storage_path=str(folder), state_memory_bytes=bound)
-        self.most = 0
-        self.begin()
+        super().__init__(folder, bound)
 
-    def begin(self, **options: Any) -> None:
-        """Submit it."""
-        flow = rd.Dataflow("once")
-        flow.input("rows").key_by(lambda row: row["k"]).distinct(name="kept").probe("seen").collect("out")
-        self.job: Any = flow.submit(self._config, runtime="local", **{"parallelism": 2, **options})
+    def program(self, rows: Any) -> Any:
+        return rows.key_by(lambda row: row["k"]).distinct(name="kept")
 
-    def run(self, *, disturbed: bool) -> list[Any]:
-        """What comes out, with its epochs."""
-        chance = random.Random(5)
-        for epoch in range(EPOCHS):
-            some = [chance.randrange(KINDS) for _ in range(ROWS)]
-            rows = self.job.input("rows")
-            rows.send([{"k": n % 300, "v": [n, f"{n} " * 40]} for n in some])
-            rows.advance_to(epoch + 1)
-            self.job.probe("seen").wait(epoch)
-            kept = [core.vertex.seen.rows for core in self.job.cores.values() if hasattr(core.vertex, "seen")]
-            self.most = max([self.most, *(len(state.kept) for state in kept if state.is_beyond_memory)])
-            if disturbed:
-                self._disturb(epoch)
-        self.job.input("rows").close()
-        return sorted(((time.epoch, row) for time, row in self.job.wait()["out"]), key=repr)
+    def rows_of(self, chance: random.Random, epoch: int) -> list[Any]:
+        return [{"k": n % 300, "v": [n, f"{n} " * 40]} for n in (chance.randrange(KINDS) for _ in range(ROWS))]
 
-    def _disturb(self, epoch: int) -> None:
-        match epoch % 4:
-            case 0:
-                self.job.rescale("kept", 1 + epoch // 4 % 3)
-            case 1:
-                self.job.savepoint()
-            case 2:
-                self.job.crash()
-            case 3:
-                self.job.savepoint()
-                self.job.cancel()
-                self.begin(resume="latest")
+    def states_of(self, vertex: Any) -> list[Any]:
+        return [vertex.seen.rows] if hasattr(vertex, "seen") else []
 
 
 def test_a_job_gives_the_same_with_most_pairs_on_disk(tmp_path: Path) -> None:
@@ -165,12 +136,10 @@ def test_a_running_job_is_read_wherever_its_pairs_are(tmp_path: Path) -> None:
     read = []
     for bound in (BOUND, None):
         job = Job(tmp_path / str(bound), bound)
-        table, rows = job.job.table("kept"), job.job.input("rows")
+        table = job.job.table("kept")
         table.scan()
         for epoch in range(5):
-            rows.send([{"k": n % 300, "v": [n, f"{n} " * 40]} for n in range(epoch, KINDS, 3)])
-            rows.advance_to(epoch + 1)
-            job.job.probe("seen").wait(epoch)
+            job.send(epoch, [{"k": n % 300, "v": [n, f"{n} " * 40]} for n in range(epoch, KINDS, 3)])
         read.append(sorted(map(repr, table.scan().to_pylist())))
         job.job.cancel()
     assert read[0] == read[1]

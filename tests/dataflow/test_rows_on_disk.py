@@ -30,6 +30,7 @@ from rayad.dataflow.operators.state.runs.size_of_values import SizeOfRows, size_
 from rayad.dataflow.operators.state.runs.values_below import ValuesBelow
 from rayad.dataflow.operators.state.two_forms import TwoForms
 from rayad.progress import Timestamp
+from tests.dataflow.disturbed_job import DisturbedJob
 from tests.dataflow.driven import Driven
 from tests.dataflow.forms import let_small_states_count
 from tests.dataflow.keyed_vertices import ALL, Keyed
@@ -99,7 +100,7 @@ def test_what_is_tried_happens() -> None:
 
 # -- jobs ------------------------------------------------------------------------------------------
 
-EPOCHS, ROWS, KEYS, BOUND = 12, 400, 3_000, 1 << 20
+ROWS, KEYS, BOUND = 400, 3_000, 1 << 20
 DAY = dt.datetime(2026, 11, 28, tzinfo=dt.UTC)
 
 
@@ -129,60 +130,24 @@ def nothing_yet() -> dict[str, Any]:
     return {"seen": [], "text": "." * 300}
 
 
-class Job:
-    """A job whose epochs come one by one, and which is disturbed in between."""
-
+class Job(DisturbedJob):
     def __init__(self, kind: str, folder: Path, bound: int | None = BOUND) -> None:
         self._kind = kind
-        self._config = rd.RunConfig(storage_path=str(folder), state_memory_bytes=bound)
-        self.most = 0
-        self.begin()
+        super().__init__(folder, bound)
 
-    def begin(self, **options: Any) -> None:
-        flow = rd.Dataflow("rows")
-        rows = flow.input("rows")
+    def program(self, rows: Any) -> Any:
         if self._kind == "process":
-            out = rows.assign_timestamps("at").key_by("k").process(Sessions, name="kept")
-        else:
-            out = rows.key_by("k").stateful_map(counted, nothing_yet, name="kept")
-        out.probe("seen").collect("out")
-        self.job: Any = flow.submit(self._config, runtime="local", **{"parallelism": 2, **options})
+            return rows.assign_timestamps("at").key_by("k").process(Sessions, name="kept")
+        return rows.key_by("k").stateful_map(counted, nothing_yet, name="kept")
 
-    def run(self, *, disturbed: bool) -> list[Any]:
-        chance = random.Random(5)
-        for epoch in range(EPOCHS):
-            rows = self.job.input("rows")
-            rows.send(
-                [
-                    {
-                        "k": chance.randrange(KEYS),
-                        "v": chance.randrange(9),
-                        "at": DAY + dt.timedelta(seconds=60 * epoch + chance.randrange(60)),
-                    }
-                    for _ in range(ROWS)
-                ]
-            )
-            rows.advance_to(epoch + 1)
-            self.job.probe("seen").wait(epoch)
-            kept = [core.vertex.state for core in self.job.cores.values() if hasattr(core.vertex, "state")]
-            self.most = max([self.most, *(len(state.kept) for state in kept if state.is_beyond_memory)])
-            if disturbed:
-                self._disturb(epoch)
-        self.job.input("rows").close()
-        return sorted(((time.epoch, row) for time, row in self.job.wait()["out"]), key=repr)
+    def rows_of(self, chance: random.Random, epoch: int) -> list[Any]:
+        return [
+            {"k": chance.randrange(KEYS), "v": chance.randrange(9), "at": DAY + dt.timedelta(seconds=60 * epoch + chance.randrange(60))}
+            for _ in range(ROWS)
+        ]
 
-    def _disturb(self, epoch: int) -> None:
-        match epoch % 4:
-            case 0:
-                self.job.rescale("kept", 1 + epoch // 4 % 3)
-            case 1:
-                self.job.savepoint()
-            case 2:
-                self.job.crash()
-            case 3:
-                self.job.savepoint()
-                self.job.cancel()
-                self.begin(resume="latest")
+    def states_of(self, vertex: Any) -> list[Any]:
+        return [vertex.state] if hasattr(vertex, "state") else []
 
 
 @pytest.mark.parametrize("kind", ["process", "stateful_map"])
@@ -197,12 +162,10 @@ def test_a_running_job_is_read_wherever_its_rows_are(tmp_path: Path) -> None:
     read = []
     for bound in (BOUND, None):
         job = Job("stateful_map", tmp_path / str(bound), bound)
-        table, rows = job.job.table("kept"), job.job.input("rows")
+        table = job.job.table("kept")
         table.get(0)
         for epoch in range(4):
-            rows.send([{"k": key, "v": epoch, "at": DAY} for key in range(epoch, KEYS, 3)])
-            rows.advance_to(epoch + 1)
-            job.job.probe("seen").wait(epoch)
+            job.send(epoch, [{"k": key, "v": epoch, "at": DAY} for key in range(epoch, KEYS, 3)])
         some = {key: value.value for key, value in table.get_many(range(0, KEYS, 7)).items()}
         read.append((some, sorted(map(repr, table.scan().to_pylist()))))
         job.job.cancel()
