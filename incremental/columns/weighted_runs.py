@@ -213,21 +213,38 @@ def _of_place(places: Places, place: Any) -> tuple[Positions, Positions]:
 
 
 def order_by_place(place: Places, then: Sequence[Any]) -> Positions | None:
-    """The positions of rows by place, and of one place by ``then``; None where they are in order. Most places have one row."""
+    """The positions of rows by place, and of one place by ``then``; None where they are in order. Most places have one row or two."""
     order = order_of(place)
     sorted_places = place if order is None else place[order]
     same = sorted_places[1:] == sorted_places[:-1]
     if not then or not same.any():
         return order
-    tied = np.flatnonzero(np.append(False, same) | np.append(same, False))
-    rows = tied if order is None else order[tied]
-    within = np.lexsort((*reversed([column[rows] for column in then]), sorted_places[tied]))
-    if order is None:
-        if (within == np.arange(len(within))).all():
-            return None
-        order = np.arange(len(place))
-    order[tied] = rows[within]
-    return order
+    out = np.arange(len(place)) if order is None else order
+    is_third = same[1:] & same[:-1]
+    pairs = np.flatnonzero(same & ~np.append(False, is_third) & ~np.append(is_third, False))
+    is_moved = _order_pairs(out, pairs, then)
+    if is_third.any():
+        is_tied = np.append(False, same) | np.append(same, False)
+        is_tied[pairs] = is_tied[pairs + 1] = False
+        tied = np.flatnonzero(is_tied)
+        rows = out[tied]
+        within = np.lexsort((*reversed([column[rows] for column in then]), sorted_places[tied]))
+        is_moved |= bool((within != np.arange(len(within))).any())
+        out[tied] = rows[within]
+    return out if is_moved or order is not None else None
+
+
+def _order_pairs(order: Positions, at: Positions, then: Sequence[Any]) -> bool:
+    """Put the two rows that begin at these positions of an order in the order of ``then``; whether any has been moved."""
+    left, right = order[at], order[at + 1]
+    is_behind, is_equal = np.zeros(len(at), np.bool_), np.ones(len(at), np.bool_)
+    for column in then:
+        first, second = column[left], column[right]
+        is_behind |= is_equal & (first > second)
+        is_equal &= first == second
+    some = np.flatnonzero(is_behind)
+    order[at[some]], order[at[some] + 1] = right[some], left[some]
+    return len(some) > 0
 
 
 def _same_as_before(order: Positions | None, place: Places, then: Sequence[Any]) -> Any:
