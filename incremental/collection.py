@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow.compute as pc
 
+from rayad.dataflow.operators.aggregates.aggregators import Aggregator
 from rayad.dataflow.operators.keys.keyed import PAIRS
 from rayad.dataflow.operators.projections import Select, Where, WithColumns
 from rayad.dataflow.records.calling import checked_function
@@ -19,7 +20,7 @@ from rayad.dataflow.streams.keyed_stream import KeyedStream
 from rayad.dataflow.streams.loops import Loop
 from rayad.dataflow.streams.making import Make
 from rayad.dataflow.windows import AsOf, Between, Direction, Session, Sliding, Tumbling
-from rayad.incremental import functions, ranking, reducing, steps
+from rayad.incremental import aggregating, functions, ranking, reducing, steps
 from rayad.incremental.columns import ordered
 from rayad.incremental.columns import steps as columns
 from rayad.incremental.columns.grouped import Grouped, OfSides
@@ -312,6 +313,16 @@ class KeyedCollection:
             return self._in_order(ranking.first(k, value, "top_k"), "top_k", name)
         made = functions.Top(k, functions.value_of(value, "top_k"))
         return self.reduce_weights(made, "top_k", name=name, in_columns=ordered.Top(k, None) if value is None else None)
+
+    def aggregate(
+        self, aggregations: Mapping[str, Any] | Aggregator | str, value: aggregating.Value = None, *, name: str | None = None
+    ) -> Collection:
+        """Several results at once, ``(key, {name: result})``: ``{"n": "count", "total": ("sum", "v"), "most": ("max", "v")}``; or one,
+        ``(key, result)``, of ``value``: a name, or an :class:`rayad.Aggregator` of yours, which adds records in the order of their
+        contents. Counts, sums and means keep no records.
+        """
+        function, vector, in_columns = aggregating.forms_of(aggregations, value)
+        return self.summed(function, vector, "aggregate", name, in_columns)
 
     def join(self, other: KeyedCollection, how: How = "inner", *, name: str | None = None) -> Collection:
         """``(key, (left, right))`` for each pair of records of a key, None for what is not there; "semi" and "anti" give the left records

@@ -140,4 +140,5 @@ def shown(function: Any) -> Shown:
     """How a table shows the results of one of these, or of another function."""
     if function in (in_both, in_first_alone) or isinstance(function, Threshold):
         return Shown(None, has_one_row=True)
-    return Shown(has_one_row=function in (count, total, mean) or isinstance(function, (Best, Once)))
+    has_one_row = function in (count, total, mean) or isinstance(function, (Best, Once)) or getattr(function, "has_one_row", False)
+    return Shown(has_one_row=has_one_row)

@@ -38,8 +38,8 @@ Numbers = dict[str, Any]
 class Linear(ABC):
     """One kind of result."""
 
-    numbers: ClassVar[tuple[str, ...]] = (COUNT,)
-    vector: ClassVar[Callable[..., Any] | None] = None
+    numbers: tuple[str, ...] = (COUNT,)
+    vector: Callable[..., Any] | None = None
     """Of the numbers of a key, the vector that the row form keeps; None: it keeps weights by value."""
     takes_negative: ClassVar[bool] = False
     """Whether there may be less than nothing of a key."""
@@ -110,7 +110,7 @@ class Summed(Linear):
 
     field: str
     mean: bool = False
-    numbers: ClassVar[tuple[str, ...]] = (COUNT, "valid", "sum", ABOUT)
+    numbers = (COUNT, "valid", "sum", ABOUT)
 
     @staticmethod
     def vector(numbers: Mapping[str, Any]) -> tuple[int, int, int | Fraction, int]:

@@ -75,14 +75,14 @@ def _taken(there: Records, order: Positions) -> Records:
     return Records(there.group[order], rows_at(there.record, order), there.weights[order])
 
 
-def _begins(group: Positions) -> Any:
+def first_rows(group: Positions) -> Any:
     """Whether a row is the first of its group, shape (rows,)."""
     return np.append(True, group[1:] != group[:-1])
 
 
 def _first(group: Positions) -> Positions:
     """The position of the first row of the group of each row, shape (rows,)."""
-    begins = _begins(group)
+    begins = first_rows(group)
     first: Positions = np.flatnonzero(begins)[np.cumsum(begins) - 1]
     return first
 
@@ -112,7 +112,7 @@ class Best(Grouped):
             raise NotColumns
         order = _order(there.group, [(column, "descending" if self.largest else "ascending") for column in columns])
         group = there.group[order]
-        best = np.flatnonzero(_begins(group))
+        best = np.flatnonzero(first_rows(group))
         return Records(group[best], rows_at(values, order[best]), np.ones(len(best), np.int64))
 
 
@@ -169,7 +169,7 @@ class Ranked(Grouped):
 
     def results(self, there: Records) -> Records:
         there, by = self.order(there)
-        differs = _begins(there.group)
+        differs = first_rows(there.group)
         for column in by:
             differs[unlike(column.slice(1), column.slice(0, len(column) - 1)) + 1] = True
         begin = _first(there.group)

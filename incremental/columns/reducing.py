@@ -18,11 +18,11 @@ from rayad.dataflow.operators.state.runs.order import Places
 from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.records.batches import mark_tuples, rows_at
 from rayad.dataflow.records.values import tuple_array, values_of
-from rayad.incremental.columns.form import KEY, RECORD, changes, together, together_arrays
+from rayad.incremental.columns.form import KEY, RECORD, changes, together, together_arrays, unlike
 from rayad.incremental.columns.joining import by_moment
 from rayad.incremental.columns.kept import COUNT, ColumnForm, Out, Part
 from rayad.incremental.columns.linear import Linear, Numbers
-from rayad.incremental.columns.weighted_runs import ABOUT, WeightedRuns
+from rayad.incremental.columns.weighted_runs import WeightedRuns, is_about
 from rayad.incremental.records import negative
 from rayad.progress import Timestamp, show
 
@@ -116,13 +116,12 @@ class LinearColumns(ColumnForm):
         was, now = self.linear.often(keys, before), self.linear.often(keys, after)
         old, new = self.linear.results(before), self.linear.results(after)
         if not time.counters:
-            unlike = was != now
+            is_other = was != now
             if pa.types.is_null(new.type):
-                some = np.flatnonzero(unlike)
+                some = np.flatnonzero(is_other)
                 return left_batch(time, (rows_at(keys, some), pa.nulls(len(some)), (now - was)[some]))
-            same = pc.fill_null(pc.equal(old, new), pc.and_(old.is_null(), new.is_null()))
-            unlike |= ~same.to_numpy(zero_copy_only=False)
-            gone, come = np.flatnonzero((was != 0) & unlike), np.flatnonzero((now != 0) & unlike)
+            is_other |= _are_unlike(old, new)
+            gone, come = np.flatnonzero((was != 0) & is_other), np.flatnonzero((now != 0) & is_other)
             which, results, weights = changed([(gone, old, gone, -was[gone]), (come, new, come, now[come])])
             return left_batch(time, (rows_at(keys, which), results, weights))
         gone, come = np.flatnonzero(was), np.flatnonzero(now)
@@ -135,6 +134,16 @@ class LinearColumns(ColumnForm):
         difference = difference_of(gathered, parts, given, time, self.key_groups)
         given.now.add([difference])
         return left_batch(time, (difference.rows.column(0), difference.rows.column(1), difference.beside[COUNT]))
+
+
+def _are_unlike(old: pa.Array, new: pa.Array) -> Any:
+    """Where results differ, shape (keys,)."""
+    if pa.types.is_struct(new.type):
+        out = np.zeros(len(new), np.bool_)
+        out[unlike(old, new)] = True
+        return out
+    same = pc.fill_null(pc.equal(old, new), pc.and_(old.is_null(), new.is_null()))
+    return ~same.to_numpy(zero_copy_only=False)
 
 
 def difference_of(
@@ -169,7 +178,7 @@ def changed(parts: Sequence[tuple[Any, pa.Array, Any, Any]]) -> tuple[Any, pa.Ar
 
 def sums_of(gathered: Gathered, numbers: Sequence[str]) -> Numbers:
     """Nothing yet, for each key."""
-    return {name: np.zeros(len(gathered.places), np.float64 if name == ABOUT else np.int64) for name in numbers}
+    return {name: np.zeros(len(gathered.places), np.float64 if is_about(name) else np.int64) for name in numbers}
 
 
 def keys_of(runs: WeightedRuns, run: Run | None, due: Sequence[pa.RecordBatch], moment: Sequence[int]) -> Gathered:

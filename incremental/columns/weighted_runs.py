@@ -30,7 +30,7 @@ COUNT = "n"
 CODE = "code"
 """Beside each row: a code of its record, as long as it has one."""
 ABOUT = "about"
-"""A number that is there to see that another one does not leave 64 bits: it keeps no row alive."""
+"""A number whose name ends so is a float, there to see that another one does not leave 64 bits: it keeps no row alive."""
 
 
 class WeightedRuns(Runs):
@@ -72,7 +72,7 @@ class WeightedRuns(Runs):
         return run
 
     def _wide(self, rows: pa.RecordBatch, beside: Mapping[str, Any]) -> dict[str, Any]:
-        wide = {name: np.asarray(value, np.float64 if name == ABOUT else np.int64) for name, value in beside.items()}
+        wide = {name: np.asarray(value, np.float64 if is_about(name) else np.int64) for name, value in beside.items()}
         wide |= {name: np.zeros(rows.num_rows, np.int64) for name in self.numbers if name not in wide}
         if self._has_codes:
             wide[CODE] = codes_of(rows.column(1))
@@ -108,7 +108,7 @@ class WeightedRuns(Runs):
     def arranged(self, run: Run) -> list[Run]:
         """In order, equal rows as one, without those that come to nothing: one run, or none."""
         if len(run) <= 1:
-            return [run] if len(run) and any(run.beside[name][0] for name in self.numbers if name != ABOUT) else []
+            return [run] if len(run) and any(run.beside[name][0] for name in self.numbers if not is_about(name)) else []
         code = [run.beside[CODE]] if self._has_codes else []
         order, heads = self.equal_rows(run.rows, run.place, [*code, *(run.beside[name] for name in self.counters)])
         beside = run.beside
@@ -118,7 +118,7 @@ class WeightedRuns(Runs):
             sums = {name: np.add.reduceat(beside[name], heads) for name in self.numbers}
         else:
             sums = {name: beside[name] for name in self.numbers}
-        counted = [sums[name] for name in self.numbers if name != ABOUT]
+        counted = [sums[name] for name in self.numbers if not is_about(name)]
         stays = np.logical_or.reduce([numbers != 0 for numbers in counted])
         if not stays.all():
             heads, sums = heads[stays], {name: numbers[stays] for name, numbers in sums.items()}
@@ -200,6 +200,15 @@ class WeightedRuns(Runs):
         return np.stack([run.beside[name][rows] for name in self.counters], axis=1) if self.depth else np.zeros((len(rows), 0), np.int64)
 
 
+def is_about(name: str) -> bool:
+    """See :data:`ABOUT`.
+
+    >>> is_about("0 about"), is_about("sum")
+    (True, False)
+    """
+    return name.endswith(ABOUT)
+
+
 _NONE = np.zeros(0, np.int64)
 
 
@@ -256,4 +265,4 @@ def _same_as_before(order: Positions | None, place: Places, then: Sequence[Any])
     return same
 
 
-__all__ = ["ABOUT", "CODE", "COUNT", "WeightedRuns", "order_by_place"]
+__all__ = ["ABOUT", "CODE", "COUNT", "WeightedRuns", "is_about", "order_by_place"]

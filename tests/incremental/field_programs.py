@@ -175,6 +175,14 @@ def _sessions_of(there: Counter[Any]) -> dict[Any, int]:
     return dict.fromkeys(counts.items(), 1)
 
 
+def _several_sums(edges: rd.Collection) -> rd.Collection:
+    return edges.key_by("src").aggregate({"n": "count", "total": ("sum", "dst")})
+
+
+def _several(edges: rd.Collection) -> rd.Collection:
+    return edges.key_by("src").aggregate({"n": "count", "total": ("sum", "dst"), "most": ("max", "dst")})
+
+
 def in_form(form: Form) -> list[InFields]:
     """All of them."""
     small = Shape(6, 12, 12)
@@ -182,6 +190,8 @@ def in_form(form: Form) -> list[InFields]:
         InFields("counts", lambda edges: edges.key_by("src").count(), _of_values(len), small, form),
         InFields("sums", lambda edges: edges.key_by("src").sum("dst"), _of_values(sum), small, form),
         InFields("means", lambda edges: edges.key_by("src").mean("dst"), _of_values(lambda some: sum(some) / len(some)), small, form),
+        InFields("several sums", _several_sums, _of_values(lambda some: Row(n=len(some), total=sum(some))), small, form),
+        InFields("several", _several, _of_values(lambda some: Row(n=len(some), total=sum(some), most=max(some))), small, form),
         InFields("tenths", _tenths, _of_values(lambda some: float(sum(Fraction(value * 0.1) for value in some))), small, form),
         InFields(
             "threshold",

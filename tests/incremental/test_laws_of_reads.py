@@ -19,7 +19,7 @@ from rayad.dataflow.operators.state import group_index, touched_keys
 from rayad.dataflow.operators.state.tables import Entries
 from rayad.dataflow.records.batches import to_rows
 from rayad.dataflow.windows import AsOf
-from rayad.incremental import functions, ranking, reads
+from rayad.incremental import aggregating, functions, ranking, reads
 from rayad.incremental.columns import grouped, linear, ordered
 from rayad.incremental.columns.thresholds import Threshold
 from rayad.incremental.event_time import columns
@@ -111,6 +111,8 @@ def _is_gone(pair: tuple[int, int]) -> bool:
 AS_OF = AsOf(None, True), Field("v"), Field("v")
 TWICE = Threshold(rd.col("1") * 2)
 RANK = ranking.ranked("v", False, "rank", dense=False)
+SUMS = aggregating.forms_of({"n": "count", "total": ("sum", "v"), "mean": ("mean", "v")}, None)
+SEVERAL = aggregating.forms_of({"most": ("max", "v"), "n": "count", "total": ("sum", "v")}, None)
 LAWS = {
     "count": Law(partial(Reduce, functions.count, functions.one, linear.Counted())),
     "sum": Law(partial(Reduce, functions.total, functions.Added(Field("v")), linear.Summed("v")), _of_fields),
@@ -118,6 +120,8 @@ LAWS = {
     "mean": Law(partial(Reduce, functions.mean, functions.Added(Field("v")), linear.Summed("v", mean=True)), _of_fields),
     "sum of floats": Law(partial(Reduce, functions.total, functions.Added(Field("v")), linear.Summed("v")), _of_floats),
     "mean of floats": Law(partial(Reduce, functions.mean, functions.Added(Field("v")), linear.Summed("v", mean=True)), _of_floats),
+    "several sums": Law(partial(Reduce, *SUMS), _of_fields),
+    "several": Law(partial(Reduce, *SEVERAL), _of_fields),
     "threshold by an expression": Law(partial(Reduce, functions.Threshold(TWICE), None, TWICE), _nothing, counts=True),
     "distinct": Law(partial(Reduce, distinct, None, linear.Present()), _nothing, counts=True),
     "threshold": Law(partial(Reduce, functions.Threshold(lambda key, count: 2 * count)), _nothing, counts=True, has_columns=False),

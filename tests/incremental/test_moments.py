@@ -16,7 +16,7 @@ import pytest
 
 from rayad.dataflow import windows
 from rayad.dataflow.operators.state import seen_rows
-from rayad.incremental import functions, ranking
+from rayad.incremental import aggregating, functions, ranking
 from rayad.incremental.columns import grouped, linear, ordered, weighted_runs
 from rayad.incremental.columns.thresholds import Threshold
 from rayad.incremental.consolidating import Consolidate
@@ -138,6 +138,11 @@ def _in_order(forms: tuple[Function, grouped.Grouped | None]) -> tuple[Callable[
     return lambda: Reduce(function, None, in_columns), 1, reduced(function)
 
 
+def _several(aggregations: dict[str, Any]) -> tuple[Callable[[], MomentVertex], int, Callable[[Weights], Counter[Any]]]:
+    forms = aggregating.forms_of(aggregations, None)
+    return lambda: Reduce(*forms), 1, reduced(forms.function if forms.vector is None else _summed(forms.function, forms.vector))
+
+
 FIELD = functions.Added(Field("v"))
 GAP = windows.session(1)
 OFTEN = Threshold(pc.field("1") * 2 - pc.field("0"))
@@ -152,6 +157,8 @@ IN_COLUMNS: dict[str, tuple[Callable[[], MomentVertex], int, Callable[[Weights],
     "mean": (lambda: Reduce(functions.mean, FIELD, linear.Summed("v", mean=True)), 1, reduced(_summed(functions.mean, FIELD))),
     "sum of floats": (lambda: Reduce(functions.total, FIELD, linear.Summed("v")), 1, reduced(_summed(functions.total, FIELD))),
     "mean of floats": (lambda: Reduce(functions.mean, FIELD, linear.Summed("v", mean=True)), 1, reduced(_summed(functions.mean, FIELD))),
+    "several sums": _several({"n": "count", "total": ("sum", "v"), "mean": ("mean", "v")}),
+    "several": _several({"most": ("max", "v"), "n": "count", "total": ("sum", "v")}),
     "sessions": _in_order((Sessions(GAP, Field("v")), event_time.Sessions(GAP, "v"))),
     "threshold": (lambda: Reduce(functions.Threshold(OFTEN), None, OFTEN), 1, reduced(functions.Threshold(OFTEN))),
     "consolidate": (Consolidate, 1, consolidated),
@@ -167,7 +174,7 @@ IN_COLUMNS: dict[str, tuple[Callable[[], MomentVertex], int, Callable[[Weights],
 """Operators that have a form in columns."""
 BY_RECORD = ("distinct", "consolidate", "threshold")
 """Those to which records come as keys."""
-OF_FLOATS = {"sum of floats": 0.1, "mean of floats": 1e-17}
+OF_FLOATS = {"sum of floats": 0.1, "mean of floats": 1e-17, "several sums": 0.1, "several": 0.1}
 """Those whose values are so many times the numbers that others have, no two of which have an exact sum in floats."""
 EACH_IN_COLUMNS = pytest.mark.parametrize("name", IN_COLUMNS)
 FORMS: tuple[Form, ...] = ("columns", "mixed")

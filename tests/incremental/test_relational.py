@@ -13,6 +13,7 @@ import pytest
 
 import rayad as rd
 from rayad.incremental.joins.kinds import HOWS
+from rayad.incremental.records import as_record
 from tests.incremental import programs
 from tests.incremental.programs import History
 from tests.thorough import amount
@@ -104,6 +105,16 @@ AGGREGATES: dict[str, tuple[Callable[[rd.KeyedCollection], rd.Collection], str]]
     "mean": (lambda keyed: keyed.mean(lambda row: row[1]), "avg(v)"),
     "min": (lambda keyed: keyed.min(lambda row: row[1]), "min(v)"),
     "max": (lambda keyed: keyed.max(lambda row: row[1]), "max(v)"),
+    "several sums": (
+        lambda keyed: keyed.aggregate({"n": "count", "s": ("sum", lambda row: row[1]), "m": ("mean", lambda row: row[1])}),
+        "struct_pack(n := count(*), s := sum(v)::int, m := avg(v))",
+    ),
+    "several": (
+        lambda keyed: keyed.aggregate(
+            {"n": "count", "s": ("sum", lambda row: row[1]), "least": ("min", lambda row: row[1]), "most": ("max", lambda row: row[1])}
+        ),
+        "struct_pack(n := count(*), s := sum(v)::int, least := min(v), most := max(v))",
+    ),
 }
 
 
@@ -114,7 +125,7 @@ def test_aggregates(name: str) -> None:
         history = changes_of(random.Random(seed))
         got = given(lambda a: build(a.key_by(lambda r: r[0])), history, seed=seed)
         for epoch, rows in enumerate(tables(history)):
-            want = Counter(asked(f"select k, {sql} from a group by k", a=rows))
+            want = Counter((k, as_record(v)) for k, v in asked(f"select k, {sql} from a group by k", a=rows))
             assert got[epoch] == want, f"{name}, seed {seed}, epoch {epoch}"
 
 

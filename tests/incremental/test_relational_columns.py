@@ -17,7 +17,7 @@ import pytest
 import rayad as rd
 from rayad.incremental import moment_vertex
 from rayad.incremental.joins.kinds import HOWS
-from rayad.incremental.records import Row
+from rayad.incremental.records import Row, as_record
 from tests.incremental.programs import History
 from tests.incremental.test_relational import asked, changes_of, tables
 from tests.thorough import amount
@@ -148,6 +148,14 @@ OF_KEYS: dict[str, tuple[Callable[[rd.KeyedCollection], rd.Collection], str]] = 
     "mean": (lambda keyed: keyed.mean("v"), "avg(v)"),
     "min": (lambda keyed: keyed.min("v"), "min(v)"),
     "max": (lambda keyed: keyed.max("v"), "max(v)"),
+    "several sums": (
+        lambda keyed: keyed.aggregate({"n": "count", "s": ("sum", "v"), "m": ("mean", "v")}),
+        "struct_pack(n := count(*), s := sum(v)::int, m := avg(v))",
+    ),
+    "several": (
+        lambda keyed: keyed.aggregate({"n": "count", "s": ("sum", "v"), "least": ("min", "v"), "most": ("max", "v")}),
+        "struct_pack(n := count(*), s := sum(v)::int, least := min(v), most := max(v))",
+    ),
 }
 
 
@@ -158,7 +166,7 @@ def test_aggregates(name: str, form: Form) -> None:
     for seed in SEEDS:
         history = changes_of(random.Random(seed))
         for epoch, got in enumerate(given(lambda a: build(a.key_by("k")), history, seed=seed, form=form)):
-            want = Counter(asked(f"select k, {sql} from a group by k", a=tables(history)[epoch]))
+            want = Counter((k, as_record(v)) for k, v in asked(f"select k, {sql} from a group by k", a=tables(history)[epoch]))
             assert got == want, f"{name}, seed {seed}, epoch {epoch}"
 
 

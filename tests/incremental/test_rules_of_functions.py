@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import re
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import rayad as rd
+from rayad.incremental.records import Row
 from tests.incremental.test_beginnings import table_of
 
 CALLS = itertools.count()
@@ -106,3 +109,64 @@ def test_sums_of_decimals_have_all_their_digits() -> None:
     }
     assert table_of(result["sum"]) == {(1, Decimal("0.03")): 1}
     assert table_of(result["mean"]) == {(1, small): 1}
+
+
+class Widest(rd.Aggregator):
+    """The longest text, of equal ones the one that comes first: in the order of contents that is always the same."""
+
+    def create(self, value: str) -> str:
+        return value
+
+    def merge(self, left: str, right: str) -> str:
+        return right if len(right) > len(left) else left
+
+
+def test_an_aggregator_of_users_follows_what_goes() -> None:
+    flow = rd.Dataflow("texts")
+    texts = flow.collection("texts")
+    texts.key_by(lambda text: text[0]).aggregate(Widest()).collect("widest")
+    texts.key_by(lambda text: text[0]).aggregate({"all": "collect_list", "n": "count", "wide": (Widest(), str.upper)}).collect("several")
+    job = flow.submit(runtime="local", parallelism=2)
+    given = job.collection("texts")
+    given.insert(["b", "bc", "ba", "bcd", "bc"])
+    given.advance_to(1)
+    given.remove(["bcd", "bc"])
+    given.close()
+    result = job.wait()
+    changes = sorted((time.epoch, weight, record) for time, (record, weight) in result["widest"])
+    assert changes == [(0, 1, ("b", "bcd")), (1, -1, ("b", "bcd")), (1, 1, ("b", "ba"))]
+    assert table_of(result["several"]) == {("b", Row(all=("b", "ba", "bc"), n=3, wide="BA")): 1}
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_several_results_of_windows_and_of_names_that_are_places(columns: bool) -> None:
+    flow = rd.Dataflow("several")
+    rows = [{"k": n % 2, "at": n, "v": n * 10} for n in range(6)]
+    given = flow.from_arrow(pa.Table.from_pylist(rows)) if columns else flow.from_items(rows)
+    keyed = given.as_collection().key_by("k")
+    keyed.window(rd.windows.tumbling(4), "at").aggregate({"n": "count", "most": ("max", "v")}).collect("windows")
+    keyed.aggregate({"0": "count", "1": ("sum", "v")}).collect("places")
+    result = flow.run(runtime="local", parallelism=2)
+    windows = {(key, (window.start, window.end)): (found["n"], found["most"]) for (key, window), found in table_of(result["windows"])}
+    assert windows == {(0, (0, 4)): (2, 20), (1, (0, 4)): (2, 30), (0, (4, 8)): (1, 40), (1, (4, 8)): (1, 50)}
+    assert set(table_of(result["places"])) == {(0, Row({"0": 3, "1": 60})), (1, Row({"0": 3, "1": 90}))}
+
+
+@pytest.mark.parametrize(
+    ("given", "value", "told"),
+    [
+        ({}, None, "an empty dict: give {name: aggregation}"),
+        ({"n": "count"}, "v", "and value='v': give {name: aggregation}"),
+        ({1: "count"}, None, "was given 1 as a name: it must be a text"),
+        ({"s": "sum"}, None, 'aggregate (\'s\'): a sum needs a value, a field or a function: ("sum", "v")'),
+        ({"s": ("sum", "v", "at")}, None, "for 's': give an aggregation, or a pair"),
+        ({"f": ("first", "v")}, None, "have no order of their own, so there is no first: use row_number(order_by)"),
+        ("summ", "v", "there is no aggregation 'summ'"),
+        ("mean", None, "aggregate: a mean needs a value"),
+        (3, None, "there is no aggregation 3"),
+    ],
+)
+def test_what_aggregate_refuses(given: Any, value: Any, told: str) -> None:
+    keyed = rd.Dataflow("refused").collection("rows").key_by("k")
+    with pytest.raises(rd.DataflowError, match=re.escape(told)):
+        keyed.aggregate(given, value)
