@@ -45,6 +45,10 @@ def movable(plan: Plan) -> list[str]:
     return [s.name for s in plan.stages if not may_move(s, plan, s.op() if s.kind is NodeKind.VERTEX else None)]
 
 
+CAUSED = ("simulated", "SimulatedCrash", "error in a newcomer", "within", "is not complete after", "is not back after")
+"""What is in the reasons for which a run lets a change be refused."""
+
+
 class Changes:
     """The changes of layout of one run.
 
@@ -156,9 +160,7 @@ class Changes:
                 self.world.figures[f"changes: {name}"] += getattr(report, name)
         elif change.refusal:
             self.world.figures["changes refused"] += 1
-            if not any(
-                why in change.refusal for why in ("simulated", "SimulatedCrash", "within", "is not complete after", "is not back after")
-            ):
+            if not any(why in change.refusal for why in CAUSED):
                 raise AssertionError(f"a change was refused: {change.refusal}")
 
     def start(self, job: SimulatedJob, direction: str) -> bool:

@@ -148,7 +148,7 @@ DEFECTS: dict[Callable[[ExitStack], None], int] = {
     a_number_in_the_list_is_off_by_one: 0,
     retention_does_not_see_files_of_runs: 0,
     what_was_given_up_is_cleaned: 214,
-    a_file_is_found_by_its_content: 19,
+    a_file_is_found_by_its_content: 135,
     a_file_has_a_name_before_it_is_written: 5,
 }
 """Each with a seed that finds it. That a slice of a file is another one the laws find (``tests/dataflow/test_laws_of_run_files.py``)."""
