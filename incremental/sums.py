@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
+from numbers import Number
 from typing import Any, TypeAlias
 
 from rayad.dataflow.operators.aggregates.sums import added, multiplied
@@ -99,6 +101,10 @@ def _plus(one: Any, other: Any) -> Any:
         return one + other
     if (isinstance(one, Decimal) and isinstance(other, (Decimal, int))) or (isinstance(other, Decimal) and isinstance(one, int)):
         return added(one, other)
+    if isinstance(other, timedelta) and type(one) is int and not one:
+        return other  # where none has a value yet the sum is 0
+    if isinstance(one, timedelta) and type(other) is int and not other:
+        return one
     return one + other
 
 
@@ -138,6 +144,11 @@ def exact(value: Any) -> tuple[Any, int]:
         if not math.isfinite(value):
             raise DataflowError(f"a sum over a collection was given {show(value)}: once added it cannot be taken away; filter it out")
         return Fraction(value), 1
+    if not isinstance(value, (int, Decimal, timedelta, Number)):
+        raise DataflowError(
+            f"a sum or mean over a collection was given {show(value, 40)} ({type(value).__name__}): give numbers or durations, such as of "
+            "another field, or by a function of the record"
+        )
     return value, 0
 
 

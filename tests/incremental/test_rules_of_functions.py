@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 import re
 from decimal import Decimal
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import rayad as rd
-from rayad.incremental.records import Row
+from rayad.incremental.records import Row, as_record
 from tests.incremental.test_beginnings import table_of
 
 CALLS = itertools.count()
@@ -84,6 +85,36 @@ def test_decimals_and_floats_have_no_sum(what: str) -> None:
             rd.DataflowError, match=r"was given .*\((float|Decimal)\) and .*\((float|Decimal)\): these have no exact sum; make"
         ):
             flow.run(runtime="local")
+
+
+@pytest.mark.parametrize("what", ["sum", "mean"])
+@pytest.mark.parametrize("value", ["a", b"a", (1, 2), {"a": 1}, dt.date(2026, 1, 1), dt.datetime(2026, 1, 1)], ids=repr)
+def test_what_is_no_number_has_no_sum_also_where_it_is_alone(value: Any, what: str) -> None:
+    """``-1 * "a"`` is a text, too: a removal would leave a rest."""
+    flow = rd.Dataflow("texts")
+    getattr(flow.from_items([(1, value)]).as_collection().key_by(lambda r: r[0]), what)(lambda r: r[1]).collect("out")
+    with pytest.raises(rd.DataflowError, match=rf"was given .* \({type(as_record(value)).__name__}\): give numbers or durations"):
+        flow.run(runtime="local")
+
+
+def test_durations_have_a_sum_also_beside_what_has_none() -> None:
+    minute, flow = dt.timedelta(minutes=1), rd.Dataflow("durations")
+    epochs = [[(1, None, 1), (1, minute, 1), (2, minute, 1)], [(1, 3 * minute, 1), (2, minute, -1)], [(1, minute, -1), (1, 3 * minute, -1)]]
+    rows = rd.Collection(flow.from_epochs([[((key, value), weight) for key, value, weight in some] for some in epochs]))
+    keyed = rows.key_by(lambda r: r[0])
+    keyed.aggregate({"s": ("sum", lambda r: r[1]), "m": ("mean", lambda r: r[1])}).collect("out")
+    changes = sorted(
+        (time.epoch, -weight, key, found["s"], found["m"]) for time, ((key, found), weight) in flow.run(runtime="local")["out"]
+    )
+    assert changes == [
+        (0, -1, 1, minute, minute),
+        (0, -1, 2, minute, minute),
+        (1, -1, 1, 4 * minute, 2 * minute),
+        (1, 1, 1, minute, minute),
+        (1, 1, 2, minute, minute),
+        (2, -1, 1, None, None),
+        (2, 1, 1, 4 * minute, 2 * minute),
+    ]
 
 
 def test_decimals_and_ints_have_a_sum() -> None:
