@@ -114,14 +114,15 @@ class Met:
 
 def meetings(run: Run, part: Part, time: Timestamp, alone: Alone | None = None) -> Iterator[Met]:
     """All that changes of a moment meet in a part. ``alone``: where what is met at that moment itself is taken away instead."""
+    moment = np.array(time.counters, np.int64)
     for theirs in part.there():
         for other in theirs.near(run.place):
             for mine, others in matches(run.place, other.place):
                 mine, others = _equal(run, mine, other, others, theirs)
-                joins = np.maximum(theirs.counters_of(other, others), np.array(time.counters, np.int64))
+                joins = theirs.joins_at(other, others, moment)
                 weights = run.beside[COUNT][mine] * other.beside[COUNT][others]
                 if alone is not None:
-                    here = (joins == np.array(time.counters, np.int64)).all(axis=1)
+                    here = (joins == moment).all(axis=1)
                     alone.taken_away(mine[here], weights[here])
                     mine, others, joins, weights = mine[~here], others[~here], joins[~here], weights[~here]
                 if not len(weights):

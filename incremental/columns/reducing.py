@@ -48,7 +48,7 @@ class Gathered:
             counts = runs.count_at(run, rows, self._moment)
             if not counts.all():
                 later = ~counts
-                self._later.append((which[later], np.maximum(runs.counters_of(run, rows[later]), self._moment)))
+                self._later.append((which[later], runs.joins_at(run, rows[later], self._moment)))
                 rows, which = rows[counts], which[counts]
         return rows, which
 

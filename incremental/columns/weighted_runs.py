@@ -195,6 +195,10 @@ class WeightedRuns(Runs):
             counts &= run.beside[name][rows] <= at
         return counts
 
+    def joins_at(self, run: Run, rows: Any, moment: Any) -> Any:
+        """The first moments at which each of these rows and a moment have both accumulated, shape (rows, depth)."""
+        return np.maximum(self.counters_of(run, rows), moment)
+
     def counters_of(self, run: Run, rows: Any) -> Any:
         """The inner counters of these rows, shape (rows, depth)."""
         return np.stack([run.beside[name][rows] for name in self.counters], axis=1) if self.depth else np.zeros((len(rows), 0), np.int64)

@@ -7,9 +7,11 @@ from contextlib import ExitStack
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
+
 from rayad.dataflow.operators.state.waiting import PairsOnce
 from rayad.incremental import reducing, traces
-from rayad.incremental.columns import kept, linear
+from rayad.incremental.columns import grouped, kept, linear, weighted_runs
 from rayad.incremental.columns import reducing as column_reducing
 from rayad.incremental.joins import join as joining
 from rayad.incremental.moments import counts_at, join
@@ -116,6 +118,47 @@ def columns_nearest_only(stack: ExitStack) -> None:
     stack.enter_context(patch.object(column_reducing.Gathered, "due", lambda self, epoch: real(self, epoch)[:1]))
 
 
+def columns_pairs_only(stack: ExitStack) -> None:
+    """See :func:`pairs_only`."""
+    real = column_reducing.keys_of
+
+    def keys_of(runs: Any, run: Any, *rest: Any) -> Any:
+        gathered = real(runs, run, *rest)
+        arrived = np.isin(gathered.places, [] if run is None else run.place)
+        due = gathered.due
+
+        def due_of_arrived(epoch: int) -> Any:
+            both = [(which[arrived[which]], joins[arrived[which]]) for which, joins in gathered._later]
+            gathered._later = [part for part in both if len(part[0])]
+            return due(epoch)
+
+        gathered.due = due_of_arrived
+        return gathered
+
+    for module in (column_reducing, grouped):
+        stack.enter_context(patch.object(module, "keys_of", keys_of))
+
+
+def _comes_after(run: Any, rows: Any, moment: Any, counters: Any) -> Any:
+    """Which of these rows are of a moment after another in lexicographic order."""
+    return np.array([tuple(at) > tuple(moment) for at in counters(run, rows).tolist()], np.bool_)
+
+
+def columns_lexicographic_counting(stack: ExitStack) -> None:
+    """See :func:`lexicographic_counting`."""
+    wrong = lambda self, run, rows, moment: ~_comes_after(run, rows, moment, self.counters_of)  # noqa: E731
+    stack.enter_context(patch.object(weighted_runs.WeightedRuns, "count_at", wrong))
+
+
+def columns_lexicographic_joins(stack: ExitStack) -> None:
+    """See :func:`lexicographic_joins`."""
+
+    def joins_at(self: Any, run: Any, rows: Any, moment: Any) -> Any:
+        return np.where(_comes_after(run, rows, moment, self.counters_of)[:, None], self.counters_of(run, rows), moment)
+
+    stack.enter_context(patch.object(weighted_runs.WeightedRuns, "joins_at", joins_at))
+
+
 def columns_never_again(stack: ExitStack) -> None:
     """A key is looked at only when something arrives."""
     stack.enter_context(patch.object(column_reducing.Gathered, "due", lambda self, epoch: []))
@@ -168,7 +211,10 @@ def columns_round_floats(stack: ExitStack) -> None:
 
 
 WRONG_COLUMNS: dict[str, tuple[Plant, bool]] = {
+    "joins of pairs only": (columns_pairs_only, False),
     "only the nearest join": (columns_nearest_only, False),
+    "moments count in lexicographic order": (columns_lexicographic_counting, False),
+    "changes meet at the lexicographic join": (columns_lexicographic_joins, False),
     "keys are never looked at again": (columns_never_again, False),
     "results of an epoch are forgotten": (columns_forget_results, False),
     "former epochs count whole": (columns_lose_counters, False),
@@ -176,6 +222,10 @@ WRONG_COLUMNS: dict[str, tuple[Plant, bool]] = {
     "floats are rounded before they are added": (columns_round_floats, False),
 }
 """In columns, and whether the vertex has to be disturbed for it to be found."""
+OF_WHOLE_NUMBERS: dict[str, Plant] = {
+    name: plant for name, (plant, disturbed) in WRONG_COLUMNS.items() if not disturbed and plant is not columns_round_floats
+}
+"""Those that programs without floats find, undisturbed."""
 WRONG_RULES: dict[str, Plant] = {
     "joins of pairs only": pairs_only,
     "only the nearest join": nearest_only,
@@ -187,4 +237,4 @@ WRONG_RULES: dict[str, Plant] = {
 }
 WRONG_MOVES: dict[str, Plant] = {"scheduled moments do not move": scheduled_moments_stay, "notes are forgotten": notes_forgotten}
 
-__all__ = ["WRONG_COLUMNS", "WRONG_MOVES", "WRONG_RULES"]
+__all__ = ["OF_WHOLE_NUMBERS", "WRONG_COLUMNS", "WRONG_MOVES", "WRONG_RULES"]

@@ -1,9 +1,9 @@
 """``python -m tests.incremental.laws --runs 10000``: random programs with loops in loops, each over two cuts of one random history, with
 kills, restores and changes of layout between any two moments, against recomputation; prints how many runs were right, and what struck.
 
-Every fourth program is one of forms that forget by a ``lateness`` (``late/``), in rows and in columns; ``--only late`` runs those alone,
-``--only loops`` the others. ``--ray`` runs programs of loops (``--only late``: those that forget) on Ray instead, one after the other: each
-is fed live, and compared after each epoch. ``--seed 17`` runs one again and prints its program. ``--planted`` plants each wrong rule
+Half of these are in rows, half in columns or in both. Every fourth program is one of forms that forget by a ``lateness`` (``late/``), in rows
+and in columns; ``--only late`` runs those alone, ``--only loops`` the others. ``--ray`` runs programs of loops (``--only late``: those that
+forget) on Ray instead, one after the other: each is fed live, and compared after each epoch. ``--seed 17`` runs one again and prints its program. ``--planted`` plants each wrong rule
 instead, and prints the first of so many seeds that finds it: undisturbed, or, where it is about moves, disturbed. ``--first`` is the first
 seed, ``--processes`` how many run at once.
 Ends with 1 if a run, or a rule, is amiss.
@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
-from tests.incremental.laws import programs, runs
+from tests.incremental.laws import runs
 from tests.incremental.laws.late import programs as late_programs
 from tests.incremental.laws.late import runs as late_runs
 from tests.incremental.laws.late.times import times_of
@@ -47,7 +47,7 @@ def disturbed(seed: int) -> Counter[str]:
 def drawn(seed: int, only: str | None) -> object:
     """The program of a seed."""
     late, chance = is_late(seed) if only is None else only == "late", random.Random(seed)
-    return (times_of(seed), late_programs.drawn(chance, times_of(seed))) if late else programs.drawn(chance)
+    return (times_of(seed), late_programs.drawn(chance, times_of(seed))) if late else runs.drawn(chance)
 
 
 DISTURBED: dict[str | None, Callable[[int], Counter[str]]] = {"late": late_runs.disturbed, "loops": runs.disturbed, None: disturbed}

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,8 +24,10 @@ import rayad as rd
 from rayad.actors.job import Job
 from tests.cluster import recovering
 from tests.cluster.until import until
+from tests.incremental import field_programs as fields
 from tests.incremental import programs as shapes
-from tests.incremental.laws import programs, runs
+from tests.incremental.field_programs import Form
+from tests.incremental.laws import operators, programs, runs
 from tests.incremental.laws.late import forms
 from tests.incremental.laws.late import programs as late_programs
 from tests.incremental.laws.late import runs as late_runs
@@ -37,7 +40,8 @@ from tests.warm_workers import ray_of_tests
 KILLS, RESCALES = 0.12, 0.25
 """The shares of epochs in which a process is killed, and in which a vertex gets another number of replicas."""
 REPLICAS_MAX = 3
-SENT = (sys.modules[__name__], shapes, programs, runs, forms, late_programs, late_runs, late_times)
+EDGES = pa.schema({"src": pa.int64(), "dst": pa.int64()})
+SENT = (sys.modules[__name__], shapes, fields, operators, programs, runs, forms, late_programs, late_runs, late_times)
 """Modules of functions that programs call."""
 
 
@@ -70,8 +74,15 @@ class Fed:
 
 
 def of_loops(chance: random.Random) -> Fed:
-    """A program of loops in loops."""
-    return Fed(runs.program_of(programs.drawn(chance)), programs.history(chance))
+    """A program of loops in loops, in rows, in columns or in both."""
+    form, program = runs.drawn(chance)
+    return Fed(runs.program_of(form, program), programs.history(chance), list if form == "rows" else partial(_in_fields, form))
+
+
+def _in_fields(form: Form, edges: list[Any]) -> Any:
+    """Edges as records with fields: in columns, or, where both are asked for, by their number."""
+    rows = [{"src": a, "dst": b} for a, b in edges]
+    return pa.RecordBatch.from_pylist(rows, EDGES) if form == "columns" or len(rows) % 2 else rows
 
 
 def of_late(chance: random.Random) -> Fed:

@@ -3,117 +3,61 @@
 from __future__ import annotations
 
 import random
-import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import rayad as rd
+from tests.incremental.laws import operators
+from tests.incremental.laws.operators import IN_ROWS, NODES, PARTS, Edge, InPart, Operators
 from tests.incremental.programs import History
 
 Program = tuple[Any, ...]
 """An operator and its parts. Leaves are ``("edges", part)`` and ``("variable", number)``."""
-Edge = tuple[int, int]
 Table = Counter[Any]
-NODES = 5
-PARTS = 3
-"""Of the input; part ``PARTS`` is all of it."""
-ONE = ("map", "filter", "distinct", "count", "max", "min", "digest")
-TWO = ("concat", "except", "intersect", "compose", "semi", "anti", "left", "mix", "mix", "mix")
 
 
-class InPart:
-    """Whether an edge is in a part of the input: what one part drives does not change with each epoch."""
+class Words(NamedTuple):
+    """Operators by name that a program is drawn from: of one collection, of two, and of several."""
 
-    def __init__(self, part: int) -> None:
-        self.part = part
-
-    def __call__(self, edge: Edge) -> bool:
-        return self.part in (PARTS, (edge[0] + 2 * edge[1]) % PARTS)
+    one: tuple[str, ...]
+    two: tuple[str, ...]
+    mix: str
 
 
-def merged(edge: Edge) -> Edge:
-    """A function that gives one record for several."""
-    return edge[1], (edge[0] + edge[1]) % NODES
-
-
-def is_ascending(edge: Edge) -> bool:
-    return edge[0] < edge[1]
-
-
-def composed(met: Any) -> Edge:
-    """Of two edges end to start."""
-    return met[1][0][0], met[1][1][1]
-
-
-def placed(pair: Any) -> Edge:
-    """A count as a node."""
-    return pair[0], pair[1] % NODES
-
-
-def missed(met: Any) -> Edge:
-    """Of a left join: to where the right edge leads; where there is none, to the start."""
-    left, right = met[1]
-    return (left[0], right[1]) if right is not None else (left[1], left[0])
-
-
-def digest(key: int, records: Any) -> list[Edge]:
-    """Of all records of a key an edge that changes with each that comes or goes, and follows from no part of them: a moment at which it
-    should have been computed again, and was not, is seen."""
-    return [(zlib.crc32(repr((key, sorted(records))).encode()) % NODES, key)]
-
-
-def group(edge: Edge) -> int:
-    """Few keys with many records."""
-    return edge[0] % 2
-
-
-def start(edge: Edge) -> int:
-    return edge[0]
-
-
-def end(edge: Edge) -> int:
-    return edge[1]
+SOME = ("map", "filter", "distinct", "count", "max", "min", "sums", "several")
+PAIRS = ("concat", "except", "intersect", "compose", "semi", "anti", "left")
+OF_ROWS = Words((*SOME, "digest"), (*PAIRS, "mix", "mix", "mix"), "mix")
+OF_COLUMNS = Words(SOME, (*PAIRS, "blend", "blend", "blend"), "blend")
 
 
 # -- as collections, and from scratch --------------------------------------------------------------------------------------
-def built(program: Program, edges: rd.Collection, variables: Mapping[int, rd.Collection]) -> rd.Collection:
-    """The program on collections; ``variables``: of the loops around it."""
+def built(program: Program, edges: rd.Collection, how: Operators = IN_ROWS) -> rd.Collection:
+    """The program on collections."""
+    return _built(program, edges, {}, how)
+
+
+def _built(program: Program, edges: rd.Collection, variables: Mapping[int, rd.Collection], how: Operators) -> rd.Collection:
+    """``variables``: of the loops around it."""
     what, *rest = program
     if what == "edges":
-        return edges if rest[0] == PARTS else edges.filter(InPart(rest[0]))
+        return how["part"](edges, rest[0])
     if what == "variable":
         return variables[rest[0]]
     if what == "iterate":
         number, begin, body, rounds = rest
-        return built(begin, edges, variables).iterate(lambda inner: built(body, edges, {**variables, number: inner}), max_rounds=rounds)
+        begins = _built(begin, edges, variables, how)
+        return begins.iterate(lambda inner: _built(body, edges, {**variables, number: inner}, how), max_rounds=rounds)
     if what == "follow":
         parts, rounds = rest
-        begins = {str(number): built(begin, edges, variables) for number, begin, _ in parts}
+        each = {str(number): _built(begin, edges, variables, how) for number, begin, _ in parts}
 
         def bodies(inner: dict[str, rd.Collection]) -> dict[str, rd.Collection]:
-            return {str(number): built(body, edges, {**variables, **{int(n): c for n, c in inner.items()}}) for number, _, body in parts}
+            there = {**variables, **{int(number): collection for number, collection in inner.items()}}
+            return {str(number): _built(body, edges, there, how) for number, _, body in parts}
 
-        return rd.fixed_point(begins, bodies, max_rounds=rounds)[str(parts[-1][0])]
-    one, *others = (built(part, edges, variables) for part in rest)
-    made: dict[str, Callable[[], rd.Collection]] = {
-        "map": lambda: one.map(merged),
-        "filter": lambda: one.filter(is_ascending),
-        "distinct": lambda: one.distinct(),
-        "count": lambda: one.key_by(start).count().map(placed),
-        "max": lambda: one.key_by(start).max(end),
-        "min": lambda: one.key_by(end).min(start).map(lambda pair: (pair[1], pair[0])),
-        "digest": lambda: one.key_by(group).reduce(digest).map(lambda pair: pair[1]),
-        "mix": lambda: one.concat(*others).key_by(group).reduce(digest).map(lambda pair: pair[1]),
-        "concat": lambda: one.concat(*others).distinct(),
-        "except": lambda: one.except_(*others),
-        "intersect": lambda: one.intersect(*others),
-        "compose": lambda: one.key_by(end).join(others[0].key_by(start)).map(composed).distinct(),
-        "semi": lambda: one.key_by(end).join(others[0].arrange_by(start), "semi").map(lambda pair: pair[1]),
-        "anti": lambda: one.key_by(end).join(others[0].key_by(start), "anti").map(lambda pair: pair[1]),
-        "left": lambda: one.key_by(end).join(others[0].key_by(start), "left").map(missed).distinct(),
-    }
-    return made[what]()
+        return rd.fixed_point(each, bodies, max_rounds=rounds)[str(parts[-1][0])]
+    return how[what](*(_built(part, edges, variables, how) for part in rest))
 
 
 def computed(program: Program, edges: Table, variables: Mapping[int, Table]) -> Table:
@@ -130,8 +74,8 @@ def computed(program: Program, edges: Table, variables: Mapping[int, Table]) -> 
             inner = {number: computed(body, edges, {**variables, **inner}) for number, _, body in parts}
         return inner[parts[-1][0]]
     one, *others = (computed(part, edges, variables) for part in rest)
-    if what == "mix":
-        return _of_one("digest", sum(others, one))
+    if what in ("mix", "blend"):
+        return _of_one("digest" if what == "mix" else "several", sum(others, one))
     return _of_two(what, one, others[0]) if others else _of_one(what, one)
 
 
@@ -139,21 +83,23 @@ def _of_one(what: str, one: Table) -> Table:
     out: Table = Counter()
     if what == "map":
         for edge, weight in one.items():
-            out[merged(edge)] += weight
+            out[operators.merged(edge)] += weight
     elif what == "filter":
-        out.update({edge: weight for edge, weight in one.items() if is_ascending(edge)})
+        out.update({edge: weight for edge, weight in one.items() if operators.is_ascending(edge)})
     elif what == "distinct":
         out.update(set(one))
     elif what == "min":
         out.update({(min(a for a, c in one if c == b), b) for _, b in one})
     else:
-        key_of = group if what == "digest" else start
+        key_of = operators.start if what in ("count", "max") else operators.group
         for key in {key_of(edge) for edge in one}:
             records = [edge for edge, weight in one.items() for _ in range(weight) if key_of(edge) == key]
             made: dict[str, Callable[[], list[Edge]]] = {
                 "count": lambda: [(key, len(records) % NODES)],  # noqa: B023
                 "max": lambda: [(key, max(b for _, b in records))],  # noqa: B023
-                "digest": lambda: digest(key, records),  # noqa: B023
+                "digest": lambda: operators.digest(key, records),  # noqa: B023
+                "several": lambda: [operators.several(key, records)],  # noqa: B023
+                "sums": lambda: [operators.sums(key, records)],  # noqa: B023
             }
             out.update(made[what]())
     return out
@@ -195,8 +141,8 @@ class Drawing:
     """Draws a program. Most have loops in loops, and loops of several variables of which one drives the others: then a change comes to
     a moment long after, and apart from, those with which it counts together, and each of these has to be looked at again."""
 
-    def __init__(self, chance: random.Random) -> None:
-        self._chance = chance
+    def __init__(self, chance: random.Random, words: Words) -> None:
+        self._chance, self._words = chance, words
         self._variables = 0
 
     def program(self) -> Program:
@@ -224,22 +170,24 @@ class Drawing:
         part = self._loop(deep - 1, inside) if deep > 1 else self._part(1, inside)
         if deep > 1 and self._chance.random() < 0.4:
             return part
-        return self._with(part if deep > 1 or self._chance.random() < 0.3 else (self._chance.choice(TWO), part, variable), inside)
+        return self._with(
+            part if deep > 1 or self._chance.random() < 0.3 else (self._chance.choice(self._words.two), part, variable), inside
+        )
 
     def _mix(self, inside: tuple[int, ...]) -> Program:
         """Of variables that drive more often than of driven ones: these change in each round of all loops."""
         chance = self._chance
         leaves: list[Program] = [("variable", number) for number in inside if chance.random() < (0.2 if number % 2 else 0.8)]
         leaves += [("edges", part) for part in range(PARTS) if chance.random() < 0.4]
-        return ("mix", *leaves) if len(leaves) > 1 else ("mix", ("variable", inside[-1]), ("edges", 0))
+        return (self._words.mix, *leaves) if len(leaves) > 1 else (self._words.mix, ("variable", inside[-1]), ("edges", 0))
 
     def _with(self, part: Program, inside: tuple[int, ...]) -> Program:
         """The part, as one of those of an operator."""
         if self._chance.random() < 0.4:
-            return self._chance.choice(ONE), part
+            return self._chance.choice(self._words.one), part
         both = [part, self._leaf(inside)]
         self._chance.shuffle(both)
-        return self._chance.choice(TWO), *both
+        return self._chance.choice(self._words.two), *both
 
     def _leaf(self, inside: tuple[int, ...]) -> Program:
         if inside and self._chance.random() < 0.6:
@@ -251,13 +199,13 @@ class Drawing:
         if depth == 0 or what < 0.2:
             return self._leaf(inside)
         if what < 0.4:
-            return self._chance.choice(ONE), self._part(depth - 1, inside)
-        return self._chance.choice(TWO), self._part(depth - 1, inside), self._part(depth - 1, inside)
+            return self._chance.choice(self._words.one), self._part(depth - 1, inside)
+        return self._chance.choice(self._words.two), self._part(depth - 1, inside), self._part(depth - 1, inside)
 
 
-def drawn(chance: random.Random) -> Program:
+def drawn(chance: random.Random, words: Words = OF_ROWS) -> Program:
     """A random program: see :class:`Drawing`."""
-    return Drawing(chance).program()
+    return Drawing(chance, words).program()
 
 
-__all__ = ["NODES", "Program", "Table", "built", "computed", "drawn", "history"]
+__all__ = ["OF_COLUMNS", "OF_ROWS", "Program", "Table", "Words", "built", "computed", "drawn", "history"]

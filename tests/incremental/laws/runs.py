@@ -14,11 +14,16 @@ from unittest.mock import patch
 import rayad as rd
 from rayad.actors.local.local_job import LocalJob
 from rayad.incremental.moment_vertex import MomentVertex
+from rayad.incremental.records import Row
 from tests.incremental.disturbed import run_disturbed
-from tests.incremental.laws.programs import NODES, Program, built, computed, drawn, history
+from tests.incremental.field_programs import Form, InFields
+from tests.incremental.laws import programs
+from tests.incremental.laws.operators import IN_COLUMNS, NODES, Edge
+from tests.incremental.laws.programs import OF_COLUMNS, OF_ROWS, Program, built, computed, history
 from tests.incremental.programs import History, Kept, Shape
 
-NOTIFICATIONS = 20_000
+IN_FIELDS: tuple[Form, ...] = ("columns", "columns", "both", "rows later")
+NOTIFICATIONS = 4000
 """No right run needs more in one process; a wrong rule may go on for ever."""
 STEPS = 2000
 """Of a run, between which it is disturbed."""
@@ -26,13 +31,25 @@ CRASHES = 0.002
 """The share of steps that are followed by a failure: more, and a long run hardly goes on."""
 
 
-def program_of(program: Program) -> Kept:
+def drawn(chance: random.Random, form: Form | None = None) -> tuple[Form, Program]:
+    """A random program, and as what its records come: pairs in rows, or records with fields in columns or in both. ``form``: this one."""
+    form = form or ("rows" if chance.random() < 0.5 else chance.choice(IN_FIELDS))
+    return form, programs.drawn(chance, OF_ROWS if form == "rows" else OF_COLUMNS)
+
+
+def program_of(form: Form, program: Program) -> Kept:
     """As a program of one input, with its table from scratch."""
 
-    def table(there: Counter[Any]) -> dict[Any, int]:
-        return {record: weight for record, weight in computed(program, there, {}).items() if weight}
+    def table(there: Counter[Any]) -> dict[Edge, int]:
+        return {edge: weight for edge, weight in computed(program, there, {}).items() if weight}
 
-    return Kept("random", lambda edges: built(program, edges, {}), table, Shape(NODES, 0, 0))
+    if form == "rows":
+        return Kept("random", lambda edges: built(program, edges), table, Shape(NODES, 0, 0))
+
+    def of_fields(there: Counter[Any]) -> dict[Any, int]:
+        return {Row(src=a, dst=b): weight for (a, b), weight in table(there).items()}
+
+    return InFields("random", lambda edges: built(program, edges, IN_COLUMNS), of_fields, Shape(NODES, 0, 0), form)
 
 
 def cut(changes: History, chance: random.Random) -> History:
@@ -55,21 +72,22 @@ def end_of(collected: Any) -> dict[Any, int]:
     return {record: weight for record, weight in table.items() if weight}
 
 
-def quick(seed: int) -> None:
-    """The program of a seed over its history, undisturbed, with one to three replicas. Raises AssertionError where it is wrong."""
+def quick(seed: int, form: Form | None = None) -> None:
+    """The program of a seed over its history, in a form or in any, undisturbed, with one to three replicas. Raises AssertionError where it
+    is wrong."""
     chance = random.Random(seed)
-    program, changes = program_of(drawn(chance)), history(chance)
+    program, changes = program_of(*drawn(chance, form)), history(chance)
     job = program.flow(changes).submit(runtime="local", seed=seed, parallelism=1 + seed % 3)
     program.verify(changes, job.wait()["out"])
 
 
-def whole(program: Program, chance: random.Random, folder: Path) -> Counter[str]:
+def whole(program: Kept, chance: random.Random, folder: Path) -> Counter[str]:
     """A program over a history and another cut of it, with kills, restores and changes of layout between any two moments; each table is
     that from scratch after each epoch, and at the end they are the same. Gives how often each of these has happened."""
-    kept, changes = program_of(program), history(chance)
+    changes = history(chance)
     ends, seen = [], Counter(runs=1)
     for number, some in enumerate((changes, cut(changes, chance))):
-        job: LocalJob = run_disturbed(kept, some, chance.getrandbits(30), folder / str(number), steps=STEPS, crashes=CRASHES)
+        job: LocalJob = run_disturbed(program, some, chance.getrandbits(30), folder / str(number), steps=STEPS, crashes=CRASHES)
         ends.append(end_of(job.wait()["out"]))
         seen["epochs"] += len(some)
         seen += Counter(event.kind for event in job.journal())
@@ -80,8 +98,9 @@ def whole(program: Program, chance: random.Random, folder: Path) -> Counter[str]
 def disturbed(seed: int) -> Counter[str]:
     """The run of a seed: see :func:`whole`."""
     chance = random.Random(seed)
+    form, program = drawn(chance)
     with TemporaryDirectory() as folder:
-        return whole(drawn(chance), chance, Path(folder))
+        return whole(program_of(form, program), chance, Path(folder)) + Counter({f"loops in {form}": 1})
 
 
 def first_found(plant: Callable[[ExitStack], None], seeds: range, run: Callable[[int], Any] = quick) -> int | None:
@@ -107,4 +126,4 @@ def first_found(plant: Callable[[ExitStack], None], seeds: range, run: Callable[
     return None
 
 
-__all__ = ["cut", "disturbed", "first_found", "quick", "whole"]
+__all__ = ["cut", "disturbed", "drawn", "first_found", "program_of", "quick", "whole"]

@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+import random
+from functools import partial
+from unittest.mock import patch
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.incremental.laws.runs import disturbed, first_found, quick
-from tests.incremental.wrong_rules import WRONG_RULES
+from rayad.incremental import moment_vertex
+from tests.incremental.laws.programs import OF_COLUMNS, drawn, history
+from tests.incremental.laws.runs import disturbed, first_found, program_of, quick
+from tests.incremental.wrong_rules import OF_WHOLE_NUMBERS, WRONG_RULES
 from tests.thorough import amount, examples
 
 QUICK = 40
-"""Seeds that find each wrong rule, and none where there is none."""
+"""Seeds that find each wrong rule, in columns twice as many, and none where there is none."""
 
 
 @pytest.mark.thorough
 def test_random_programs_are_right_after_each_epoch() -> None:
     for seed in range(amount(each_run=QUICK, soak=2000)):
         quick(seed)
+
+
+def test_random_programs_in_columns_stay_columns() -> None:
+    """Through all operators, and loops in loops."""
+    with patch.object(moment_vertex, "_weights", lambda batches: pytest.fail(f"rows: {batches}")):
+        for seed in range(QUICK // 2):
+            chance = random.Random(seed)
+            program, changes = program_of("columns", drawn(chance, OF_COLUMNS)), history(chance)
+            program.verify(changes, program.flow(changes).run(runtime="local", parallelism=2)["out"])
 
 
 @examples(each_run=4, soak=500)
@@ -30,4 +45,9 @@ def test_random_programs_are_right_whatever_happens_and_in_whatever_epochs(seed:
 
 @pytest.mark.parametrize("rule", WRONG_RULES)
 def test_random_programs_find_each_wrong_rule(rule: str) -> None:
-    assert first_found(WRONG_RULES[rule], range(QUICK)) is not None
+    assert first_found(WRONG_RULES[rule], range(QUICK), partial(quick, form="rows")) is not None
+
+
+@pytest.mark.parametrize("rule", OF_WHOLE_NUMBERS)
+def test_random_programs_find_each_wrong_rule_of_columns(rule: str) -> None:
+    assert first_found(OF_WHOLE_NUMBERS[rule], range(2 * QUICK), partial(quick, form="columns")) is not None

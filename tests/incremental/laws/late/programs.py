@@ -15,6 +15,7 @@ from rayad.dataflow.windows import AsOf
 from tests.incremental.laws import programs as loops
 from tests.incremental.laws.late.forms import AGGREGATES, FIELDS, AsOfJoin, Form, IntervalJoin, InWindows, Record, Table, in_fields
 from tests.incremental.laws.late.times import WHOLE, Times
+from tests.incremental.laws.operators import NODES, Edge
 from tests.incremental.programs import History, tables
 
 Program = tuple[Any, ...]
@@ -38,22 +39,22 @@ def halved(record: Any) -> Any:
     return {**record, "n": record["n"] // 2}
 
 
-def edge_of(times: Times, record: Any) -> loops.Edge:
+def edge_of(times: Times, record: Any) -> Edge:
     """A record as an edge of a program of loops."""
     return _edge(times, tuple(record[name] for name in FIELDS))
 
 
-def _edge(times: Times, record: Record) -> loops.Edge:
+def _edge(times: Times, record: Record) -> Edge:
     key, at, n = record
-    return (0 if at is None else times.tick(at)) % loops.NODES, (n + KEYS.index(key)) % loops.NODES
+    return (0 if at is None else times.tick(at)) % NODES, (n + KEYS.index(key)) % NODES
 
 
-def record_of(times: Times, edge: loops.Edge) -> Any:
+def record_of(times: Times, edge: Edge) -> Any:
     """An edge as a record, which is early."""
     return dict(zip(FIELDS, _record(times, edge), strict=True))
 
 
-def _record(times: Times, edge: loops.Edge) -> Record:
+def _record(times: Times, edge: Edge) -> Record:
     return KEYS[edge[0] % 2], times.moment(3 * edge[0] + edge[1]), edge[1]
 
 
@@ -69,7 +70,7 @@ def built(program: Program, records: rd.Collection) -> rd.Collection:
         return form.build([built(part, records) for part in parts])
     if what == "loops":
         times, inner, part = rest
-        return loops.built(inner, built(part, records).map(partial(edge_of, times)), {}).map(partial(record_of, times))
+        return loops.built(inner, built(part, records).map(partial(edge_of, times))).map(partial(record_of, times))
     one, *others = (built(part, records) for part in rest)
     at, n = rd.col("at"), rd.col("n")
     made: dict[str, Callable[[], rd.Collection]] = {
