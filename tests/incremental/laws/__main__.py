@@ -1,11 +1,11 @@
 """``python -m tests.incremental.laws --runs 10000``: random programs with loops in loops, each over two cuts of one random history, with
 kills, restores and changes of layout between any two moments, against recomputation; prints how many runs were right, and what struck.
 
-Half of these are in rows, half in columns or in both. Every fourth program is one of forms that forget by a ``lateness`` (``late/``), in rows
-and in columns; ``--only late`` runs those alone, ``--only loops`` the others. ``--ray`` runs programs of loops (``--only late``: those that
-forget) on Ray instead, one after the other: each is fed live, and compared after each epoch. ``--seed 17`` runs one again and prints its program. ``--planted`` plants each wrong rule
-instead, and prints the first of so many seeds that finds it: undisturbed, or, where it is about moves, disturbed. ``--first`` is the first
-seed, ``--processes`` how many run at once.
+Half of these are in rows, half in columns or in both. Every fourth program is one of forms that forget by a ``lateness`` (``late/``), in
+rows and in columns; ``--only late`` runs those alone, ``--only loops`` the others. ``--ray`` runs programs of loops (``--only late``: those
+that forget) on Ray instead, one after the other: each is fed live, and compared after each epoch. ``--seed 17`` runs one again and prints
+its program. ``--planted`` plants each wrong rule instead, and prints the first of so many seeds that finds it: undisturbed, or, where it is
+about moves, disturbed. ``--first`` is the first seed, ``--processes`` how many run at once.
 Ends with 1 if a run, or a rule, is amiss.
 """
 
