@@ -4,8 +4,9 @@
 Whole programs in the local runtime, each in a process of its own. So many records are loaded; then in each epoch some go, the oldest first,
 and as many come, with keys and values that have never been there. Printed are bytes a record of Python, numpy and Arrow (traced, less what
 the process had before the job), and the megabytes of the process, when loaded and then ten times; and the most of the second half less
-the most of the first, as bytes an epoch. All that a program keeps is in it: the check of removals, the operator, and the engine with its
-caches, which fill and are cleared again, so that few epochs tell little.
+the most of the first, as bytes an epoch. All that a program keeps is in the bytes: the check of removals, the operator and the engine, but
+not the caches of what was worked out for keys, which fill and are cleared again (``dataflow/records/remembered.py``): they are emptied
+before each measurement.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import rayad as rd
+from rayad.dataflow.records.remembered import Remembered
 
 GROUP = 4
 """Records of a key."""
@@ -127,6 +129,8 @@ def _nothing(epoch: int, changes: Any) -> None:
 
 
 def _bytes() -> int:
+    for cache in [each for each in gc.get_objects() if isinstance(each, Remembered)]:
+        cache.forget()
     gc.collect()
     return int(tracemalloc.get_traced_memory()[0] + pa.total_allocated_bytes())
 

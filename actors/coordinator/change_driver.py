@@ -28,6 +28,8 @@ from rayad.actors.plane.protocol import COORDINATOR, PROGRESS
 from rayad.actors.plane.replica_id import ReplicaId
 from rayad.actors.process.mailbox import NoAnswer
 from rayad.actors.replica.places import is_worker
+from rayad.progress import RayadError
+from rayad.progress.errors import say
 
 LOOK_S = 0.05
 """Between two looks at the clock, and whether the job has failed."""
@@ -142,7 +144,7 @@ class ChangeDriver:
             self._said.put(Answered(turn, COORDINATOR, value))
 
         def broke(error: Exception) -> None:
-            self._said.put(Broke(turn, COORDINATOR, str(error), error))
+            self._said.put(self._broke(turn, COORDINATOR, error))
 
         self._part.do(call, answer, broke, is_void=lambda: self.leader.outcome is not None)
 
@@ -167,9 +169,14 @@ class ChangeDriver:
             case Gave(value):
                 return Answered(turn, name, value)
             case Raised(cause):
-                return Late(turn, name) if isinstance(cause, NoAnswer) else Broke(turn, name, str(cause), cause)
+                return Late(turn, name) if isinstance(cause, NoAnswer) else self._broke(turn, name, cause)
             case Ended():
                 return Died(turn, name)
             case _:
                 why = f"what it gave could not be fetched within {STOP_TIMEOUT_S:g} s"
                 return Broke(turn, name, why, TimeoutError(why))
+
+    def _broke(self, turn: int, name: str, error: Exception) -> Broke:
+        """Errors of ours say what they are about; of others, such as a KeyError, it is said whose it is, and what kind."""
+        told = say(error)
+        return Broke(turn, name, told if isinstance(error, RayadError) else f"{self._job.who(name)}: {type(error).__name__}: {told}", error)

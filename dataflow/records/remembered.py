@@ -34,8 +34,12 @@ class Remembered(dict[Any, V]):
     def make_room(self) -> None:
         """Before further answers are kept: forget all if it is full."""
         if self._room <= 0:
-            self.clear()
-            self._room = self.ENTRIES_MAX
+            self.forget()
+
+    def forget(self) -> None:
+        """All of them."""
+        self.clear()
+        self._room = self.ENTRIES_MAX
 
 
 __all__ = ["Remembered"]

@@ -45,7 +45,7 @@ def movable(plan: Plan) -> list[str]:
     return [s.name for s in plan.stages if not may_move(s, plan, s.op() if s.kind is NodeKind.VERTEX else None)]
 
 
-CAUSED = ("simulated", "SimulatedCrash", "error in a newcomer", "within", "is not complete after", "is not back after")
+CAUSED = ("simulated", "SimulatedCrash", "within", "is not complete after", "is not back after")
 """What is in the reasons for which a run lets a change be refused."""
 
 
