@@ -27,7 +27,7 @@ from tests.incremental.laws.late import programs as late_programs
 from tests.incremental.laws.late import runs as late_runs
 from tests.incremental.laws.late.times import times_of
 from tests.incremental.laws.late.wrong_lateness import WRONG_LATE_MOVES, WRONG_LATENESS
-from tests.incremental.wrong_rules import WRONG_MOVES, WRONG_RULES
+from tests.incremental.wrong_rules import OF_WHOLE_NUMBERS, WRONG_MOVES, WRONG_RULES
 from tests.unsynced import leave_files_unsynced
 
 TOLD = 20
@@ -67,7 +67,8 @@ def planted(seeds: range, only: str | None) -> int:
     """Print what finds each wrong rule; gives how many nothing finds."""
     missed = 0
     logging.getLogger("rayad").setLevel(logging.CRITICAL)
-    of_loops = ((WRONG_RULES, runs.quick), (WRONG_MOVES, runs.disturbed))
+    in_rows, in_columns = partial(runs.quick, form="rows"), partial(runs.quick, form="columns")
+    of_loops = ((WRONG_RULES, in_rows), (OF_WHOLE_NUMBERS, in_columns), (WRONG_MOVES, runs.disturbed))
     of_late = ((WRONG_LATENESS, late_runs.quick), (WRONG_LATE_MOVES, late_runs.disturbed))
     for rules, how in (*(of_loops if only != "late" else ()), *(of_late if only != "loops" else ())):
         for name, plant in rules.items():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rayad.incremental import moment_vertex
 from tests.incremental.laws.programs import OF_COLUMNS, drawn, history
-from tests.incremental.laws.runs import disturbed, first_found, program_of, quick
+from tests.incremental.laws.runs import UNDISTURBED, disturbed, first_found, program_of, quick
 from tests.incremental.wrong_rules import OF_WHOLE_NUMBERS, WRONG_RULES
 from tests.thorough import amount, examples
 
@@ -45,9 +45,9 @@ def test_random_programs_are_right_whatever_happens_and_in_whatever_epochs(seed:
 
 @pytest.mark.parametrize("rule", WRONG_RULES)
 def test_random_programs_find_each_wrong_rule(rule: str) -> None:
-    assert first_found(WRONG_RULES[rule], range(QUICK), partial(quick, form="rows")) is not None
+    assert first_found(WRONG_RULES[rule], range(QUICK), partial(quick, form="rows"), UNDISTURBED) is not None
 
 
 @pytest.mark.parametrize("rule", OF_WHOLE_NUMBERS)
 def test_random_programs_find_each_wrong_rule_of_columns(rule: str) -> None:
-    assert first_found(OF_WHOLE_NUMBERS[rule], range(2 * QUICK), partial(quick, form="columns")) is not None
+    assert first_found(OF_WHOLE_NUMBERS[rule], range(2 * QUICK), partial(quick, form="columns"), UNDISTURBED) is not None
