@@ -68,7 +68,7 @@ def planted(seeds: range, only: str | None) -> int:
     missed = 0
     logging.getLogger("rayad").setLevel(logging.CRITICAL)
     in_rows, in_columns = partial(runs.quick, form="rows"), partial(runs.quick, form="columns")
-    of_loops = ((WRONG_RULES, in_rows), (OF_WHOLE_NUMBERS, in_columns), (WRONG_MOVES, runs.disturbed))
+    of_loops = ((WRONG_RULES, in_rows), (OF_WHOLE_NUMBERS, in_columns), (WRONG_MOVES, partial(runs.disturbed, form="rows")))
     of_late = ((WRONG_LATENESS, late_runs.quick), (WRONG_LATE_MOVES, late_runs.disturbed))
     for rules, how in (*(of_loops if only != "late" else ()), *(of_late if only != "loops" else ())):
         for name, plant in rules.items():

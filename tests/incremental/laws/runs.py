@@ -97,10 +97,10 @@ def whole(program: Kept, chance: random.Random, folder: Path) -> Counter[str]:
     return seen
 
 
-def disturbed(seed: int) -> Counter[str]:
-    """The run of a seed: see :func:`whole`."""
+def disturbed(seed: int, form: Form | None = None) -> Counter[str]:
+    """The run of a seed, in a form or in any: see :func:`whole`."""
     chance = random.Random(seed)
-    form, program = drawn(chance)
+    form, program = drawn(chance, form)
     with TemporaryDirectory() as folder:
         return whole(program_of(form, program), chance, Path(folder)) + Counter({f"loops in {form}": 1})
 
