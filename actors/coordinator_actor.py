@@ -11,12 +11,11 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-import ray
-
 from rayad.actors.cluster import ray_calls
 from rayad.actors.cluster.actor_class import PULSE, TAKE_S, WAITING, actor_title, remote_class, show_in_logs
 from rayad.actors.cluster.addressed import NotThisJob
 from rayad.actors.cluster.on_node import on_this_node
+from rayad.actors.cluster.parcels import Parcel, opened
 from rayad.actors.coordinator.processes.kinds import PROGRESS_KIND
 from rayad.actors.coordinator.starting import new_process
 from rayad.actors.process.ahead import load_ahead
@@ -80,15 +79,15 @@ class Coordinator:
             load_ahead()
         freeze_modules()
 
-    def take(self, token: str, stays: bool, plan: list[Any], config: RunConfig, job: str, secret: bytes, name: str, places: Places) -> None:
-        """This is the job now. ``stays``: it uses the processes of those before, and leaves its own. ``plan``: a reference to it."""
+    def take(self, token: str, stays: bool, plan: Parcel, config: RunConfig, job: str, secret: bytes, name: str, places: Places) -> None:
+        """This is the job now. ``stays``: it uses the processes of those before, and leaves its own. ``plan``: a parcel of it."""
         self._refusal, self._job = None, None
         self._token = token
         if self._spares is not None:
             self._spares.ask()
         forget_job()
         try:
-            there: Plan = ray.get(plan[0], timeout=TAKE_S)
+            there: Plan = opened(plan, TAKE_S)
             assert self._around is not None, "no processes were prepared"
             running = _jobs().RunningJob(there, config, job, secret, name, places, self._around, self._spares, stays=stays)
             self._job = _jobs().CoordinatedJob(running)

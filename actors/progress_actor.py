@@ -9,6 +9,7 @@ import ray
 
 from rayad.actors.cluster.actor_class import PULSE, TAKE_S, WAITING, actor_title, remote_class, show_in_logs
 from rayad.actors.cluster.joining import own_address
+from rayad.actors.cluster.parcels import Parcel, opened
 from rayad.progress import ProtocolError
 
 if TYPE_CHECKING:
@@ -35,10 +36,10 @@ class ProgressActor:
     def __repr__(self) -> str:
         return actor_title(self, *getattr(self, "_shown_as", ()))
 
-    def take(self, plan: list[Any], places: Places, job: str, secret: bytes, seals: bool = True) -> None:
-        """Be the progress core of a job. ``plan``: a reference to it."""
+    def take(self, plan: Parcel, places: Places, job: str, secret: bytes, seals: bool = True) -> None:
+        """Be the progress core of a job. ``plan``: a parcel of it."""
         self._identity = {"job": job, "secret": secret, "seals": seals, "places": places}
-        self._host, self._plan = None, ray.get(plan[0], timeout=TAKE_S)
+        self._host, self._plan = None, opened(plan, TAKE_S)
         show_in_logs(self, job)
 
     def rest(self) -> None:

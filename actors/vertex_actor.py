@@ -19,6 +19,7 @@ from rayad.actors.cluster import last_words
 from rayad.actors.cluster.actor_class import PULSE, TAKE_S, actor_title, remote_class, show_in_logs
 from rayad.actors.cluster.changed_modules import changed_modules
 from rayad.actors.cluster.joining import own_address
+from rayad.actors.cluster.parcels import Parcel, opened
 from rayad.actors.process.ahead import load_ahead
 from rayad.actors.process.garbage import forget_job, freeze_modules
 
@@ -65,9 +66,9 @@ class VertexActor:
         return actor_title(self, *getattr(self, "_shown_as", ()))
 
     def take(
-        self, plan: list[Any], process: str, places: Places, config: RunConfig, job: str, secret: bytes, has_columns: bool = False
+        self, plan: Parcel, process: str, places: Places, config: RunConfig, job: str, secret: bytes, has_columns: bool = False
     ) -> None:
-        """Be this process of a job. ``plan``: a reference to it; where it cannot be read here, :meth:`listen` says so. ``has_columns``: of
+        """Be this process of a job. ``plan``: a parcel of it; where it cannot be read here, :meth:`listen` says so. ``has_columns``: of
         the whole job; what columns need is loaded before anything of the job is here."""
         self._who, self._identity = process, {"job": job, "secret": secret}
         self._host, self._has_run, self._arguments, self._refusal = None, True, None, None
@@ -75,7 +76,7 @@ class VertexActor:
             _host().load_for_columns()
             freeze_modules()
         try:
-            mine: Plan = ray.get(plan[0], timeout=TAKE_S)
+            mine: Plan = opened(plan, TAKE_S)
         except Exception as error:
             self._refusal = error
             return

@@ -8,7 +8,7 @@ from typing import Any
 import ray
 from ray.exceptions import ActorUnschedulableError, GetTimeoutError, RayActorError, RayError, RayTaskError
 
-from rayad.actors.cluster import joining, last_words, node_table
+from rayad.actors.cluster import joining, last_words, node_table, parcels
 from rayad.actors.coordinator.processes.kinds import Kind
 from rayad.actors.coordinator.starting import new_process
 from rayad.actors.coordinator.surroundings import Answer, CoordinatorSurroundings, Ended, Gave, NotFetched, Raised
@@ -20,8 +20,8 @@ from rayad.dataflow.resources import Need, told_resources
 class RayActors:
     """See :class:`rayad.actors.coordinator.surroundings.Actors`."""
 
-    def put(self, value: Any) -> Any:
-        return ray.put(value)
+    def parcel(self, value: Any) -> Any:
+        return parcels.parcel(value)
 
     def start(self, kind: Kind, title: tuple[str, ...], site: Site) -> Any:
         return new_process(kind, title, site)

@@ -76,8 +76,8 @@ def given(answer: Answer, asked: str) -> Any:
 class Actors(Protocol):
     """The processes of one job. Handles and references are opaque; references can be keys."""
 
-    def put(self, value: Any) -> Any:
-        """Keep a value for several processes that are started with it."""
+    def parcel(self, value: Any) -> Any:
+        """A value for the calls of several processes."""
 
     def start(self, kind: Kind, title: tuple[str, ...], site: Site) -> Any:
         """Start a process of this kind; gives its handle at once. ``title``: what it is shown as. It is told its work by ``take``."""

@@ -27,11 +27,11 @@ from ray.exceptions import RayTaskError
 
 from rayad.actors.cluster import names, ray_calls
 from rayad.actors.cluster.actor_class import PULSE, WAITING, remote_class
+from rayad.actors.cluster.parcels import pack
 from rayad.actors.coordinator.outcome import About, Beat, JobOutcome, plan_to_show
 from rayad.actors.driver.coordinator_line import Gone
 from rayad.actors.driver.keeper_line import KeeperLine
 from rayad.actors.driver.kept_input import InputState
-from rayad.actors.driver.packing import pack
 from rayad.actors.driver.program import Program
 from rayad.actors.driver.ray_input import RayInput
 from rayad.actors.driver.ray_job import Kept, RayJob, is_ending, succession_of

@@ -19,6 +19,7 @@ import ray
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
 
 from rayad.actors.cluster import names, ray_calls
+from rayad.actors.cluster.parcels import parcel
 from rayad.actors.coordinator.outcome import Beat, JobOutcome
 from rayad.actors.coordinator.processes.starts import starts_of
 from rayad.actors.coordinator_actor import new_coordinator
@@ -192,7 +193,7 @@ class RayJob(RayJobHandle):
         self.id = f"{self.name}-{secrets.token_hex(4)}"
         self._secret = secrets.token_bytes(32)
         places = places_for(self.plan, self._config, self._scaling)
-        arguments = ([ray_calls.put(self.plan)], self._config, self.id, self._secret, self.name, places)
+        arguments = (parcel(self.plan), self._config, self.id, self._secret, self.name, places)
         run, earlier = secrets.token_hex(8), tuple(self._runs)
         if self._kept is not None:
             self._kept.on_run(run)

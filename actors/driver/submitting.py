@@ -8,8 +8,8 @@ import time as clock
 from typing import TYPE_CHECKING, Any
 
 from rayad.actors.cluster.joining import ensure_ray, ray_encrypts
+from rayad.actors.cluster.parcels import pack
 from rayad.actors.driver.job_handle import RayJobHandle
-from rayad.actors.driver.packing import pack
 from rayad.actors.driver.program import Program
 from rayad.actors.driver.ray_job import RayJob, places_for
 from rayad.actors.driver.termination import OF_THIS_PROCESS

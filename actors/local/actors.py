@@ -117,9 +117,9 @@ class LocalActors:
         self._failure_of, self._on_answer, self._on_progress = failure_of, on_answer, on_progress
 
     # -- the port ------------------------------------------------------------------------------------
-    def put(self, value: Any) -> Any:
+    def parcel(self, value: Any) -> Any:
         """See the port, as for all of these."""
-        return value
+        return [value]
 
     def start(self, kind: Kind, title: tuple[str, ...], site: Site) -> LocalActor:
         return LocalActor(PROGRESS if kind == PROGRESS_KIND else "")

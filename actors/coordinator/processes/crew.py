@@ -196,15 +196,15 @@ class Crew:
         return {name: process_needs(name, self.plan, self._cpus) for name in names if name != PROGRESS}
 
     def _give(self, name: str, actor: Any, specs: dict[int | None, Any]) -> None:
-        """Let a process be this one of the job; ``specs``: the plans that have been put into the object store for others, by stage, None
+        """Let a process be this one of the job; ``specs``: the plans as they were sent to others, by stage, None
         for workers, -1 for the progress actor. Not the plan that the driver has put there: these sinks know what they continue."""
         of = -1 if name == PROGRESS else None if is_worker(name) else stage_of(name)
         if of not in specs:
-            specs[of] = self._port.put(plan_for(self.plan, [] if of == -1 else self.places.offsets if of is None else [of]))
+            specs[of] = self._port.parcel(plan_for(self.plan, [] if of == -1 else self.places.offsets if of is None else [of]))
         if name == PROGRESS:
-            self._port.call(actor, "take", [specs[of]], self.places, *self._identity, bool(self.config.encrypt))
+            self._port.call(actor, "take", specs[of], self.places, *self._identity, bool(self.config.encrypt))
         else:
-            self._port.call(actor, "take", [specs[of]], name, self.places, self.config, *self._identity, self.plan.has_columns)
+            self._port.call(actor, "take", specs[of], name, self.places, self.config, *self._identity, self.plan.has_columns)
 
     def stop(self, names: Collection[str]) -> None:
         """End these: they have retired, or will not be needed."""
