@@ -82,20 +82,19 @@ flow.from_arrow(pa.table({"n": [1, 2]})).collect("numbers")
 def test_a_process_of_replicas_looks_for_pandas_before_its_first_batch_where_there_are_columns(
     program: str, loads: bool, tmp_path: Path
 ) -> None:
-    """Arrow imports it at the first array that it makes. Ray is not started: what it would answer is given."""
+    """Arrow imports it at the first array that it makes."""
     plan = tmp_path / "plan"
-    loaded_after(f"{program}\nimport cloudpickle, pathlib\npathlib.Path({str(plan)!r}).write_bytes(cloudpickle.dumps(flow.plan(1)))")
+    write = f"pathlib.Path({str(plan)!r}).write_bytes(cloudpickle.dumps(flow.plan(1)))"
+    loaded_after(f"{program}\nimport cloudpickle, pathlib\n{write}\nassert flow.plan(1).has_columns is {loads}")
     taken = f"""
-import pathlib, pickle
-from types import SimpleNamespace
+import pathlib
 import rayad as rd
 from rayad.actors import vertex_actor
 from rayad.actors.replica.places import Places
-vertex_actor.ray = SimpleNamespace(get=lambda ref, timeout: pickle.loads(pathlib.Path(ref).read_bytes()))
 vertex_actor.show_in_logs = lambda *_: None
 actor = object.__new__(vertex_actor.VertexActor)
-has_columns = vertex_actor.ray.get({str(plan)!r}, 0.0).has_columns  # as the coordinator knows it
-actor.take([{str(plan)!r}], "v0.0", Places(), rd.RunConfig(), "job", b"", has_columns)
+parcel = [pathlib.Path({str(plan)!r}).read_bytes()]
+actor.take(parcel, "v0.0", Places(), rd.RunConfig(), "job", b"", {loads})
 assert actor._refusal is None, actor._refusal
 """
     assert ("pandas" in loaded_after(taken)) is loads
