@@ -221,8 +221,8 @@ class BusActors:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def put(self, value: Any) -> Any:
-        return value
+    def parcel(self, value: Any) -> Any:
+        return [value]
 
     def start(self, kind: Kind, title: tuple[str, ...], site: Site) -> Any:
         process = ProgressProcess(self._world) if kind == PROGRESS_KIND else VertexProcess(self._world)
