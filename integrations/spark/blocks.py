@@ -172,14 +172,14 @@ def _prepare(spark: Any, frame: Any) -> Any:
     except Exception:
         for number, rdd in persistent_rdds(spark).items():
             if rdd.getCreationSite() == made_here:
-                _release(spark, number)
-                rdd.unpersist(False)
+                _release(spark, number, rdd)
         raise
 
 
-def _release(spark: Any, rdd: int) -> None:
-    """Release an RDD, and wait for that; does nothing when Spark has ended, and its storage with it."""
-    _releases().ask(spark, rdd).result()  # ends with the call to Java
+def _release(spark: Any, rdd: int, unfinished: Any = None) -> None:
+    """Release an RDD, and wait for that; does nothing when Spark has ended, and its storage with it. ``unfinished``: the RDD itself, where
+    RayDP does not know it, since it was not computed to its end."""
+    _releases().ask(spark, rdd, unfinished).result()  # ends with the calls to Java
 
 
 class _Releases:
@@ -190,26 +190,28 @@ class _Releases:
     """
 
     def __init__(self) -> None:
-        self._asked: SimpleQueue[tuple[Any, int, Future[None]]] = SimpleQueue()
+        self._asked: SimpleQueue[tuple[Any, int, Any, Future[None]]] = SimpleQueue()
         OwnedThread("spark-release", self._run).start()  # one in a process, with which it ends
 
-    def ask(self, spark: Any, rdd: int) -> Future[None]:
-        """Have an RDD released; gives what ends when it is."""
+    def ask(self, spark: Any, rdd: int, unfinished: Any = None) -> Future[None]:
+        """Have an RDD released; gives what ends when it is. ``unfinished``: see :func:`_release`."""
         done: Future[None] = Future()
-        self._asked.put((spark, rdd, done))
+        self._asked.put((spark, rdd, unfinished, done))
         return done
 
     def _run(self) -> None:
         while True:
-            spark, rdd, done = self._asked.get()  # ends with the process: the thread is a daemon
+            spark, rdd, unfinished, done = self._asked.get()  # ends with the process: the thread is a daemon
             try:
                 java_packages(spark).org.apache.spark.sql.raydp.ObjectStoreWriter.releaseRecoverableRDD(rdd)
+                if unfinished is not None:
+                    unfinished.unpersist(False)
             except Exception as error:
                 if session_alive(spark):
                     done.set_exception(error)
                     continue
             done.set_result(None)
-            del spark, done  # else kept until the next release
+            del spark, unfinished, done  # else kept until the next release
 
 
 _releases = functools.cache(_Releases)

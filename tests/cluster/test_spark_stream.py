@@ -266,6 +266,22 @@ def test_an_error_in_the_job_ends_the_query_and_the_other_way_round(spark: Any, 
     check(job.stop(timeout_s=PATIENCE_S), 2)
 
 
+def test_a_thread_that_spark_interrupts_leaves_nothing(spark: Any, nothing_kept: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query that is stopped ends the Spark job of its micro-batch, and interrupts the thread that was waiting for it."""
+    threads = java_packages(spark).java.lang.Thread
+
+    def interrupted(spark: Any) -> Any:
+        threads.currentThread().interrupt()
+        return persistent_rdds(spark)
+
+    monkeypatch.setattr(blocks, "persistent_rdds", interrupted)
+    try:
+        with pytest.raises(DataflowError, match="not computed"):
+            blocks.SparkBlocks(spark.range(3).selectExpr("raise_error('not computed') as value"))
+    finally:
+        assert threads.interrupted(), "something has waited in this thread"
+
+
 def test_what_cannot_be_read_as_a_stream_is_refused(spark: Any, tmp_path: Path) -> None:
     frame, flow = rate(spark), rd.Dataflow("refused")
     for options, words in (
