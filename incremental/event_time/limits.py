@@ -124,10 +124,11 @@ class Limits:
         return bool(self._told)
 
     def first_not_over(self, kind: pa.DataType, *, at_end: bool = False) -> Any:
-        """See above: one number where all groups have the same, shape (), else that of each, shape (key_groups,)."""
+        """See above: one number where all groups have the same, shape (), else that of each, shape (key_groups,). Of a group that has not
+        been told nothing is over, also where all others have the same limit: some may have come from a replica that was told before."""
         found = {limit: first_not_over(limit, kind, at_end=at_end) for limit in set(self._told.values())}
         nothing = first_not_over(None, kind, at_end=at_end)
-        if len(found) <= 1:
+        if not found or (len(found) == 1 and len(self._told) == len(self._keys)):
             return np.array(next(iter(found.values()), nothing))
         return np.array([found[self._told[key]] if key in self._told else nothing for key in self._keys])
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rayad.incremental.event_time.limits import Limits
 from tests.incremental.laws.late.programs import FromScratch, drawn, history
 from tests.incremental.laws.late.runs import disturbed, quick
 from tests.incremental.laws.late.times import times_of
@@ -46,3 +48,18 @@ def test_the_histories_have_late_changes() -> None:
         law.tables(program)
         refused.append(law.refused)
     assert sum(some > 0 for some in refused) > 30
+
+
+@pytest.mark.parametrize(
+    "seed", [pytest.param(6605483, id="a group that had been told nothing had the limit of those that came from another replica")]
+)
+def test_seeds_that_have_found_something(seed: int) -> None:
+    disturbed(seed)
+
+
+def test_nothing_is_over_for_a_group_that_was_told_nothing() -> None:
+    """Also where all others have the same limit."""
+    nothing, keys = -(1 << 63), [10, 11, 12]
+    assert Limits({11: 5}, keys).first_not_over(pa.int64()).tolist() == [nothing, 5, nothing]
+    assert Limits(dict.fromkeys(keys, 5), keys).first_not_over(pa.int64()).tolist() == 5
+    assert Limits({}, keys).first_not_over(pa.int64()).tolist() == nothing
