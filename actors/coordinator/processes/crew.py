@@ -196,8 +196,8 @@ class Crew:
         return {name: process_needs(name, self.plan, self._cpus) for name in names if name != PROGRESS}
 
     def _give(self, name: str, actor: Any, specs: dict[int | None, Any]) -> None:
-        """Let a process be this one of the job; ``specs``: the plans as they were sent to others, by stage, None
-        for workers, -1 for the progress actor. Not the plan that the driver has put there: these sinks know what they continue."""
+        """Let a process be this one of the job; ``specs``: the plans as they were sent to others, by stage, None for workers, -1 for the
+        progress actor. Not the plan that the driver has sent: these sinks know what they continue."""
         of = -1 if name == PROGRESS else None if is_worker(name) else stage_of(name)
         if of not in specs:
             specs[of] = self._port.parcel(plan_for(self.plan, [] if of == -1 else self.places.offsets if of is None else [of]))
