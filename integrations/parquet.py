@@ -34,51 +34,48 @@ from rayad.progress import ConfigError, DataflowError
 
 
 class RowGroup(NamedTuple):
-    """A part: one row group of a Parquet file, and the lowest epoch that its statistics promise."""
+    """A part: one row group of a Parquet file, the rows that it has before any filter, and the lowest epoch that its statistics promise.
+
+    Plain values alone, since Arrow's fragment is many times as long as they are, and reads the file's footer each time that a copy of it is
+    pickled. ``keys`` are the columns that its directories name, with their values.
+    """
 
     number: int
-    fragment: Any
+    path: str
+    group: int
+    rows: int
     epoch_floor: int
-
-    @property
-    def path(self) -> str:
-        """The file."""
-        return str(self.fragment.path)
-
-    @property
-    def rows(self) -> int:
-        """How many it has, before any filter."""
-        return sum(info.num_rows for info in self.fragment.row_groups)
+    keys: tuple[tuple[str, Any], ...] = ()
 
 
 class PlainRowGroup:
     """A row group whose columns are read as they are stored.
 
     Args:
-        part: the row group.
+        fragment: the row group.
         schema: of what is wanted.
         keys: the columns that are the same in all of its rows, and not stored, with their values.
     """
 
-    def __init__(self, part: RowGroup, schema: pa.Schema, keys: Mapping[str, Any]) -> None:
-        self._part, self._schema, self._keys = part, schema, keys
+    def __init__(self, fragment: Any, schema: pa.Schema, keys: Mapping[str, Any]) -> None:
+        self._fragment, self._schema, self._keys = fragment, schema, keys
         self._stored = [name for name in schema.names if name not in keys]
-        self._groups = [info.id for info in part.fragment.row_groups]
+        self._groups = [info.id for info in fragment.row_groups]
 
     def table(self) -> pa.Table:
         """All of it."""
-        with self._part.fragment.open() as stored:
+        with self._fragment.open() as stored:
             read = self._reader(stored).read_row_groups(self._groups, columns=self._stored, use_threads=False)
         return pa.Table.from_arrays(self._as_wanted(read), schema=self._schema)
 
     def batches(self, most_rows: int) -> Iterator[pa.RecordBatch]:
         """All of it, piece by piece."""
-        with self._part.fragment.open() as stored:
+        with self._fragment.open() as stored:
             for read in self._reader(stored).iter_batches(most_rows, self._groups, columns=self._stored, use_threads=False):
                 yield pa.RecordBatch.from_arrays(self._as_wanted(read), schema=self._schema)
 
     def _reader(self, stored: Any) -> pq.ParquetFile:
-        return pq.ParquetFile(stored, metadata=self._part.fragment.metadata, pre_buffer=True)
+        return pq.ParquetFile(stored, metadata=self._fragment.metadata, pre_buffer=True)
 
     def _as_wanted(self, read: Any) -> list[Any]:
         """The columns in their order, with those that are not stored."""
@@ -115,16 +112,17 @@ class ParquetSource(Source):
         home, files = find_files(paths, filesystem, self.where)
         try:
             kind = self._hive(home, [file.path for file in files]) if partitioning == "hive" else partitioning
-            self._dataset = pads.dataset([file.path for file in files], filesystem=home, format="parquet", partitioning=kind)
+            self._partitioning, self._home, self._found = kind, home, files
+            self._expected: pa.Schema = self._dataset().schema
         except (pa.ArrowException, OSError) as error:
             raise DataflowError(f"{self.where}: cannot read the schema of {files[0].path!r}: {error}; is it a Parquet file?") from error
-        whole = self._dataset.schema
+        whole = self._expected
         missing = [name for name in columns or () if name not in whole.names]
         if missing:
             raise ConfigError(f"{self.where}: columns={list(columns or ())!r}: there is no {missing} in {describe(whole)}")
-        self._found = files
         self._columns = list(columns) if columns is not None else list(whole.names)
         self._filter = filter
+        self._listed: dict[tuple[str, int], Any] = {}
         self._epoch = epoch
         self.one_epoch = epoch is None
         self.schema: pa.Schema = pa.schema([whole.field(name) for name in self._columns])
@@ -137,13 +135,18 @@ class ParquetSource(Source):
             return pads.partitioning(named_columns(paths, {}, self.where).schema, flavor="hive")
         return kind
 
+    def _dataset(self, schema: pa.Schema | None = None) -> Any:
+        paths = [file.path for file in self._found]
+        return pads.dataset(paths, schema, format="parquet", filesystem=self._home, partitioning=self._partitioning)
+
     def list_parts(self) -> Sequence[RowGroup]:
         """List the row groups that ``filter`` cannot rule out. Reads each file's footer and compares its columns."""
         parts: list[RowGroup] = []
-        expected = self._dataset.schema
-        for fragment in self._dataset.get_fragments(filter=self._filter):
+        expected = self._expected
+        self._listed.clear()
+        for fragment in self._dataset(expected).get_fragments(filter=self._filter):
             try:
-                keys = set(pads.get_partition_keys(fragment.partition_expression))
+                keys = pads.get_partition_keys(fragment.partition_expression)
                 physical = [field for field in fragment.physical_schema if field.name not in keys]
                 drift = schema_drift(repr(fragment.path), pa.schema([f for f in expected if f.name not in keys]), pa.schema(physical))
                 if drift is not None:
@@ -151,8 +154,27 @@ class ParquetSource(Source):
                 groups = fragment.split_by_row_group(filter=self._filter, schema=expected)
             except (pa.ArrowException, OSError) as error:
                 raise DataflowError(f"{self.where}: cannot read {fragment.path!r}: {error}; is it a whole Parquet file?") from error
-            parts += [RowGroup(len(parts) + i, group, self._floor(group)) for i, group in enumerate(groups)]
+            path, named = fragment.path, tuple(keys.items())  # once in a pickle
+            for group in groups:
+                (info,) = group.row_groups
+                parts.append(RowGroup(len(parts), path, info.id, info.num_rows, self._floor(group), named))
+                self._listed[path, info.id] = group
         return parts
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the footers that were read: another process reads those of the row groups that it is given."""
+        return {**self.__dict__, "_listed": {}}
+
+    def fragment_of(self, part: RowGroup) -> Any:
+        """The row group as Arrow has it; its file is opened when it is read."""
+        listed = self._listed.pop((part.path, part.group), None)
+        if listed is not None:
+            return listed
+        said = pc.scalar(True)
+        for name, value in part.keys:
+            column = pads.field(name)
+            said &= column.is_null() if value is None else column == pa.scalar(value, self._expected.field(name).type)
+        return pads.ParquetFileFormat().make_fragment(part.path, self._home, said, row_groups=[part.group])
 
     def part_sizes(self, parts: Sequence[RowGroup]) -> Sequence[float]:
         """Rows of the row groups, before ``filter``."""
@@ -177,22 +199,22 @@ class ParquetSource(Source):
         lows = [info.statistics[self._epoch]["min"] for info in group.row_groups if info.statistics and self._epoch in info.statistics]
         return max(0, int(min(lows))) if len(lows) == group.num_row_groups and lows else 0
 
-    def own_reader(self, part: RowGroup) -> PlainRowGroup | None:
+    def own_reader(self, fragment: Any) -> PlainRowGroup | None:
         """Parquet's own reader, where no row has to be looked at and each column is stored under its name as it is wanted; the scanner of
         datasets takes a quarter longer."""
-        keys = pads.get_partition_keys(part.fragment.partition_expression)
+        keys = pads.get_partition_keys(fragment.partition_expression)
         stored = [field for field in self.schema if field.name not in keys]
-        physical = part.fragment.physical_schema
+        physical = fragment.physical_schema
         as_wanted = all(physical.get_all_field_indices(field.name) and physical.field(field.name).equals(field) for field in stored)
         if self._filter is not None or not stored or not as_wanted or not keys.keys().isdisjoint(physical.names):
             return None
         if any("." in name for name in physical.names):  # it would be a path, or look like one
             return None
-        return PlainRowGroup(part, self.schema, keys)
+        return PlainRowGroup(fragment, self.schema, keys)
 
-    def _scan(self, part: RowGroup) -> Any:
-        return part.fragment.scanner(
-            schema=self._dataset.schema,
+    def _scan(self, fragment: Any) -> Any:
+        return fragment.scanner(
+            schema=self._expected,
             columns=self._columns,
             filter=self._filter,
             batch_size=self._batch_rows,
@@ -203,9 +225,10 @@ class ParquetSource(Source):
 
     def _stream(self, part: RowGroup) -> Opened:
         def batches() -> Iterator[pa.RecordBatch]:
-            own = self.own_reader(part)
             try:
-                yield from own.batches(self._batch_rows) if own is not None else self._scan(part).to_batches()
+                fragment = self.fragment_of(part)
+                own = self.own_reader(fragment)
+                yield from own.batches(self._batch_rows) if own is not None else self._scan(fragment).to_batches()
             except (pa.ArrowException, OSError) as error:
                 raise self._not_whole(part, error) from error
 
@@ -213,11 +236,12 @@ class ParquetSource(Source):
         return Opened(stream, stream.close, lambda rows: rows / total if total else None)  # type: ignore[attr-defined]
 
     def _load(self, part: RowGroup) -> pa.Table:
-        own = self.own_reader(part)
-        if own is None:
-            return pa.Table.from_batches(self._stream(part).batches, schema=self.schema)
         try:
-            return own.table()
+            fragment = self.fragment_of(part)
+            own = self.own_reader(fragment)
+            if own is not None:
+                return own.table()
+            return pa.Table.from_batches(self._scan(fragment).to_batches(), schema=self.schema)
         except (pa.ArrowException, OSError) as error:
             raise self._not_whole(part, error) from error
 
@@ -226,7 +250,7 @@ class ParquetSource(Source):
 
     def build_part(self, part: RowGroup, resume: int | None) -> SourcePart:
         """Open a row group; ``resume`` is the number of its (filtered) rows already read."""
-        where = f"{self.where}: {part.path!r}, row group {[info.id for info in part.fragment.row_groups]}"
+        where = f"{self.where}: {part.path!r}, row group [{part.group}]"
         if self._epoch is None:
             return StreamPart(lambda: self._stream(part), batch_rows=self._batch_rows, resume=resume, where=where)
         return TablePart(
