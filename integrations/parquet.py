@@ -8,6 +8,8 @@ parts are then read side by side, lowest epoch first.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -31,6 +33,9 @@ from rayad.integrations.file_output.committed import written_partitioning
 from rayad.integrations.file_output.partitions import named_columns, names_in
 from rayad.integrations.paths import Paths, files_fingerprint, find_files
 from rayad.progress import ConfigError, DataflowError
+
+FOOTERS_AT_ONCE = 16
+"""So many are read at a time where files are not on a disk of this machine: each takes several answers of a store, one after another."""
 
 
 class RowGroup(NamedTuple):
@@ -144,7 +149,9 @@ class ParquetSource(Source):
         parts: list[RowGroup] = []
         expected = self._expected
         self._listed.clear()
-        for fragment in self._dataset(expected).get_fragments(filter=self._filter):
+        fragments = list(self._dataset(expected).get_fragments(filter=self._filter))
+        self._read_footers(fragments)
+        for fragment in fragments:
             try:
                 keys = pads.get_partition_keys(fragment.partition_expression)
                 physical = [field for field in fragment.physical_schema if field.name not in keys]
@@ -160,6 +167,11 @@ class ParquetSource(Source):
                 parts.append(RowGroup(len(parts), path, info.id, info.num_rows, self._floor(group), named))
                 self._listed[path, info.id] = group
         return parts
+
+    def _read_footers(self, fragments: Sequence[Any]) -> None:
+        if not isinstance(self._home, fs.LocalFileSystem) and len(fragments) > 1:
+            with ThreadPoolExecutor(min(len(fragments), FOOTERS_AT_ONCE), thread_name_prefix="rayad-footers") as pool:
+                list(pool.map(_read_footer, fragments))
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the footers that were read: another process reads those of the row groups that it is given."""
@@ -261,6 +273,11 @@ class ParquetSource(Source):
             where=where,
             floor=part.epoch_floor,
         )
+
+
+def _read_footer(fragment: Any) -> None:
+    with suppress(pa.ArrowException, OSError):  # the first in order that cannot be read is told by who needs it
+        fragment.ensure_complete_metadata()
 
 
 __all__ = ["ParquetSource", "RowGroup"]

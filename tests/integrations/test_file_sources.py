@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import fs
 
 import rayad as rd
 from rayad.integrations import CsvSource, JsonLinesSource, JsonRowsSource, ParquetSource
@@ -185,6 +187,52 @@ def test_row_groups_travel_without_their_files(tmp_path: Path) -> None:
     there, parts = given
     assert [row for part in parts for _, batch in drain(there.build_part(part, None)) for row in batch.to_pylist()] == wanted
     assert sum(part.rows for part in parts) == 400
+
+
+class Elsewhere(fs.FileSystemHandler):
+    """A local folder as a store that answers only when so many files are being opened."""
+
+    def __init__(self) -> None:
+        self.here = fs.LocalFileSystem()
+        self._meeting = threading.Barrier(1)
+
+    def answer_when(self, opened: int) -> None:
+        self._meeting = threading.Barrier(opened)
+
+    def open_input_file(self, path: str) -> Any:
+        self._meeting.wait(timeout=60)
+        return self.here.open_input_file(path)
+
+    def get_type_name(self) -> str:
+        return "elsewhere"
+
+    def get_file_info(self, paths: list[str]) -> Any:
+        return self.here.get_file_info(paths)
+
+    def get_file_info_selector(self, selector: fs.FileSelector) -> Any:
+        return self.here.get_file_info(selector)
+
+    def normalize_path(self, path: str) -> str:
+        return path
+
+    def _not_asked(self, *_: Any) -> Any:
+        raise NotImplementedError
+
+    create_dir = delete_dir = delete_dir_contents = delete_root_dir_contents = delete_file = move = copy_file = _not_asked
+    open_input_stream = open_output_stream = open_append_stream = _not_asked
+
+
+def test_footers_of_a_store_are_read_several_at_a_time(tmp_path: Path) -> None:
+    for number in range(8):
+        pq.write_table(pa.table({"a": range(number + 1)}), tmp_path / f"{number}.parquet")
+    store = Elsewhere()
+    source = ParquetSource(str(tmp_path), filesystem=fs.PyFileSystem(store))
+    store.answer_when(opened=8)
+    assert [part.rows for part in source.list_parts()] == list(range(1, 9))
+    store.answer_when(opened=1)
+    (tmp_path / "5.parquet").write_bytes(b"PAR1 no more PAR1")
+    with pytest.raises(DataflowError, match=r"5.parquet.*is it a whole Parquet file"):
+        source.list_parts()
 
 
 def test_parquet_columns_are_selected_and_filtered_groups_are_not_listed(tmp_path: Path) -> None:
