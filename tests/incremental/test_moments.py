@@ -243,12 +243,12 @@ def test_equal_hashes_are_told_apart_by_what_rows_hold(name: str) -> None:
             check(name, seed, form="columns")
 
 
-def is_found(names: Iterable[str], plant: Callable[[ExitStack], None], *, disturbed: bool, form: Form = "rows") -> bool:
+def is_found(names: Iterable[str], plant: Callable[[ExitStack], None], *, disturbed: bool, form: Form = "rows", first: int = 0) -> bool:
     """Whether some seed shows it in one of these vertices. A rule that is wrong for one of them has no effect on most others, so each seed
     is tried on all."""
     with ExitStack() as stack:
         plant(stack)
-        for seed in range(300):
+        for seed in range(first, 300):
             for name in names:
                 try:
                     check(name, seed, disturbed=disturbed, form=form)
@@ -267,7 +267,11 @@ def test_a_wrong_move_is_found(rule: str) -> None:
     assert is_found(VERTICES, WRONG_MOVES[rule], disturbed=True)
 
 
+RARE = {"joins of pairs only": 25}
+"""The first seed that finds a wrong rule in columns, where those before it take long."""
+
+
 @pytest.mark.parametrize("rule", WRONG_COLUMNS)
 def test_a_wrong_rule_of_columns_is_found(rule: str) -> None:
     plant, disturbed = WRONG_COLUMNS[rule]
-    assert is_found(IN_COLUMNS, plant, disturbed=disturbed, form="columns")
+    assert is_found(IN_COLUMNS, plant, disturbed=disturbed, form="columns", first=RARE.get(rule, 0))

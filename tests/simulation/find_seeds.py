@@ -3,6 +3,7 @@
 python -m tests.simulation.find_seeds recoveries asking     # all defects of these groups, each with its first seeds
 python -m tests.simulation.find_seeds --stale --seeds 500   # looks for new ones where those in the table catch nothing, and writes them
 python -m tests.simulation.find_seeds coordinator --only "a worker is over" --seeds 500
+python -m tests.simulation.find_seeds --struck --seeds 420  # cheap runs in which every fault strikes, for test_changes.SEEDS
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import logging
 import tempfile
+import time
 from collections.abc import Callable
 from functools import partial
 from multiprocessing import get_context
@@ -19,6 +21,7 @@ from pathlib import Path
 import rayad as rd
 from tests.programs.catalog import PROGRAMS
 from tests.simulation import test_upstream
+from tests.simulation.__main__ import Tally
 from tests.simulation.caught_by import all_caught, caught_by, write
 from tests.simulation.coordinator import draw
 from tests.simulation.coordinator.planted import DEFECTS as DEFECTS_OF_COORDINATORS
@@ -29,6 +32,7 @@ from tests.simulation.defects_of_changes import DEFECTS_OF_CHANGES
 from tests.simulation.defects_of_channels import DEFECTS_OF_CHANNELS, IN_CHANGES
 from tests.simulation.defects_of_recoveries import DEFECTS_OF_RECOVERIES
 from tests.simulation.harness import run
+from tests.simulation.test_changes import CELLS_OF_CHANGES
 
 Catches = Callable[[str, int], bool]
 """Whether a seed shows a defect, and nothing without it."""
@@ -87,6 +91,27 @@ def _stale(group: str, pool: Pool) -> list[str]:
     return [name for name, is_caught in zip(table, pool.starmap(partial(_catches, group), table.items()), strict=True) if not is_caught]
 
 
+def _struck(seed: int) -> tuple[int, float, set[tuple[str, str]]]:
+    """The seconds of a processor that a run with changes takes, and the faults that strike in it."""
+    began_s = time.process_time()
+    outcome = run(seed, rescales=True)
+    took_s = time.process_time() - began_s
+    tally = Tally()
+    tally.add(outcome)
+    return seed, took_s, {cell for cell in CELLS_OF_CHANGES if tally.cells[cell]}
+
+
+def cheapest(runs: dict[int, tuple[float, set[tuple[str, str]]]]) -> list[int]:
+    """Runs that have every fault between them that all runs have: always the one that has most of those that are missing for its time."""
+    missing = set().union(*(struck for _, struck in runs.values()))
+    chosen: list[int] = []
+    while missing:
+        best = max(runs, key=lambda seed: len(runs[seed][1] & missing) / runs[seed][0])
+        chosen.append(best)
+        missing -= runs[best][1]
+    return sorted(chosen)
+
+
 def main() -> None:
     """Print the first seed that catches each defect."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -95,10 +120,18 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--only", default="", help="defects whose name has this text; several with |")
     parser.add_argument("--stale", action="store_true", help="those that their seed in the table does not catch any more; rewrites it")
+    parser.add_argument("--struck", action="store_true", help="instead: seeds with changes in which every fault strikes")
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
     seeds = range(options.first, options.first + options.seeds)
     logging.disable(logging.CRITICAL)
+    if options.struck:
+        with get_context("fork").Pool(options.processes) as pool:
+            runs = {seed: (took_s, struck) for seed, took_s, struck in pool.imap_unordered(_struck, seeds)}
+        chosen = cheapest(runs)
+        never = set(CELLS_OF_CHANGES).difference(*(struck for _, struck in runs.values()))
+        print(f"{sum(runs[seed][0] for seed in chosen):.1f} s, never struck {sorted(never)}: {', '.join(map(str, chosen))}")
+        return
     for group in options.groups or (all_caught() if options.stale else GROUPS):
         with get_context("fork").Pool(options.processes) as pool:
             names = _stale(group, pool) if options.stale else GROUPS[group][0]

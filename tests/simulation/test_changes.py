@@ -18,9 +18,10 @@ from tests.simulation.holding import INPUT_SHARE
 from tests.thorough import amount
 
 SEEDS = (
-    4, 6, 10, 14, 16, 18, 20, 22, 23, 25, 28, 30, 31, 36, 43, 51, 55, 72, 82, 84, 88, 105, 116, 124, 126, 131, 147, 150, 155, 160, 165, 188,
+    58, 76, 84, 102, 123, 131, 171, 185, 192, 198, 214, 249, 297, 298, 299, 300, 305, 306, 308, 316, 328, 345, 348, 379, 383, 389, 392,
 )  # fmt: skip
-"""Cheap ones that have every fault between them, while what is drawn stays as it is: the others come after them where it does not."""
+"""Cheap ones that have every fault between them, as ``python -m tests.simulation.find_seeds --struck`` prints them, while what is drawn
+stays as it is: the others come after them where it does not."""
 SEEDS_MAX = 180
 TRIES = 60
 """A fault may miss its phase in a run; then the next seed is tried. A function that is to fail when a change is over needs a record that

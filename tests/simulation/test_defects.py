@@ -58,7 +58,11 @@ OF_CHANNELS = caught_by("channels")
 """Each with a seed that catches it."""
 RARE = {"copies of broadcast batches are not forwarded": "datetimes-columns-naive"}
 """A defect that few programs would notice, and one that does: watermarks are broadcast to windows that move."""
-LATE = {"batches that wait at the sender are forgotten": 44, "the barrier goes before partials in combiners": 45}
+LATE = {
+    "batches that wait at the sender are forgotten": 75,
+    "the barrier goes before partials in combiners": 45,
+    "a step does not wait for one replica": 46,
+}
 """The first seed that is tried, where those before it catch nothing: few have batches there, or partials, when a
 snapshot comes."""
 RUNS = 80

@@ -146,7 +146,7 @@ def a_file_has_a_name_before_it_is_written(stack: ExitStack) -> None:
 
 DEFECTS: dict[Callable[[ExitStack], None], int] = {
     a_number_in_the_list_is_off_by_one: 0,
-    retention_does_not_see_files_of_runs: 0,
+    retention_does_not_see_files_of_runs: 5,
     what_was_given_up_is_cleaned: 214,
     a_file_is_found_by_its_content: 135,
     a_file_has_a_name_before_it_is_written: 5,

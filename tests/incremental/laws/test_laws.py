@@ -18,6 +18,8 @@ from tests.thorough import amount, examples
 
 QUICK = 40
 """Seeds that find each wrong rule, in columns twice as many, and none where there is none."""
+RARE = {"joins of pairs only": 65}
+"""The first seed that finds a wrong rule in columns, where there are many before it, which take long."""
 
 
 @pytest.mark.thorough
@@ -50,4 +52,5 @@ def test_random_programs_find_each_wrong_rule(rule: str) -> None:
 
 @pytest.mark.parametrize("rule", OF_WHOLE_NUMBERS)
 def test_random_programs_find_each_wrong_rule_of_columns(rule: str) -> None:
-    assert first_found(OF_WHOLE_NUMBERS[rule], range(2 * QUICK), partial(quick, form="columns"), UNDISTURBED) is not None
+    seeds = range(RARE.get(rule, 0), 2 * QUICK)
+    assert first_found(OF_WHOLE_NUMBERS[rule], seeds, partial(quick, form="columns"), UNDISTURBED) is not None
