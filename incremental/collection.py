@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import pyarrow.compute as pc
 
 from rayad.dataflow.operators.aggregates.aggregators import Aggregator
 from rayad.dataflow.operators.keys.keyed import PAIRS
-from rayad.dataflow.operators.projections import Select, Where, WithColumns
 from rayad.dataflow.records.calling import checked_function
+from rayad.dataflow.resources import Asked
 from rayad.dataflow.streams.keyed_stream import KeyedStream
 from rayad.dataflow.streams.loops import Loop
 from rayad.dataflow.streams.making import Make
@@ -37,8 +37,8 @@ from rayad.incremental.joins.arranging import Arrangement
 from rayad.incremental.joins.join import Join
 from rayad.incremental.joins.kinds import HOWS, KINDS, LEFT, LEFT_KEYS, RIGHT_KEYS, How
 from rayad.incremental.outputs.ends import Ends, Key, key_of
+from rayad.incremental.record_by_record import RecordByRecord
 from rayad.incremental.records import as_record
-from rayad.incremental.remembering import If, One, Remembered
 from rayad.incremental.sources import Present
 from rayad.progress import DataflowError, arguments, show
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from rayad.dataflow.streams.stream import Stream
 
 
-class Collection(Ends):
+class Collection(RecordByRecord, Ends):
     """Records with multiplicities that change at times.
 
     >>> import rayad as rd
@@ -79,53 +79,6 @@ class Collection(Ends):
 
     def __repr__(self) -> str:
         return f"<Collection {self.stream.name!r} of {self.stream.flow.name!r}>"
-
-    # -- a record at a time --------------------------------------------------------------------------------
-    def map(self, function: Callable[[Any], Any], *, remember: bool = False, name: str | None = None) -> Collection:
-        """``function(record)`` instead of each record; it gives the same for a removal as for the insertion.
-
-        ``remember=True``: of one that does not (a model, a clock, a service) what it gave is kept while the record is there, and that is
-        taken back when it goes. It is called once for equal records. Outside of loops.
-        """
-        made = checked_function(function, "map", "record")
-        if remember:
-            return self._remembered(One(made), "map", name)
-        return self._made(self.stream.map(steps.Mapped(made), name=name))
-
-    def filter(self, predicate: Callable[[Any], Any] | pc.Expression, *, remember: bool = False, name: str | None = None) -> Collection:
-        """The records for which ``predicate(record)`` is true; the predicate may be an expression over fields, as in :meth:`select`.
-        ``remember`` as in :meth:`map`."""
-        if isinstance(predicate, pc.Expression):
-            return self._made(columns.projected(self.stream, Where(predicate), name))
-        made = checked_function(predicate, "filter", "record")
-        if remember:
-            return self._remembered(If(made), "filter", name)
-        return self._made(self.stream.filter(steps.Kept(made), name=name))
-
-    def flat_map(self, function: Callable[[Any], Iterable[Any]], *, remember: bool = False, name: str | None = None) -> Collection:
-        """All that ``function(record)`` gives instead of each record. ``remember`` as in :meth:`map`."""
-        made = checked_function(function, "flat_map", "record")
-        if remember:
-            return self._remembered(made, "flat_map", name)
-        return self._made(self.stream.flat_map(steps.FlatMapped(made), name=name))
-
-    def _remembered(self, function: Callable[[Any], Iterable[Any]], what: str, name: str | None) -> Collection:
-        if self.loops:
-            raise DataflowError(
-                f"{what}(remember=True): the collection is inside a loop, where a record may be there in one round and not in the next; "
-                "call it outside, and use what it gives inside"
-            )
-        return self._made(self.by_record().vertex(Make(Remembered, function, what), what, name))
-
-    def select(self, *fields: str | Mapping[str, pc.Expression], name: str | None = None) -> Collection:
-        """Keep only these fields of each record: names, and dicts that map new names to expressions, as :meth:`rayad.Stream.select` has it.
-        The parts of a tuple are fields called "0", "1", ...: ``rd.col("1", "0", "v")`` is the ``v`` of the left record of a joined pair.
-        Columns stay columns."""
-        return self._made(columns.projected(self.stream, Select(fields), name))
-
-    def with_columns(self, fields: Mapping[str, pc.Expression], *, name: str | None = None) -> Collection:
-        """Keep all fields and add or replace these; see :meth:`select`."""
-        return self._made(columns.projected(self.stream, WithColumns(fields), name))
 
     def negate(self) -> Collection:
         """What is inserted here is removed there."""
@@ -217,8 +170,8 @@ class Collection(Ends):
         stream = brought_into(self, inner.loops)
         return Collection(stream.flow.vertex(made, inputs=[stream], name=name), inner.loops)
 
-    def _made(self, stream: Stream) -> Collection:
-        return Collection(stream, self.loops)
+    def _made(self, stream: Stream) -> Self:
+        return type(self)(stream, self.loops)
 
 
 class KeyedCollection:
@@ -245,11 +198,11 @@ class KeyedCollection:
         made.arrangement = Arrangement(made, name)
         return made
 
-    def vertex(self, make: Make, base: str, name: str | None, *others: KeyedCollection) -> Stream:
+    def vertex(self, make: Make, base: str, name: str | None, *others: KeyedCollection, **asked: Unpack[Asked]) -> Stream:
         """A vertex to which these come by key."""
         streams = [self.stream, *(other.stream for other in others)]
         make.__name__ = base
-        return self.stream.flow.vertex(make, inputs=[KeyedStream(stream, PAIRS) for stream in streams], name=name)
+        return self.stream.flow.vertex(make, inputs=[KeyedStream(stream, PAIRS) for stream in streams], name=name, **asked)
 
     def reduce_weights(
         self, function: reducing.Function, base: str = "reduce", *, name: str | None = None, in_columns: Linear | Grouped | None = None

@@ -1,8 +1,9 @@
-"""A function of a record whose results are kept: for functions that do not give the same again, such as a model or a clock."""
+"""Functions of records whose results are kept: for those that do not give the same again, such as a model or a clock."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from rayad.dataflow.operators.state.by_key.dicts import KeyedDict
@@ -11,21 +12,34 @@ from rayad.incremental.records import as_record
 from rayad.progress import DataflowError, Timestamp, show
 
 
+class OfRecords(ABC):
+    """A function of many records."""
+
+    @abstractmethod
+    def __call__(self, records: Sequence[Any]) -> Iterable[Iterable[Any]]:
+        """The results of each, in their order."""
+
+    def for_replica(self) -> OfRecords:
+        """Called once in the replica: the function with what is made once for each replica."""
+        return self
+
+
 class Remembered(MomentVertex):
-    """Calls the function when a record comes, and takes back what it gave then when the record goes. Records come as keys.
+    """Calls the function when records come, and takes back what it gave then when they go. Records come as keys.
 
     Outside of loops: inside of one a record may be there in one round and not in another.
 
     Args:
-        function: gives an iterable of results.
+        function: gives the results of each.
         what: for errors.
     """
 
-    def __init__(self, function: Callable[[Any], Iterable[Any]], what: str) -> None:
+    def __init__(self, function: OfRecords, what: str) -> None:
         super().__init__()
         self.given = KeyedDict()
         """By record: how often it is there, and what the function gave."""
-        self._function = function
+        self._made = function
+        self._function: OfRecords | None = None
         self._what = what
 
     def keeps(self) -> str:
@@ -37,14 +51,15 @@ class Remembered(MomentVertex):
         out: list[tuple[Any, int]] = []
         with self.given.changing([record for record, _ in arrived[0]]) as given:
             for (record, _), weight in arrived[0].items():
-                count, results = given.get(record, (0, None))
+                count = given[record][0] if record in given else 0
                 if count + weight < 0:
                     raise DataflowError(
                         f"{self._what}: {show(record, 80)} was removed {-weight} times in epoch {time.epoch}, and was there {count} times: "
                         "what is removed must have been inserted"
                     )
-                if results is None:
-                    results = tuple(map(as_record, self._function(record)))
+            fresh = self._called([record for record, _ in arrived[0] if record not in given])
+            for (record, _), weight in arrived[0].items():
+                count, results = given[record] if record in given else (0, fresh[record])
                 out += [(result, weight) for result in results]
                 if count + weight:
                     given[record] = count + weight, results
@@ -52,25 +67,43 @@ class Remembered(MomentVertex):
                     del given[record]
         self.send_changes(time, out)
 
+    def _called(self, records: list[Any]) -> dict[Any, tuple[Any, ...]]:
+        """What the function gives, by record."""
+        if not records:
+            return {}
+        if self._function is None:
+            self._function = self._made.for_replica()
+        return {record: tuple(map(as_record, results)) for record, results in zip(records, self._function(records), strict=True)}
 
-class One:
-    """A function that gives one result, as one that gives several."""
+
+class Each(OfRecords):
+    """A function that gives several results of a record."""
+
+    def __init__(self, function: Callable[[Any], Iterable[Any]]) -> None:
+        self._function = function
+
+    def __call__(self, records: Sequence[Any]) -> Iterable[Iterable[Any]]:
+        return map(self._function, records)
+
+
+class One(OfRecords):
+    """A function that gives one result of a record."""
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
         self._function = function
 
-    def __call__(self, record: Any) -> list[Any]:
-        return [self._function(record)]
+    def __call__(self, records: Sequence[Any]) -> Iterable[Iterable[Any]]:
+        return ([self._function(record)] for record in records)
 
 
-class If:
+class If(OfRecords):
     """A predicate, as a function that gives the record or nothing."""
 
     def __init__(self, predicate: Callable[[Any], Any]) -> None:
         self._predicate = predicate
 
-    def __call__(self, record: Any) -> list[Any]:
-        return [record] if self._predicate(record) else []
+    def __call__(self, records: Sequence[Any]) -> Iterable[Iterable[Any]]:
+        return ([record] if self._predicate(record) else [] for record in records)
 
 
-__all__ = ["If", "One", "Remembered"]
+__all__ = ["Each", "If", "OfRecords", "One", "Remembered"]
