@@ -32,10 +32,10 @@ from rayad.incremental.columns.form import changes as changes_of
 from rayad.incremental.columns.form import keyed_changes
 from rayad.incremental.columns.linear import Counted, Summed
 from rayad.incremental.columns.linear import Present as AnyPresent
+from rayad.incremental.inputs.sources import Present
 from rayad.incremental.joins.join import Join
 from rayad.incremental.moment_vertex import MomentVertex
 from rayad.incremental.reducing import Reduce, distinct
-from rayad.incremental.sources import Present
 from rayad.incremental.steps import Field
 from rayad.progress import Timestamp
 

@@ -32,6 +32,7 @@ from rayad.incremental.entering import EnterAt
 from rayad.incremental.event_time import operators as in_time
 from rayad.incremental.event_time.ending import Ending, EndingReduce
 from rayad.incremental.fixed_points import brought_into, fixed_point, together
+from rayad.incremental.inputs.sources import Present
 from rayad.incremental.joins.arranged import joined_by_arrangement
 from rayad.incremental.joins.arranging import Arrangement
 from rayad.incremental.joins.join import Join
@@ -39,7 +40,6 @@ from rayad.incremental.joins.kinds import HOWS, KINDS, LEFT, LEFT_KEYS, RIGHT_KE
 from rayad.incremental.outputs.ends import Ends, Key, key_of
 from rayad.incremental.record_by_record import RecordByRecord
 from rayad.incremental.records import as_record
-from rayad.incremental.sources import Present
 from rayad.progress import DataflowError, arguments, show
 
 if TYPE_CHECKING:

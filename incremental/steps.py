@@ -118,6 +118,15 @@ def plain(change: tuple[Any, Any, int]) -> tuple[Any, int]:
     return (change[0], change[1]), change[2]
 
 
+def of_total(change: tuple[Any, tuple[Any, Any]]) -> Iterator[tuple[Any, int]]:
+    """A change of a running total, ``(key, (before, after))``, as what goes from the table of totals and what comes."""
+    key, (before, after) = change
+    if before is not None:
+        yield as_record((key, before)), -1
+    if after is not None:
+        yield as_record((key, after)), 1
+
+
 def has_key(change: tuple[Any, Any, int]) -> bool:
     """Whether the key is not null, nor any part of it."""
     key = change[0]

@@ -449,17 +449,20 @@ class Stream(Advising, Generic[T]):
         order: Any = None,
         deleted: Any = None,
         diff: str | None = None,
+        envelope: Literal["debezium"] | None = None,
         checked: bool = True,
         name: str | None = None,
     ) -> Collection:
         """The records as a collection (:class:`rayad.Collection`): each is inserted once, at its epoch, or with ``diff`` so often as this
         field says, an integer; a negative one removes, and ``checked`` is as of :class:`rayad.Collection`. Columns stay columns.
+        Running totals are the table that they are: ``(key, total)``, where a new total takes the one before it back.
 
         With a ``key``, a function or a field, the newest record of a key replaces the one before it, as change data capture has it.
         ``order``: what makes a record the newer one, needed where several of a key come in one epoch; ``deleted``: whether a record says
-        that its key is gone. ``name``: by which ``job.table`` reads what is kept of it.
+        that its key is gone. ``envelope="debezium"``: records are Debezium's, with ``op``, ``before`` and ``after``; ``key`` is of the row,
+        ``order`` of the envelope, and the collection is of the rows. ``name``: by which ``job.table`` reads what is kept of it.
         """
-        asked = {"key": key, "order": order, "deleted": deleted, "diff": diff, "checked": checked, "name": name}
+        asked = {"key": key, "order": order, "deleted": deleted, "diff": diff, "envelope": envelope, "checked": checked, "name": name}
         return hooks.call("as_collection", self, **asked)  # type: ignore[no-any-return]
 
     def as_records(self, *, name: str | None = None) -> Stream[T]:

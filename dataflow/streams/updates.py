@@ -80,6 +80,12 @@ def require_totals(graph: LogicalGraph, start: int, scope: int, what: str, calle
     return any(KEYS_END in maker.options for maker in makers)
 
 
+def gives_several(graph: LogicalGraph, start: int) -> bool:
+    """Whether node ``start`` may give a key again, with another value, in another epoch."""
+    makers = _makers(graph, start)
+    return any(graph.scope_of_output(maker) != 0 or not is_one_epoch(graph, maker.options[UPDATES_OF]) for maker in makers)
+
+
 def _makers(graph: LogicalGraph, start: int) -> list[Node]:
     """The nodes whose updates reach the output of node ``start``."""
     out, seen, waiting = [], {start}, [start]

@@ -229,19 +229,19 @@ def _session_scaling(parallelism: Any) -> Any:
 
 
 def _as_collection(*args: Any, **options: Any) -> Any:
-    from rayad.incremental.beginning import as_collection
+    from rayad.incremental.inputs.beginning import as_collection
 
     return as_collection(*args, **options)
 
 
 def _live_collection(*args: Any) -> Any:
-    from rayad.incremental.beginning import live
+    from rayad.incremental.inputs.beginning import live
 
     return live(*args)
 
 
 def _changes_of_batch(*args: Any) -> Any:
-    from rayad.incremental.beginning import changes_of_batch
+    from rayad.incremental.inputs.beginning import changes_of_batch
 
     return changes_of_batch(*args)
 

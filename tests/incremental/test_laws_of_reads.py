@@ -24,6 +24,7 @@ from rayad.incremental.columns import grouped, linear, ordered
 from rayad.incremental.columns.thresholds import Threshold
 from rayad.incremental.event_time import columns
 from rayad.incremental.event_time.functions import Latest
+from rayad.incremental.inputs.sources import NewestAtEpochs, Present, Upsert
 from rayad.incremental.joins.arranging import SharedJoin
 from rayad.incremental.joins.join import Join
 from rayad.incremental.joins.kinds import HOWS, KINDS, Side
@@ -32,7 +33,6 @@ from rayad.incremental.outputs.unique import Unique
 from rayad.incremental.reads import CollectionAtEpochs
 from rayad.incremental.records import as_record
 from rayad.incremental.reducing import Reduce, distinct
-from rayad.incremental.sources import NewestAtEpochs, Present, Upsert
 from rayad.incremental.steps import Field
 from tests.dataflow.driven import Driven, Step, steps_with
 from tests.dataflow.moving import KEY_GROUPS

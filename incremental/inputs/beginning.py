@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from rayad.dataflow.streams import updates
 from rayad.dataflow.streams.making import Make
 from rayad.dataflow.streams.steps import stateless
 from rayad.incremental import steps
 from rayad.incremental.collection import Collection, KeyedCollection
 from rayad.incremental.columns import steps as columns
 from rayad.incremental.columns.form import is_changes
-from rayad.incremental.sources import Present, Upsert
+from rayad.incremental.inputs.envelopes import ENVELOPES, OfRow, Unwrapped, is_gone, order_of, row_of
+from rayad.incremental.inputs.sources import Present, Upsert
 from rayad.progress import DataflowError, arguments
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ def as_collection(
     order: Any = None,
     deleted: Any = None,
     diff: str | None = None,
+    envelope: Any = None,
     *,
     checked: bool = True,
     name: str | None = None,
@@ -37,16 +40,32 @@ def as_collection(
             raise DataflowError("as_collection() was given key and diff: with a key records replace each other, and have no weights")
     if key is None and (order is not None or deleted is not None):
         raise DataflowError("as_collection() was given order or deleted without key: say by key=... which record replaces which")
+    if key is None and envelope is not None:
+        raise DataflowError("as_collection() was given envelope without key: say by key=... which row replaces which")
+    if key is None and diff is None and updates.gives_several(stream.flow.graph, stream.node):
+        return Collection(stream.changes(name=name).flat_map(steps.of_total), ())
     if key is None:
         checks = diff is not None and arguments.flag(checked, "as_collection: checked")
         changes = stateless(stream, "map", columns.Begin(diff), None if checks else name)
         if not checks:
             return Collection(changes, ())
         return Collection(Collection(changes, ()).by_record().vertex(Make(Present), "present", name), ())
+    if envelope is not None:
+        return _of_envelopes(stream, key, order, deleted, arguments.choice(envelope, "as_collection: envelope", *ENVELOPES), name)
     asked = (("order", order), ("deleted", deleted))
     selected = [None if one is None else steps.selected(one, f"as_collection({what})") for what, one in asked]
     keyed = KeyedCollection(stream.map(steps.inserted).map(steps.Keyed(steps.selected(key, "as_collection(key)"))), ())
     return Collection(keyed.vertex(Make(Upsert, *selected), "upserts", name), ())
+
+
+def _of_envelopes(stream: Stream, key: Any, order: Any, deleted: Any, envelope: str, name: str | None) -> Collection:
+    if deleted is not None:
+        raise DataflowError(f"as_collection(envelope={envelope!r}) was given deleted, too: the envelope says which rows are gone")
+    compared = None if order is None else steps.selected(order, "as_collection(order)")
+    by = OfRow(steps.selected(key, "as_collection(key)"))
+    said = stream.flat_map(Unwrapped(compared)).map(steps.inserted).map(steps.Keyed(by))
+    newest = KeyedCollection(said, ()).vertex(Make(Upsert, None if order is None else order_of, is_gone), "upserts", name)
+    return Collection(newest, ()).map(row_of)
 
 
 def live(flow: Dataflow, name: str) -> Collection:
