@@ -95,4 +95,11 @@ def _with_rows(record: Any) -> Any:
     return made
 
 
-__all__ = ["Row", "absent", "as_record", "negative"]
+def as_fields(value: Any) -> Any:
+    """A value as expressions see it: tuples as dicts, to any depth."""
+    if isinstance(value, tuple):
+        return {str(i): as_fields(part) for i, part in enumerate(value)}
+    return {name: as_fields(part) for name, part in value.items()} if isinstance(value, dict) else value
+
+
+__all__ = ["Row", "absent", "as_fields", "as_record", "negative"]

@@ -14,8 +14,7 @@ from rayad.dataflow.operators.map_batches import ROWS, MapBatches
 from rayad.dataflow.records.batches import to_rows
 from rayad.dataflow.records.values import is_tuple, with_plain_tuples
 from rayad.incremental.columns.form import DIFF, RECORD, changes, is_changes, normalised
-from rayad.incremental.columns.steps import as_fields
-from rayad.incremental.records import as_record
+from rayad.incremental.records import as_fields, as_record
 from rayad.incremental.remembering import OfRecords
 from rayad.progress import DataflowError
 

@@ -26,7 +26,7 @@ from rayad.incremental.columns.form import (
     weights_of,
 )
 from rayad.incremental.columns.from_rows import MANY, changes_of
-from rayad.incremental.records import as_record
+from rayad.incremental.records import as_fields, as_record
 from rayad.progress import DataflowError, show
 
 if TYPE_CHECKING:
@@ -311,13 +311,6 @@ def _shallow(value: Any) -> Any:
     return {str(i): _shallow(part) for i, part in enumerate(value)} if type(value) is tuple else value
 
 
-def as_fields(value: Any) -> Any:
-    """A value as expressions see it: tuples as dicts, to any depth."""
-    if isinstance(value, tuple):
-        return {str(i): as_fields(part) for i, part in enumerate(value)}
-    return {name: as_fields(part) for name, part in value.items()} if isinstance(value, dict) else value
-
-
 def _value(value: Any) -> Any:
     """A projected record, in whose fields are tuples again."""
     return {name: _tuples(part) for name, part in value.items()}
@@ -336,6 +329,6 @@ def projected(stream: Stream, projection: OfFields, name: str | None) -> Stream:
 
 
 __all__ = [
-    "Begin", "KeyedBy", "Tagged", "alone", "alone_in_tuple", "alone_right", "as_fields", "by_first", "by_record", "content_of",
+    "Begin", "KeyedBy", "Tagged", "alone", "alone_in_tuple", "alone_right", "by_first", "by_record", "content_of",
     "filtered", "first", "flat_mapped", "in_rows", "left_of", "mapped", "negated", "plain", "projected", "swapped", "with_key",
 ]  # fmt: skip

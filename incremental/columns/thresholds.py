@@ -13,7 +13,7 @@ from rayad.dataflow.records.expressions import Expressions, checked_expression
 from rayad.dataflow.records.values import with_plain_tuples
 from rayad.incremental.columns.kept import COUNT
 from rayad.incremental.columns.linear import Linear, Numbers
-from rayad.incremental.columns.steps import as_fields
+from rayad.incremental.records import as_fields
 from rayad.progress import DataflowError
 
 RECORD, TIMES = "0", "1"

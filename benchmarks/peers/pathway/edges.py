@@ -19,6 +19,7 @@ os.environ["PATHWAY_DISABLE_TELEMETRY"] = "1"
 
 import pandas as pd  # noqa: E402
 import pathway as pw  # noqa: E402
+from _labels import components, smaller  # noqa: E402
 
 EDGES = -1
 """In the place of a node: how many edges there are."""
@@ -27,21 +28,6 @@ EDGES = -1
 def degrees(edges: pw.Table) -> pw.Table:
     """How many edges begin at each node."""
     return edges.groupby(edges.src).reduce(node=edges.src, value=pw.reducers.count())
-
-
-def smaller(labels: pw.Table, edges: pw.Table) -> pw.Table:
-    """A round of components: a node's label, or a smaller one of a neighbour."""
-    offered = edges.join(labels, edges.src == labels.node).select(node=edges.dst, value=labels.value)
-    every = labels.concat_reindex(offered)
-    return every.groupby(every.node).reduce(every.node, value=pw.reducers.min(every.value)).with_universe_of(labels)
-
-
-def components(edges: pw.Table) -> pw.Table:
-    """The smallest node of each node's component."""
-    both = edges.concat_reindex(edges.select(src=edges.dst, dst=edges.src))
-    both = both.groupby(both.src, both.dst).reduce(both.src, both.dst)
-    nodes = both.groupby(both.src).reduce(node=both.src, value=both.src)
-    return pw.iterate(lambda labels, edges: {"labels": smaller(labels, edges)}, labels=nodes, edges=both).labels
 
 
 def further(reached: pw.Table, edges: pw.Table) -> pw.Table:
@@ -60,7 +46,7 @@ def reachability(edges: pw.Table) -> pw.Table:
 
 def spread(nodes: pw.Table, edges: pw.Table) -> pw.Table:
     """The smallest node that reaches each node."""
-    return pw.iterate(lambda labels, edges: {"labels": smaller(labels, edges)}, labels=nodes, edges=edges).labels
+    return pw.iterate(lambda labels, edges: {"labels": smaller(labels, edges, "value")}, labels=nodes, edges=edges).labels
 
 
 def same_ends(inside: pw.Table, graph: pw.Table) -> pw.Table:
@@ -135,9 +121,12 @@ found: dict[int, int] = {}
 complete, seconds = [0], [time.perf_counter()]
 state = threading.Condition()
 table = pw.io.python.read(Edges(), schema=schema, autocommit_duration_ms=None)
-program = {"degrees": degrees, "components": components, "reachability": reachability, "strong components": strong_components}[
-    arguments["program"]
-]
+program = {
+    "degrees": degrees,
+    "components": lambda edges: components(edges, "value"),
+    "reachability": reachability,
+    "strong components": strong_components,
+}[arguments["program"]]
 count = table.reduce(node=EDGES, value=pw.reducers.count())  # changes at each time, since the callback is called at no others
 pw.io.subscribe(program(table).concat_reindex(count), keep, on_time_end=over)
 pw.run(monitoring_level=pw.MonitoringLevel.NONE)
