@@ -164,12 +164,11 @@ class RunConfig:
         key_groups: number of key-groups, the upper bound of replicas of a keyed vertex.
         window_batches, window_bytes: credits of each channel: how much may be in flight to a slow receiver; locally bytes are an estimate.
         batch_rows: lists of records for one replica are merged up to this length while they wait to be sent.
-        spill_memory_bytes: how much of a feedback edge's backlog a replica keeps in memory, the rest is on disk; likewise for batches that
-            wait before a vertex that takes times in order.
+        spill_memory_bytes: what a replica keeps in memory of a feedback edge's backlog, and of batches that wait for their turn.
         spill_directory: the folder for that; default: the system's temporary folder.
         state_memory_bytes: memory of a replica for its state; more is in files (docs/state.md). None: all.
-        combine_hold_s: on Ray: how long a replica with more input ready may keep combining before it sends; without more input it sends at
-            once. 0 combines within one round of the event loop. In the local runtime the seed draws it.
+        epochs_ahead: how many epochs inputs may begin beyond what is complete in their collections (docs/collections.md); None: any number.
+        combine_hold_s: on Ray: how long a replica with more input ready may combine before it sends. 0: within a round of its loop.
         activation_timeout_s: on Ray: how long one call of a vertex or source (``on_recv``, ``on_notify``, ``next_batch``, with the
             functions in it) may take; a replica that takes longer is killed, which counts as a failure. None: no limit, since a model may
             take minutes; ``job.explain_stuck()`` names the replica and function that take long.
@@ -183,13 +182,12 @@ class RunConfig:
         keep_warm_s: on Ray: how long processes of a complete job wait for the driver's next one (see `rayad.session`); None: they end.
         cpus_per_replica: on Ray: CPUs of each replica, unless its vertex says otherwise.
         resources: on Ray: resources of each replica by vertex name, in place of those in the program (``map(f, num_gpus=1)``).
-        autoscaling_cluster: on Ray: whether the cluster may add nodes for resources that no node has now: the job then waits for them, at
-            most ``start_timeout_s``; otherwise it is refused at once. None: as the cluster says (Ray's autoscaler v2 does).
+        autoscaling_cluster: on Ray: whether the cluster may add nodes for resources that none has now: the job waits for them, at most
+            ``start_timeout_s``; else it is refused at once. None: as the cluster says (Ray's autoscaler v2 does).
         rescale_pause_s: on Ray: how long one step of a rescale may pause a replica: large state moves in many steps. None: all key-groups
             at once, as in the local runtime (docs/design/rescaling.md).
         unix_sockets: on Ray: whether replicas on one node use Unix sockets; False: TCP everywhere, as between nodes.
-        encrypt: on Ray: whether traffic between nodes is encrypted and authenticated (docs/decisions/075-sealed-frames.md). None: only with
-            ``RAY_USE_TLS=1``, where False is refused.
+        encrypt: on Ray: whether traffic between nodes is sealed (docs/decisions/075-sealed-frames.md). None: only with ``RAY_USE_TLS=1``.
         host: on Ray: address that all actors listen on, one of their node's; default: that by which Ray knows each (``--node-ip-address``).
     """
 
@@ -205,6 +203,7 @@ class RunConfig:
     spill_memory_bytes: int = 64 << 20
     spill_directory: str | None = None
     state_memory_bytes: int | None = None
+    epochs_ahead: int | None = 64
     combine_hold_s: float = 0.1
     activation_timeout_s: float | None = None
     input_log_bytes: int = 256 << 20
@@ -230,6 +229,7 @@ class RunConfig:
         _settle(self, arguments.whole, "key_groups", least=1, most=KEY_GROUPS_MOST)
         _settle(self, arguments.whole, "window_batches", "batch_rows", least=1)
         _settle(self, arguments.whole, "state_memory_bytes", least=1 << 20, optional=True)
+        _settle(self, arguments.whole, "epochs_ahead", least=1, optional=True)
         if self.resume is not None:
             object.__setattr__(self, "resume", _resume(self.resume))
         _settle(self, arguments.number, "window_bytes", "spill_memory_bytes", "input_log_bytes", "start_timeout_s", "termination_s")

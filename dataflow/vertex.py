@@ -88,6 +88,10 @@ class Vertex:
     in_order: bool = False
     """Deliver batches in lexicographic order of their times: one waits (and keeps counting) while a smaller time can still arrive."""
 
+    paces_inputs: ClassVar[bool] = False
+    """Whether sources and live inputs before it wait when ``RunConfig.epochs_ahead`` of their epochs are begun and not complete here: it
+    puts aside what comes for later epochs."""
+
     checkpoint_inline: bool = False
     """Whether the state is taken in the replica's own process, however large it is: right where :meth:`checkpoint` must not run in a forked
     copy, and where it gives large arrays and little else, which are copied faster than a process is forked. May be a property."""

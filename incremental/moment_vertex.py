@@ -65,6 +65,7 @@ class MomentVertex(KeyedVertex):
     """
 
     sequential = True
+    paces_inputs = True
     why_unreadable = (
         "is an operator of a collection whose results do not follow from what it keeps; what it gives can be read where it is kept by key, "
         "collection.arrange_by(key, name=...)"

@@ -254,6 +254,27 @@ class JobTracker:
         scope = self._scopes[self.graph.node_by_id[node].scope]
         return _sorted(scope.tracker.implications[scope.topology.target_of[node, port]].frontier)
 
+    def epochs_counted(self, node: int) -> tuple[int, int] | None:
+        """The least and the furthest epoch that is counted at a node itself: in which the replicas of a source are. None: in none."""
+        self._flush()
+        counts = self._watches[node].pending.counts()
+        epochs = [time[0] for time, count in counts if count > 0]
+        return (min(epochs), max(epochs)) if epochs else None
+
+    def least_epoch(self, node: int) -> int | None:
+        """The least epoch that is not complete at a node: of which something may come, or a notification waits. None: all are."""
+        self._flush()
+        inputs, pending, _ = self._watches[node]
+        return min((time[0] for frontier in (inputs.frontier, pending.frontier) for time in frontier), default=None)
+
+    def right_passed(self, node: int) -> int:
+        """How many epochs the inputs of a node are beyond the least for which it keeps a right to send until they come to a later one."""
+        self._flush()
+        inputs, _, held = self._watches[node]
+        if not inputs.frontier or not held.frontier:
+            return 0
+        return min(time[0] for time in inputs.frontier) - min(time[0] for time in held.frontier)
+
     def is_complete(self) -> bool:
         """Is every count of every location zero? ProtocolError if only negative ones are left."""
         self._flush()

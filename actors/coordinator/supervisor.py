@@ -379,7 +379,7 @@ class Supervisor:
             if snapshots is not None:
                 job.addresses[COORDINATOR] = snapshots.listen(self._actors.own_address(job.config.host), effect.incarnation, unix)
             survives = job.config.failures.recovery == "upstream"
-            begun = (job.config.host, unix, effect.incarnation, survives, job.plan.layout)
+            begun = (job.config.host, unix, effect.incarnation, survives, job.config.epochs_ahead, job.plan.layout)
             listening = self._actors.call(crew.actors[PROGRESS], "listen", *begun)
             self._asked[listening] = (PROGRESS, effect.incarnation, Listens)
         elif snapshots is not None:

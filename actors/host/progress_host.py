@@ -21,18 +21,25 @@ class ProgressHost:
     """Runs the progress core of one job to its end.
 
     Args:
-        plan, places, survives: see :class:`ProgressWorker`.
+        plan, places, survives, epochs_ahead: see :class:`ProgressWorker`.
         plane: its own.
         mailbox: how control calls reach its loop.
     """
 
     def __init__(
-        self, plan: Plan, plane: Any, *, mailbox: Mailbox | None = None, places: Places | None = None, survives: bool = False
+        self,
+        plan: Plan,
+        plane: Any,
+        *,
+        mailbox: Mailbox | None = None,
+        places: Places | None = None,
+        survives: bool = False,
+        epochs_ahead: int | None = None,
     ) -> None:
         self.plane = plane
         self.mailbox = mailbox or Mailbox()
         self.mailbox.open(plane.wakeup)
-        self.progress = ProgressWorker(plan, places or Places(), plane, survives=survives)
+        self.progress = ProgressWorker(plan, places or Places(), plane, survives=survives, epochs_ahead=epochs_ahead)
 
     def listen(self, host: str, unix: str = "auto") -> Address:
         """Open the plane; gives the address for the other processes."""
@@ -78,12 +85,10 @@ class ProgressHost:
         self.plane.wakeup()
 
 
-def progress_on_sockets(
-    plan: Plan, *, job: str, secret: bytes, incarnation: int, places: Places | None = None, survives: bool = False, seals: bool = True
-) -> ProgressHost:
+def progress_on_sockets(plan: Plan, *, job: str, secret: bytes, incarnation: int, seals: bool = True, **given: Any) -> ProgressHost:
     """With a plane of its own. ``job``, ``secret``, ``incarnation``, ``seals``: for that; all else: see :class:`ProgressHost`."""
     plane = Plane(name=PROGRESS, job=job, incarnation=incarnation, secret=secret, spin_s=SPIN_S, seals=seals)
-    return ProgressHost(plan, plane, places=places, survives=survives)
+    return ProgressHost(plan, plane, **given)
 
 
 __all__ = ["ProgressHost", "progress_on_sockets"]

@@ -362,7 +362,7 @@ class LocalActors:
         return plan if plan.layout == layout else plan.laid_out(layout)
 
     def _progress_listens(
-        self, actor: LocalActor, host: str | None, unix: str, incarnation: int, survives: bool, layout: Layout
+        self, actor: LocalActor, host: str | None, unix: str, incarnation: int, survives: bool, epochs_ahead: int | None, layout: Layout
     ) -> tuple[str, int]:
         self._processes.begin_progress(self._laid_out(layout), incarnation)
         self._on_progress()

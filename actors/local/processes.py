@@ -118,7 +118,8 @@ class Processes:
 
     def begin_progress(self, plan: Plan, incarnation: int) -> None:
         """The progress worker of this incarnation is there."""
-        self.progress = ProgressWorker(plan, self.places, self.bus.link(PROGRESS, incarnation), survives=self._survives)
+        given: dict[str, Any] = {"survives": self._survives, "epochs_ahead": self.config.epochs_ahead}
+        self.progress = ProgressWorker(plan, self.places, self.bus.link(PROGRESS, incarnation), **given)
 
     def come(self, name: str, plan: Plan, incarnation: int, incarnations: Mapping[str, int] | None = None) -> Worker:
         """A process comes; it holds nothing yet."""

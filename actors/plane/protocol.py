@@ -61,6 +61,7 @@ class Kind(enum.IntEnum):
     WORKING = 27
     READ = 28
     ANSWER = 29
+    PACE = 30
 
 
 SPIN_S = 500e-6
@@ -179,6 +180,23 @@ def unpack_view(payload: bytes | memoryview | View) -> View:
     of = Timestamp.of
     frontier, notify = (tuple(of(t[0], t[1:]) for t in times) for times in (inputs, pending))
     return View(frontier, notify, None if end is None else of(end, ()))
+
+
+_PACE = struct.Struct("<Q?")
+
+
+def pack_pace(complete_before: int, is_free: bool) -> bytes:
+    """Payload of PACE: see :meth:`rayad.actors.replica.input.pace.Pace.told`."""
+    return _PACE.pack(complete_before, is_free)
+
+
+def unpack_pace(payload: bytes | memoryview) -> tuple[int, bool]:
+    """The inverse of :func:`pack_pace`.
+
+    >>> unpack_pace(pack_pace(7, False))
+    (7, False)
+    """
+    return _PACE.unpack(payload)
 
 
 def pack_number(number: int) -> bytes:

@@ -29,6 +29,7 @@ import pyarrow as pa
 from rayad.actors.plane.on_demand import rows_of
 from rayad.actors.replica.cut import ReplicaCut
 from rayad.actors.replica.input.live_input import LiveInput
+from rayad.actors.replica.input.pace import Pace
 from rayad.actors.replica.input.source_life import SourceLife
 from rayad.actors.replica.input.source_reader import SourceReader
 from rayad.actors.replica.output.outputs import Outputs
@@ -90,6 +91,7 @@ class ReplicaCore:
         parking: makes the place for batches that wait for their time.
         memory: keeps sorted runs of its state within a bound; None: they stay in memory.
         isolated, working: see :class:`Outputs`.
+        epochs_ahead: of the run (`RunConfig`).
     """
 
     def __init__(
@@ -106,6 +108,7 @@ class ReplicaCore:
         memory: MemoryBound | None = None,
         isolated: Callable[[Element], Element | None] | None = None,
         working: Callable[[str], None] | None = None,
+        epochs_ahead: int | None = None,
     ) -> None:
         self.plan = plan
         self.stage = stage
@@ -119,8 +122,10 @@ class ReplicaCore:
         self.outputs = outputs = Outputs(plan, stage, replica, changes.add, room, self._reenter, isolated, working)
         self.waiting = waiting = WaitingForTime(stage, changes, gated, parking)
         self.end_hold = end_hold = EndHold(changes)
-        self.input = live_input = LiveInput(changes)
-        self._source = source = SourceLife(stage, replica, changes, callbacks)
+        is_input = stage.kind in (NodeKind.SOURCE, NodeKind.INPUT)
+        self.pace = pace = Pace(epochs_ahead if is_input and stage.id in plan.paced else None)
+        self.input = live_input = LiveInput(changes, pace)
+        self._source = source = SourceLife(stage, replica, changes, callbacks, pace)
         self._rights = VertexRights(plan, stage, replica, callbacks=callbacks, outputs=outputs, waiting=waiting, moment=moment)
         self.moves = StateMoves(stage, changes, callbacks, self._rights, waiting, end_hold)
         self._cut = ReplicaCut(
@@ -131,6 +136,7 @@ class ReplicaCore:
             outputs=outputs,
             source=source,
             live_input=live_input,
+            pace=pace,
             waiting=waiting,
             end_hold=end_hold,
         )
@@ -397,6 +403,12 @@ class ReplicaCore:
     def source(self) -> SourceReader | None:
         """None: the source is over, or there is none."""
         return self._source.reader
+
+    @property
+    def is_paced(self) -> bool:
+        """Whether it takes nothing now, since it is as many epochs ahead as it may be."""
+        reader = self.source
+        return self.input.is_held or (reader is not None and self.pace.holds(reader.epoch))
 
     @property
     def begun(self) -> int:

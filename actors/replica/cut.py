@@ -12,6 +12,7 @@ from typing import Any
 
 from rayad.actors.replica.graph_shape import edge_names
 from rayad.actors.replica.input.live_input import LiveInput
+from rayad.actors.replica.input.pace import Pace
 from rayad.actors.replica.input.source_life import SourceLife
 from rayad.actors.replica.output.outputs import Outputs
 from rayad.actors.replica.passed import passed_here
@@ -36,7 +37,7 @@ class ReplicaCut:
     Args:
         plan: the whole plan; layouts do not matter.
         stage: the replica's stage.
-        changes, callbacks, outputs, source, live_input, waiting, end_hold: parts of the replica.
+        changes, callbacks, outputs, source, live_input, pace, waiting, end_hold: parts of the replica.
     """
 
     def __init__(
@@ -49,12 +50,13 @@ class ReplicaCut:
         outputs: Outputs,
         source: SourceLife,
         live_input: LiveInput,
+        pace: Pace,
         waiting: WaitingForTime,
         end_hold: EndHold,
     ) -> None:
         self._plan, self._stage = plan, stage
         self._changes, self._callbacks, self._outputs = changes, callbacks, outputs
-        self._source, self._live_input, self._waiting, self._end_hold = source, live_input, waiting, end_hold
+        self._source, self._live_input, self._pace, self._waiting, self._end_hold = source, live_input, pace, waiting, end_hold
 
     def cut(self) -> PartRest:
         """Everything but the vertex's state, between two activations; what combiners keep back must have been flushed and sent."""
@@ -68,6 +70,7 @@ class ReplicaCut:
             input_note=live.note,
             input_before=live.before,
             input_begun=live.begun,
+            begun=sorted(self._pace.begun),
             notifications=[(n.guarantee, n.capability) for n in waiting.notificator.pending()],
             furthest=max(self._source.furthest, live.furthest),
             hold=self._end_hold.time,
@@ -95,11 +98,13 @@ class ReplicaCut:
         """Open the source where it was at the cut, or at its beginning."""
         self._source.open(resumed.rest if resumed is not None else None)
         if resumed is not None:
+            self._pace.resume(resumed.rest.get("begun", ()))
             self._resume_counts(resumed)
 
     def resume_input(self, resumed: ResumedPart) -> None:
         """Restore the position of a live input."""
         self._live_input.resume(resumed.rest)
+        self._pace.resume(resumed.rest.get("begun", ()))
         self._resume_counts(resumed)
 
     def resume_vertex(self, resumed: ResumedPart, receive: Receive) -> None:

@@ -41,6 +41,7 @@ class PartRest:
         input_epoch, input_frames, input_sends, input_note: of a live input; None: closed. How many frames of the driver's have been
             consumed, how many of them brought records, and its user's note. input_before: epochs before this have come; None: all.
             input_begun: the last epoch of which records have come; -1: none have.
+        begun: of a source or live input before collections: its epochs that may not be complete behind it.
         notifications: ``(guarantee, capability)`` of those that have been asked for.
         furthest: the epoch to which a source has come, or in which a live input was closed.
         hold, latest: an EndVertex's right to send at the end, and the last time at which it consumed something.
@@ -63,6 +64,7 @@ class PartRest:
     input_note: str | None = None
     input_before: int | None = 0
     input_begun: int = -1
+    begun: list[int] = field(default_factory=list)
     notifications: list[tuple[Timestamp, Timestamp | None]] = field(default_factory=list)
     furthest: int = 0
     hold: Timestamp | None = None

@@ -33,6 +33,8 @@ def note_counts(place: Workplace, snapshots: HostSnapshots | None = None) -> Rep
         report.waiting.append(f"{len(core.parked)} batches wait for their time, {core.parked.spilled_batches} so far through the disk")
     report.waiting.extend(place.sender.describe())
     report.held_up_s = place.held_up_s
+    if core.is_paced:
+        report.waiting.append(f"{len(core.pace.begun)} epochs begun, of which none is complete behind it (RunConfig.epochs_ahead)")
     if core.input.epoch is not None:
         report.waiting.append(f"live input open in epoch {core.input.epoch}")
     report.waiting.extend(f"lost connection: {peer}" for peer in place.worker.lost)

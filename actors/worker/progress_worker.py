@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from rayad.actors.lead.diagnosis import Stamp, stamps_of
 from rayad.actors.plane.frames import Frame
-from rayad.actors.plane.protocol import Kind, pack_view, unpack_report
+from rayad.actors.plane.protocol import Kind, pack_pace, pack_view, unpack_report
 from rayad.actors.plane.replica_id import ReplicaId, replicas_of
 from rayad.actors.replica.places import Places, is_worker
 from rayad.actors.replica.upstream import Region, zeroing
+from rayad.actors.worker.pacing import Pacing
 from rayad.dataflow.plan import Plan
 from rayad.progress import JobTracker, ProtocolError, Timestamp, View
 
@@ -76,9 +77,10 @@ class ProgressWorker:
         plan, places: the dataflow, and which process holds which replica.
         link: its end of the data plane.
         survives: the loss of replicas.
+        epochs_ahead: of the run (`RunConfig`).
     """
 
-    def __init__(self, plan: Plan, places: Places, link: Link, *, survives: bool = False) -> None:
+    def __init__(self, plan: Plan, places: Places, link: Link, *, survives: bool = False, epochs_ahead: int | None = None) -> None:
         self.plan = plan
         self.places = places
         self.link = link
@@ -97,6 +99,7 @@ class ProgressWorker:
         """The job continues in another incarnation. Any thread may set it."""
         self.late: dict[tuple[str, int], bytes | View] = {}
         """The newest view of each replica whose socket has no room for it, by process and stage."""
+        self._pacing = Pacing(plan, epochs_ahead)
         self._survives = survives
         self._missing = set(self.expected)
         self._is_registering = True
@@ -206,6 +209,10 @@ class ProgressWorker:
             payload = view if self.link.hands_over else pack_view(view)
             for name in self.names.get(node, ()):
                 self.show(name, node, payload)
+        if self._switch is None:
+            for stage, told in self._pacing.news(self.tracker):
+                for process in self.places.processes_of(replica for replica in self.expected if replica[0] == stage):
+                    self.link.send(process, Kind.PACE, stage, pack_pace(*told))
         if self.late:
             self.show_late()
 
@@ -315,6 +322,7 @@ class ProgressWorker:
         told = [change for changes in (*switch.changes.values(), switch.early) for change in changes]
         self.tracker.apply([*zeroing(self.plan, self.tracker, switch.region), *told])
         self._switch = None
+        self._pacing.forget()
         self.late.clear()
         self.tracker.views()  # takes what has changed; every replica is sent all views instead
         views = {node: pack_view(self.tracker.view(node)) for node in self.names}

@@ -20,6 +20,7 @@ from rayad.actors.plane.protocol import (
     pack_report,
     pack_save,
     unpack_credit,
+    unpack_pace,
     unpack_view,
 )
 from rayad.actors.replica.input.source_parts import Resumable
@@ -163,6 +164,10 @@ class ReplicaHost:
                 self._tables.look(self.place.clock.monotonic())
         elif kind in INPUT_FRAMES:
             self._queue_input(frame)
+        elif kind == Kind.PACE:
+            complete_before, is_free = unpack_pace(frame.payload)
+            self.core.pace.told(complete_before, is_free=is_free)
+            self._idle_s = 0.0
         elif kind == Kind.GO:
             self.is_going = True
         elif kind == Kind.TRANSFER:
@@ -184,7 +189,7 @@ class ReplicaHost:
         arrived = self.arrived
         return bool(
             arrived.regular
-            or arrived.input
+            or self._has_input
             or self.core.source is not None
             or self.place.sender.is_spilled
             or arrived.feedback.has_next()
@@ -228,7 +233,7 @@ class ReplicaHost:
             return 0.005
         if sender.is_held_up:
             return 1.0
-        if self.rescale.is_busy or arrived.regular or arrived.input or arrived.feedback.has_next() or arrived.restored:
+        if self.rescale.is_busy or arrived.regular or self._has_input or arrived.feedback.has_next() or arrived.restored:
             return 0.0
         if self.core.source is not None:
             return 0.0 if self._is_stopping else self._idle_s
@@ -242,7 +247,7 @@ class ReplicaHost:
         if not self.core.outputs.holding or self.place.sender.is_held_up or self._is_stopping or self.rescale.is_sending:
             return False
         arrived, source = self.arrived, self.core.source
-        if not (arrived.regular or arrived.input or arrived.feedback.has_next() or (source is not None and not self._idle_s)):
+        if not (arrived.regular or self._has_input or arrived.feedback.has_next() or (source is not None and not self._idle_s)):
             return False
         now_s = self.place.clock.perf_counter()
         if self.place.hold_until_s is None:
@@ -299,7 +304,7 @@ class ReplicaHost:
                 rescale.receiver(payload).receive(edge, time, batch, (edge, source, credit_of(payload)))
                 if payload is self.statistics.watched:
                     self.statistics.on_watched()
-        elif arrived.input:
+        elif self._has_input:
             self._take_input(*arrived.input.popleft())
         elif core.source is not None:
             if not self._read_source():
@@ -322,6 +327,11 @@ class ReplicaHost:
         return True
 
     # -- live input ------------------------------------------------------------------------
+    @property
+    def _has_input(self) -> bool:
+        """Whether something of its live input waits, and may be taken."""
+        return bool(self.arrived.input) and not self.core.input.is_held
+
     def _queue_input(self, frame: Frame) -> None:
         """Queue a frame from the driver, in the order of numbers. A driver that reconnects may repeat some, which are skipped."""
         number, payload = numbered(frame.payload)

@@ -201,7 +201,8 @@ class Workplace:
             memory = MemoryBound(int(config.state_memory_bytes), StateFiles(self.stage.name, config.spill_directory))
         working = self._tell_working if isolated is not None else None
         waits: dict[str, Any] = {"room": self.sender.room, "gated": gated, "parking": parking, "moment": moment, "memory": memory}
-        self.core = ReplicaCore(plan, self.stage, replica, clock=self.clock.perf_counter, isolated=isolated, working=working, **waits)
+        waits |= {"isolated": isolated, "working": working, "epochs_ahead": config.epochs_ahead}
+        self.core = ReplicaCore(plan, self.stage, replica, clock=self.clock.perf_counter, **waits)
         self.core.outputs.outbox.batch_rows = config.batch_rows
         self.ends.attach(self.core)
         self.sender.held_up = self._on_held_up

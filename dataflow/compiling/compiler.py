@@ -323,4 +323,5 @@ class _Compiler:
             progress.notify_location(head.id),
             progress.capability_location(head.id),
             resources=head.resources,
+            paces_inputs=head.kind is NodeKind.VERTEX and getattr(cls, "paces_inputs", False),
         )

@@ -7,6 +7,7 @@ import pytest
 import rayad as rd
 from rayad.actors.plane.replica_id import ReplicaId, replicas_of
 from rayad.actors.replica.input.live_input import LiveInput
+from rayad.actors.replica.input.pace import Pace
 from rayad.actors.replica.progress_changes import ProgressChanges
 from rayad.actors.replica.vertex.callbacks import Callbacks
 from rayad.actors.replica.vertex.end_hold import EndHold
@@ -41,7 +42,7 @@ def test_changes_that_cancel_out_are_not_reported() -> None:
 
 def test_a_live_input_that_closes_reports_once_where_it_ended() -> None:
     changes, at = counting()
-    live = LiveInput(changes)
+    live = LiveInput(changes, Pace(None))
     live.begin()
     live.advance(3)
     assert live.send() == T(3)
@@ -53,7 +54,7 @@ def test_a_live_input_that_closes_reports_once_where_it_ended() -> None:
 
 def test_a_live_input_that_is_cut_may_lack_records_of_its_last_epoch() -> None:
     changes, _ = counting()
-    live = LiveInput(changes)
+    live = LiveInput(changes, Pace(None))
     live.begin()
     live.advance(3)
     live.close(is_cut=True)

@@ -6,11 +6,13 @@ import random
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 import rayad as rd
 from tests.cluster.recovering import by_value, kill, surviving
+from tests.cluster.until import until
 from tests.incremental.laws import on_ray
 from tests.incremental.programs import PROGRAMS, history
 from tests.patience import PATIENCE_S
@@ -36,7 +38,8 @@ def test_random_programs_are_right_whatever_happens_meanwhile(nothing_left: Chec
 
 
 @pytest.mark.parametrize(
-    ("name", "placement", "replicas", "moved"), [("reach", "vertices", 1, "distinct-2"), ("components", "workers", 2, "min")]
+    ("name", "placement", "replicas", "moved"),
+    [("reach", "vertices", 1, "distinct-2"), ("components", "workers", 2, "min"), ("again", "workers", 1, "upserts")],
 )
 def test_tables_are_right_after_each_epoch_whatever_happens_meanwhile(
     nothing_left: Check, tmp_path: Path, name: str, placement: str, replicas: int, moved: str
@@ -61,4 +64,41 @@ def test_tables_are_right_after_each_epoch_whatever_happens_meanwhile(
     result = job.wait(timeout_s=PATIENCE_S)
     program.verify(changes, result["out"])
     assert (result.statistics.failures, job.status().failures, job.progress().failures) == (1, 1, 1)
+    nothing_left()
+
+
+EPOCHS, AHEAD = 40, 3
+
+
+@pytest.mark.parametrize("placement", ["vertices", "workers"])
+def test_a_fast_source_waits_for_a_slow_input(nothing_left: Check, placement: Literal["vertices", "workers"]) -> None:
+    flow = rd.Dataflow("beside")
+    fast = flow.from_epochs([[epoch] for epoch in range(EPOCHS)]).as_collection()
+    fast.concat(flow.collection("slow")).distinct().changes().probe("seen").collect("out")
+    scaling = rd.ScalingConfig(parallelism=2, placement=placement)
+    job = flow.submit(rd.RunConfig(epochs_ahead=AHEAD), scaling)
+    slow = job.collection("slow")
+    begun = f"{AHEAD + 1} epochs begun, of which none is complete behind it"
+    until(lambda: begun in str(job.explain_stuck()), "the source has not come to wait")
+    slow.insert([EPOCHS])
+    for epoch in range(10, EPOCHS, 10):
+        slow.advance_to(epoch)
+        assert job.probe("seen").wait(epoch - 1, timeout_s=PATIENCE_S)
+    slow.close()
+    result = job.wait(timeout_s=PATIENCE_S)
+    assert sorted(record for _, (record, _) in result["out"]) == list(range(EPOCHS + 1))
+    nothing_left()
+
+
+def test_one_program_feeds_one_input_after_the_other(nothing_left: Check) -> None:
+    """More epochs than may be ahead, and more frames than may be in flight."""
+    flow = rd.Dataflow("in turn")
+    flow.collection("first").keyed().join(flow.collection("second").keyed()).changes().collect("out")
+    job = flow.submit(rd.RunConfig(epochs_ahead=AHEAD, window_batches=2))
+    for name in ("first", "second"):
+        with job.collection(name) as fed:
+            for epoch in range(EPOCHS):
+                fed.insert([(epoch, name)])
+                fed.advance_to(epoch + 1)
+    assert len(job.wait(timeout_s=PATIENCE_S)["out"]) == EPOCHS
     nothing_left()

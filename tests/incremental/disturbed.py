@@ -13,6 +13,8 @@ from rayad.actors.replica.migration import may_move
 from tests.incremental.programs import History
 from tests.snapshots import attempts
 
+EPOCHS_AHEAD = (1, 2, 64, None)
+
 
 class Program(Protocol):
     """What is run."""
@@ -27,11 +29,12 @@ class Program(Protocol):
 def run_disturbed(
     program: Program, changes: History, seed: int, folder: Path, *, steps: int = 400, crashes: float = 0.01, **config: Any
 ) -> LocalJob:
-    """Run a program, which must give what it gives undisturbed.
+    """Run a program, which must give what it gives undisturbed, however few epochs its inputs may be ahead.
 
     Between so many of the first steps things happen; ``crashes``: the share of these that are failures; ``config``: more of the run.
     """
     chance = random.Random(seed)
+    config = {"epochs_ahead": EPOCHS_AHEAD[seed % len(EPOCHS_AHEAD)], **config}
     run = rd.RunConfig(storage_path=str(folder), failures=rd.FailureConfig(max_failures=50, delay_s=0.0), **config)
     job = program.flow(changes).submit(run, runtime="local", seed=seed, parallelism=1 + seed % 3)
     assert isinstance(job, LocalJob)

@@ -192,6 +192,26 @@ def _both_ways(edges: rd.Collection) -> rd.Collection:
     return edges.iterate(lambda inner: inner.concat(inner.map(lambda edge: (edge[1], edge[0]))).distinct())
 
 
+def _turned(edges: list[Edge]) -> list[Edge]:
+    return [(target, source) for source, target in edges]
+
+
+def _message(change: tuple[Edge, int]) -> dict[str, Any]:
+    (source, target), weight = change
+    row = {"source": source, "target": target}
+    return {"op": "c", "before": None, "after": row} if weight > 0 else {"op": "d", "before": row, "after": None}
+
+
+def _again(edges: rd.Collection) -> rd.Collection:
+    """In batches, then as running totals of how often each is there, then as the log of a table that has each once."""
+    changes = edges.map_batches(_turned, batch_format="rows", remember=True).changes()
+    totals = changes.key_by(lambda change: change[0]).sum(lambda change: change[1]).as_collection()
+    there = totals.filter(lambda total: total[1] > 0).map(lambda total: total[0])
+    messages = there.changes().map(_message)
+    rows = messages.as_collection(key=lambda row: (row["source"], row["target"]), envelope="debezium")
+    return rows.map(lambda row: (row["source"], row["target"]))
+
+
 PROGRAMS = [
     Kept("degrees", lambda edges: edges.key_by(lambda edge: edge[0]).count(), _degrees, Shape(6, 12, 12)),
     Kept("walks", _walks, _walked, Shape(5, 6, 8)),
@@ -204,6 +224,7 @@ PROGRAMS = [
         Shape(5, 8, 10),
     ),
     Kept("reach", _reach_of_0, lambda there: dict.fromkeys(reached(there, {0}) if there else (), 1), Shape(10, 20, 12)),
+    Kept("again", _again, lambda there: dict.fromkeys(((b, a) for a, b in there), 1), Shape(5, 8, 10)),
     Kept("components", components, lambda there: {edge: there[edge] for edge in inside_components(there)}, Shape(6, 9, 8)),
 ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rayad.actors.replica.input.pace import Pace
 from rayad.actors.replica.progress_changes import ProgressChanges
 from rayad.progress import Timestamp
 
@@ -12,7 +13,7 @@ from rayad.progress import Timestamp
 class LiveInput:
     """The position of the live input that this replica reads; in other replicas it stays as it is made."""
 
-    def __init__(self, changes: ProgressChanges) -> None:
+    def __init__(self, changes: ProgressChanges, pace: Pace) -> None:
         self.epoch: int | None = None
         """The epoch of what is sent now; None: it is closed, or there is no live input here."""
         self.frames = 0
@@ -27,7 +28,12 @@ class LiveInput:
         """The epoch in which it was closed."""
         self.begun = -1
         """The last epoch of which records have come; -1: none have."""
-        self._changes = changes
+        self._changes, self._pace = changes, pace
+
+    @property
+    def is_held(self) -> bool:
+        """Whether nothing may be taken now of what its feeder has sent."""
+        return self.epoch is not None and self._pace.holds(self.epoch)
 
     def begin(self) -> None:
         """Begin in epoch 0, which the progress graph counts from the beginning."""
@@ -38,6 +44,7 @@ class LiveInput:
         assert self.epoch is not None
         self.sends += 1
         self.begun = self.epoch
+        self._pace.begins(self.epoch)
         return Timestamp(self.epoch)
 
     def advance(self, epoch: int) -> None:
@@ -45,6 +52,7 @@ class LiveInput:
         assert self.epoch is not None
         self._changes.at_vertex(Timestamp(self.epoch), -1)
         self._changes.at_vertex(Timestamp(epoch), 1)
+        self._pace.begins(epoch)
         self.epoch = self.before = epoch
 
     def close(self, *, is_cut: bool = False) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from rayad.actors.replica.input.pace import Pace
 from rayad.actors.replica.input.source_reader import Position, SourceReader
 from rayad.actors.replica.progress_changes import ProgressChanges
 from rayad.actors.replica.vertex.callbacks import Callbacks
@@ -20,15 +21,16 @@ class SourceLife:
         stage, replica: which one it is.
         changes: where its epoch is counted.
         callbacks: run the user's source.
+        pace: how far it may run ahead.
     """
 
-    def __init__(self, stage: Stage, replica: int, changes: ProgressChanges, callbacks: Callbacks) -> None:
+    def __init__(self, stage: Stage, replica: int, changes: ProgressChanges, callbacks: Callbacks, pace: Pace) -> None:
         self.reader: SourceReader | None = None
         """Reads the parts; None: it is over, or there is none."""
         self.given = -1
         """The last epoch of which it may have given records; -1: none."""
         self._stage, self._replica = stage, replica
-        self._changes, self._callbacks = changes, callbacks
+        self._changes, self._callbacks, self._pace = changes, callbacks, pace
         self._furthest = 0
         self._amounts = (0.0, 0.0)  # when it ended
 
@@ -70,16 +72,22 @@ class SourceLife:
         if reader is None:
             return None
         before = reader.epoch
-        read: tuple[int, Any] | None = self._callbacks.guard("next_batch", reader.next)
+        read: tuple[int, Any] | None = self._callbacks.guard("next_batch", self._next)
         if read is not None:
             self.given = max(self.given, read[0])
+            self._pace.begins(read[0])
         if reader.exhausted:
             self._end(reader, before)
             return None
         if reader.epoch != before:
+            self._pace.begins(reader.epoch)
             self._changes.at_vertex(Timestamp(before), -1)
             self._changes.at_vertex(Timestamp(reader.epoch), 1)
         return reader.epoch != before if read is None else read
+
+    def _next(self) -> tuple[int, Any] | None:
+        assert self.reader is not None
+        return self.reader.next(self._pace.holds)
 
     def stop(self) -> None:
         """Stop reading; what has been read is finished."""

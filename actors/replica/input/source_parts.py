@@ -70,6 +70,7 @@ def shared_out(before: Sequence[ResumedPart], replica: int, replicas: int) -> Re
     rest = {
         **before[0].rest,
         "source": position_of(positions, replica, replicas),
+        "begun": sorted({epoch for part in before for epoch in part.rest.get("begun", ())}),
         "furthest": max(part.rest.get("furthest", 0) for part in before),
         "outbox": [entry for part in mine for entry in part.rest["outbox"]],
         "counts": tuple(map(sum, zip(*counts, strict=True))) if counts else (0, 0, 0),

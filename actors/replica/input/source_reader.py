@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -35,6 +35,11 @@ class _OpenPart:
 
 
 _FLOOR = attrgetter("floor")
+
+
+def no_epoch(epoch: int) -> bool:
+    """Of sources before which nothing paces them."""
+    return False
 
 
 class SourceReader:
@@ -81,15 +86,15 @@ class SourceReader:
         last, offset = self._stopped.pop(number, (0, None))
         return _OpenPart(self._source.build_part(self._parts[number], offset), max(last, self.epoch), number)
 
-    def next(self) -> tuple[int, Any] | None:
-        """The next ``(epoch, batch)``; None: nothing is there yet, or ``exhausted``."""
+    def next(self, holds: Callable[[int], bool] = no_epoch) -> tuple[int, Any] | None:
+        """The next ``(epoch, batch)``; None: nothing is there yet, or ``exhausted``. ``holds``: whether a part in an epoch must wait."""
         while True:
             if not self._open:
                 if not self._waiting:
                     self.exhausted = True
                     return None
                 self._open.append(self._build(self._waiting.pop(0)))
-            accepted = self._read_one()
+            accepted = self._read_one(holds)
             if self._open:
                 for part in self._open:
                     part.look(self._told)
@@ -100,12 +105,14 @@ class SourceReader:
             if accepted is not None:
                 return accepted
 
-    def _read_one(self) -> tuple[int, Any] | None:
+    def _read_one(self, holds: Callable[[int], bool]) -> tuple[int, Any] | None:
         """Read from the part with the lowest epoch that has something, so that an idle part does not block the others."""
         if self._open[-1].floor < 0:  # of parts that were opened together, nobody has looked at any
             for reading in self._open:
                 reading.floor = max(reading.last, reading.part.epoch_floor())
         for reading in sorted(self._open, key=_FLOOR) if len(self._open) > 1 else self._open[:1]:
+            if holds(reading.last):
+                continue
             read = reading.part.next_batch()
             self._open.remove(reading)
             if read is None:

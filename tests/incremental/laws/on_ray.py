@@ -27,7 +27,7 @@ from tests.cluster.until import until
 from tests.incremental import field_programs as fields
 from tests.incremental import programs as shapes
 from tests.incremental.field_programs import Form
-from tests.incremental.laws import operators, programs, runs
+from tests.incremental.laws import inputs, operators, programs, runs
 from tests.incremental.laws.late import forms
 from tests.incremental.laws.late import programs as late_programs
 from tests.incremental.laws.late import runs as late_runs
@@ -41,7 +41,7 @@ KILLS, RESCALES = 0.12, 0.25
 """The shares of epochs in which a process is killed, and in which a vertex gets another number of replicas."""
 REPLICAS_MAX = 3
 EDGES = pa.schema({"src": pa.int64(), "dst": pa.int64()})
-SENT = (sys.modules[__name__], shapes, fields, operators, programs, runs, forms, late_programs, late_runs, late_times)
+SENT = (sys.modules[__name__], shapes, fields, operators, inputs, programs, runs, forms, late_programs, late_runs, late_times)
 """Modules of functions that programs call."""
 
 

@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 import rayad as rd
@@ -30,6 +31,18 @@ class InPart:
 def merged(edge: Edge) -> Edge:
     """A function that gives one record for several."""
     return edge[1], (edge[0] + edge[1]) % NODES
+
+
+def many_merged(edges: list[Edge]) -> list[Edge]:
+    """The same of many, in a batch."""
+    return list(map(merged, edges))
+
+
+def columns_merged(edges: pa.RecordBatch) -> pa.RecordBatch:
+    """The same, in columns."""
+    a, b = edges["src"], edges["dst"]
+    both = pc.add(a, b)
+    return pa.RecordBatch.from_arrays([b, pc.subtract(both, pc.multiply(pc.divide(both, NODES), NODES))], ["src", "dst"])
 
 
 def is_ascending(edge: Edge) -> bool:
@@ -111,6 +124,7 @@ SEVERAL = {**SUMS, "most": ("max", end), "least": ("min", start)}
 IN_ROWS: Operators = {
     "part": lambda edges, part: edges if part == PARTS else edges.filter(InPart(part)),
     "map": lambda one: one.map(merged),
+    "many": lambda one: one.map_batches(many_merged, batch_format="rows"),
     "filter": lambda one: one.filter(is_ascending),
     "distinct": lambda one: one.distinct(),
     "count": lambda one: one.key_by(start).count().map(placed),
@@ -171,6 +185,7 @@ MISSED = _edge(
 IN_COLUMNS: Operators = {
     "part": lambda edges, part: edges if part == PARTS else edges.filter(_rest(A + B * 2, PARTS) == part),
     "map": lambda one: one.select(_edge(B, _rest(A + B, NODES))),
+    "many": lambda one: one.map_batches(columns_merged, batch_format="pyarrow"),
     "filter": lambda one: one.filter(A < B),
     "distinct": lambda one: one.distinct(),
     "count": lambda one: one.key_by("src").count().select(_edge(rd.col("0"), _rest(rd.col("1"), NODES))),

@@ -25,7 +25,7 @@ class Words(NamedTuple):
     mix: str
 
 
-SOME = ("map", "filter", "distinct", "count", "max", "min", "sums", "several")
+SOME = ("map", "many", "filter", "distinct", "count", "max", "min", "sums", "several")
 PAIRS = ("concat", "except", "intersect", "compose", "semi", "anti", "left")
 OF_ROWS = Words((*SOME, "digest"), (*PAIRS, "mix", "mix", "mix"), "mix")
 OF_COLUMNS = Words(SOME, (*PAIRS, "blend", "blend", "blend"), "blend")
@@ -81,7 +81,7 @@ def computed(program: Program, edges: Table, variables: Mapping[int, Table]) -> 
 
 def _of_one(what: str, one: Table) -> Table:
     out: Table = Counter()
-    if what == "map":
+    if what in ("map", "many"):
         for edge, weight in one.items():
             out[operators.merged(edge)] += weight
     elif what == "filter":

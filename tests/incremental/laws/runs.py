@@ -18,6 +18,7 @@ from rayad.incremental.records import Row
 from tests.incremental.disturbed import run_disturbed
 from tests.incremental.field_programs import Form, InFields
 from tests.incremental.laws import programs
+from tests.incremental.laws.inputs import IN_PAIRS, AsChanges
 from tests.incremental.laws.operators import IN_COLUMNS, NODES, Edge
 from tests.incremental.laws.programs import OF_COLUMNS, OF_ROWS, Program, built, computed, history
 from tests.incremental.programs import History, Kept, Shape
@@ -39,14 +40,14 @@ def drawn(chance: random.Random, form: Form | None = None) -> tuple[Form, Progra
     return form, programs.drawn(chance, OF_ROWS if form == "rows" else OF_COLUMNS)
 
 
-def program_of(form: Form, program: Program) -> Kept:
-    """As a program of one input, with its table from scratch."""
+def program_of(form: Form, program: Program, told: str = "changes") -> Kept:
+    """As a program of one input, with its table from scratch. ``told``: how pairs are told, see :class:`AsChanges`."""
 
     def table(there: Counter[Any]) -> dict[Edge, int]:
         return {edge: weight for edge, weight in computed(program, there, {}).items() if weight}
 
     if form == "rows":
-        return Kept("random", lambda edges: built(program, edges), table, Shape(NODES, 0, 0))
+        return AsChanges("random", lambda edges: built(program, edges), table, Shape(NODES, 0, 0), told)
 
     def of_fields(there: Counter[Any]) -> dict[Any, int]:
         return {Row(src=a, dst=b): weight for (a, b), weight in table(there).items()}
@@ -101,8 +102,10 @@ def disturbed(seed: int, form: Form | None = None) -> Counter[str]:
     """The run of a seed, in a form or in any: see :func:`whole`."""
     chance = random.Random(seed)
     form, program = drawn(chance, form)
+    told = chance.choice(IN_PAIRS) if form == "rows" else "changes"
     with TemporaryDirectory() as folder:
-        return whole(program_of(form, program), chance, Path(folder)) + Counter({f"loops in {form}": 1})
+        seen = whole(program_of(form, program, told), chance, Path(folder))
+    return seen + Counter({f"loops in {form}" if told == "changes" else f"loops of {told}": 1})
 
 
 def first_found(

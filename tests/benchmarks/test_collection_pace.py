@@ -1,0 +1,17 @@
+"""What the benchmark of inputs that run ahead measures is what it says."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import collection_pace
+
+
+@pytest.mark.parametrize(("ahead", "begun"), [(None, 200), (8, 9)])
+def test_a_source_beside_an_input_that_stands_still(ahead: int | None, begun: int) -> None:
+    assert collection_pace.beside(200, ahead)[0] == begun
+
+
+def test_what_is_timed_is_right_and_said() -> None:
+    lines = list(collection_pace.by_turns(100, [None, 4], 1, runtime="local"))
+    assert [line.split(":")[0] for line in lines] == ["100 epochs, any number ahead", "100 epochs, 4 ahead"]
