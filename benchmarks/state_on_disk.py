@@ -1,5 +1,5 @@
 """State many times as large as the memory it may have: a join of two streams over all time, open windows, running totals, distinct values,
-a collection joined with its counts, Python values by key, distinct Python objects, timers of keyed processes.
+a collection joined with its counts, Python values by key, distinct Python objects, timers of keyed processes, sessions in rows.
 
 ``python -m benchmarks.state_on_disk join --rows 16000000 --bound-mib 64`` prints, over time, how much has come, the resident anonymous
 memory of the process (``/proc/self/smaps_rollup``) and how much of files it has mapped (not all is resident at once). The job runs in the
@@ -307,6 +307,42 @@ def fired(rows: int, run: rd.RunConfig) -> tuple[Any, Any]:
     return found, Counter({OPEN_TIMERS: rows})
 
 
+OPEN_SESSIONS = 500_000
+
+
+def of_session(number: int) -> int:
+    """Each key comes twice, so many records apart."""
+    return int(number % OPEN_SESSIONS + number // (2 * OPEN_SESSIONS) * OPEN_SESSIONS) * int(ODD)
+
+
+def sessions_of(record: tuple[int, int]) -> int:
+    """The key."""
+    return of_session(record[1])
+
+
+def closed(rows: int, run: rd.RunConfig) -> tuple[Any, Any]:
+    """How many sessions of each length and count came, and how many had to."""
+    found: Counter[tuple[int, int]] = Counter()
+
+    def keep(batch: Any) -> list[Any]:
+        found.update((window.end - window.start, len(some)) for _, window, some in batch)
+        return []
+
+    flow = rd.Dataflow("sessions-on-disk")
+    numbers = [np.arange(begin, min(rows, begin + BATCH_ROWS), dtype=np.uint64) for begin in range(0, rows, BATCH_ROWS)]
+    events = flow.source(Generated(1, partial(rows_of, lambda: numbers)), name="events").assign_timestamps(itemgetter(1))
+    windows = events.key_by(sessions_of).window(rd.windows.session(OPEN_SESSIONS + 1))
+    windows.aggregate("collect_list", itemgetter(1), name="sessions").map_batches(keep).collect("none")
+    flow.run(run, runtime="local", parallelism=1)
+    due: Counter[tuple[int, int]] = Counter()
+    for begin in range(0, rows, 2 * OPEN_SESSIONS):
+        there = min(rows - begin, 2 * OPEN_SESSIONS)
+        twice = max(0, there - OPEN_SESSIONS)
+        due[2 * OPEN_SESSIONS + 1, 2] += twice
+        due[OPEN_SESSIONS + 1, 1] += min(there, OPEN_SESSIONS) - twice
+    return found, +due
+
+
 class Watched:
     """Prints memory over time, until it is closed."""
 
@@ -351,7 +387,7 @@ def mapped() -> float:
 
 
 @click.command()
-@click.argument("what", type=click.Choice(["join", "windows", "totals", "distinct", "collection", "rows", "objects", "timers"]))
+@click.argument("what", type=click.Choice(["join", "windows", "totals", "distinct", "collection", "rows", "objects", "timers", "sessions"]))
 @click.option(
     "--rows", default=16_000_000, show_default=True, help="Of each side of the join; of all windows; how many keys or values there are."
 )
@@ -369,6 +405,7 @@ def main(what: str, rows: int, bound_mib: int, directory: str | None) -> None:
         "rows": held_in_rows,
         "objects": objects_seen_once,
         "timers": fired,
+        "sessions": closed,
     }[what]
     work(10_000, config)  # what is imported is there
     before_mib, watched, began_s = anonymous(), Watched(), time.process_time()

@@ -407,7 +407,7 @@ def _resume(value: Any) -> str | int:
 USED_LOCALLY: dict[type, frozenset[str]] = {
     RunConfig: frozenset({
         "name", "storage_path", "resume", "snapshots", "failures", "key_groups", "window_batches", "window_bytes", "batch_rows",
-        "spill_memory_bytes", "spill_directory", "state_memory_bytes",
+        "spill_memory_bytes", "spill_directory", "state_memory_bytes", "epochs_ahead",
     }),
     SnapshotConfig: frozenset({"interval_s", "timeout_s", "alignment_timeout_s", "keep", "failures_max", "secret", "signed_for"}),
     FailureConfig: frozenset({

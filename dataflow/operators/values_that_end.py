@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from rayad.dataflow.operators.state.by_key.beyond_memory import moments_of
 from rayad.dataflow.operators.state.by_key.dicts import KeyedDict
 from rayad.dataflow.operators.state.contents import comparable, originals
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
@@ -72,14 +73,18 @@ class LivesOfValues(KeyedDict):
         with self.changing([key for (key, _), _ in lives]) as kept:
             for (key, value), moment in lives:
                 kept.setdefault(key, {})[value] = moment
+        self._push(lives)
+
+    def _push(self, lives: Iterable[tuple[Any, Any]]) -> None:
         if self._order is not None:
             for pair, moment in lives:
                 heapq.heappush(self._order, (moment, next(self._numbers), pair))
 
     def end(self, limit: Any) -> None:
         """Forget the values with event times before ``limit``."""
+        self.fetch_due(lambda moment: bool(moment < limit))
         if self._order is None:
-            self._order = [(moment, next(self._numbers), pair) for pair, moment in self._all()]
+            self._order = [(moment, next(self._numbers), pair) for pair, moment in _lives_of(self._kept)]
             heapq.heapify(self._order)
         touched: list[Any] = []
         with self.changing(touched) as kept:
@@ -93,8 +98,18 @@ class LivesOfValues(KeyedDict):
                     del kept[key]
                 touched.append(key)
 
-    def _all(self) -> Iterable[tuple[Any, Any]]:
-        return _lives_of(self.kept)
+    # -- beyond memory ---------------------------------------------------------------
+    def moments(self, kept: dict[Any, Any]) -> pa.Array:
+        """Of each key the earliest event time of a value."""
+        return moments_of(min(lives.values()) for lives in kept.values())
+
+    def all_gone_down(self) -> None:
+        super().all_gone_down()
+        self._order = None
+
+    def go_up(self, came: Mapping[Any, Any]) -> None:
+        super().go_up(came)
+        self._push(_lives_of(came))
 
     def put_in(self, name: str, some: Any) -> None:
         super().put_in(name, some)

@@ -38,6 +38,10 @@ class DisturbedJob(ABC):
     def states_of(self, vertex: Any) -> list[Any]:
         """The state of a vertex; none of one that keeps nothing."""
 
+    def size_of(self, state: Any) -> int:
+        """How many rows a state has, wherever they are."""
+        return len(state.kept)
+
     def begin(self, **options: Any) -> None:
         """Submit it."""
         flow = rd.Dataflow("disturbed")
@@ -57,7 +61,7 @@ class DisturbedJob(ABC):
         for epoch in range(self.epochs):
             self.send(epoch, self.rows_of(chance, epoch))
             kept = [state for core in self.job.cores.values() for state in self.states_of(core.vertex)]
-            self.most = max([self.most, *(len(state.kept) for state in kept if state.is_beyond_memory)])
+            self.most = max([self.most, *(self.size_of(state) for state in kept if state.is_beyond_memory)])
             if disturbed:
                 self._disturb(epoch)
         self.job.input("rows").close()

@@ -93,6 +93,7 @@ def view_of(make: Any) -> Any:
         copy = make()
         copy.restore(pickle.loads(pickle.dumps(vertex.checkpoint())))
         rows, columns = copy.open.rows, copy.open.columns
+        rows.fetch_all()
         found = [(key, window, a) for window, kept in rows.open.items() for key, a in kept.items()]
         found += [(key, rd.Window(start, end), a) for key, some in rows.sessions.items() for start, end, a in some]
         found += columns.taken(None).ended(None)
@@ -126,6 +127,7 @@ def join_steps(columns: bool, rows: bool, placed: PlaceRecords = PLACED) -> st.S
 def view_of_join(vertex: Any) -> Any:
     copy = WindowJoin(vertex.windows, vertex.marks.rules)
     copy.restore(pickle.loads(pickle.dumps(vertex.checkpoint())))
+    copy.open.rows.fetch_all()
     kept = [
         Counter(
             repr((window, key, record))
@@ -145,10 +147,8 @@ def view_of_join(vertex: Any) -> Any:
 def view_of_interval_join(vertex: Any) -> Any:
     """Each record that is kept, with its tick and whether it is owed a result."""
     rows, columns = vertex.open.rows, vertex.open.columns
-    kept = [
-        Counter(repr((key, entry)) for form in (rows.kept, columns.as_rows()) for key, sides in form.items() for entry in sides[side])
-        for side in (0, 1)
-    ]
+    there = [*rows.kept.items(), *rows.below(), *columns.as_rows().items()]
+    kept = [Counter(repr((key, entry)) for key, sides in there for entry in sides[side]) for side in (0, 1)]
     pending = {time: [waiting(side) for side in sides] for time, sides in vertex.pending.items()}
     return kept, pending, vertex.marks.checkpoint()
 
@@ -158,6 +158,7 @@ def view_of_asof_join(vertex: Any) -> Any:
     copy = AsOfJoin(vertex.open.rows.rule, vertex.marks.rules)
     copy.restore(pickle.loads(pickle.dumps(vertex.checkpoint())))
     copy.open.to_rows()
+    copy.open.rows.fetch_all()
     kept = [Counter(repr((key, entry)) for key, sides in copy.open.rows.kept.items() for entry in sides[side]) for side in (0, 1)]
     pending = {time: [waiting(side) for side in sides] for time, sides in vertex.pending.items()}
     return kept, pending, vertex.marks.checkpoint()

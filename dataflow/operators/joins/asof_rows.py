@@ -42,6 +42,7 @@ class AsOfRows(KeptRows):
         limit = None if mark is None else exact_moment(mark)
         late: list[Any] = []
         records = placed(batch)
+        self.fetch(key for key, _ in records)
         for key, (time, record) in records:
             if self.rule.scale is not None:
                 self.rule.scale.admit(time)

@@ -48,6 +48,7 @@ class IntervalRows(KeptRows):
         out: list[Any] = []
         limit = None if mark is None else exact_moment(mark)
         records = placed(batch)
+        self.fetch(key for key, _ in records)
         for key, (time, record) in records:
             self.between.scale.admit(time)
             tick = exact_moment(time)

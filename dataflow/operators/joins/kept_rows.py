@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from bisect import insort
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from heapq import heappop, heappush
 from operator import itemgetter
 from typing import Any, ClassVar
@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from rayad.dataflow.operators.joins.records_in_time import SIDES, RecordsInTime
 from rayad.dataflow.operators.keys.key_first import pairs_of
+from rayad.dataflow.operators.state.by_key.beyond_memory import moments_of
 from rayad.dataflow.operators.state.by_key.rows import Named
 from rayad.dataflow.operators.state.tables import Entries
 from rayad.dataflow.records.batches import keyed_columns
@@ -40,7 +41,7 @@ class KeptRows(RecordsInTime):
 
     @property
     def is_used(self) -> bool:
-        return bool(self.kept)
+        return bool(self.kept) or self.is_beyond_memory
 
     @abstractmethod
     def ends_of(self, side: int, tick: Any) -> tuple[Any, ...]:
@@ -61,6 +62,10 @@ class KeptRows(RecordsInTime):
         each once. What :meth:`look_again` asks for meanwhile is among them."""
         self.settled(mark)
         limit = None if mark is None else exact_moment(mark)
+        if limit is None:
+            self.fetch_all()  # some may have no end
+        else:
+            self.fetch_due(lambda end: bool(end < limit))
         while self._order and (limit is None or self._order[0] < limit):
             end = heappop(self._order)
             for side, key, tick in sorted(self._ends.pop(end), key=_SIDE):
@@ -86,17 +91,40 @@ class KeptRows(RecordsInTime):
             heappush(self._order, end)
         self._ends[end].append((side, key, tick))
 
+    # -- beyond memory ---------------------------------------------------------------
+    def in_memory(self) -> Collection[Any]:
+        return self.kept
+
+    def by_key(self) -> dict[Any, Any]:
+        return self.kept
+
+    def moments(self, kept: dict[Any, Any]) -> pa.Array:
+        """The lowest end of an entry of each key that is not over; of right records that wait for nothing but others there is none."""
+        lowest: dict[Any, Any] = {}
+        for end in sorted(self._ends, reverse=True):
+            lowest.update(dict.fromkeys((key for _, key, _ in self._ends[end]), end))
+        return moments_of(lowest.get(key) for key in kept)
+
+    def all_gone_down(self) -> None:
+        self.kept, self._ends, self._order = {}, {}, []
+
+    def go_up(self, came: Mapping[Any, Any]) -> None:
+        self._come(came)
+
     # -- snapshots, and other replicas ---------------------------------------------
     def named(self) -> Named:
         return {"": self.kept}
 
     def put_in(self, name: str, some: Any) -> None:
+        self._come(some)
+        self._placed += _records_of(some)
+
+    def _come(self, some: Mapping[Any, Any]) -> None:
         self.kept.update(some)
         for key, sides in some.items():
             for side, entries in enumerate(sides):
                 for entry in entries:
                     self._note_end(side, key, entry[0])
-        self._placed += _records_of(some)
 
     def left(self, given: Named) -> None:
         self._placed -= sum(map(_records_of, given.values()))
@@ -104,15 +132,16 @@ class KeptRows(RecordsInTime):
     # -- as tables -------------------------------------------------------------------
     def entries(self) -> dict[str, Entries]:
         """The records of each side with their event times, and what is known besides."""
-        out = {}
+        out, kept = {}, [*self.kept.items(), *self.below()]
         for side, name in enumerate(SIDES):
-            rows = [(key, *entry) for key, sides in self.kept.items() for entry in sides[side]]
+            rows = [(key, *entry) for key, sides in kept for entry in sides[side]]
             columns = {"at": [row[2] for row in rows], "value": [row[3] for row in rows], self.more: [row[4] for row in rows]}
             out[name] = Entries([row[0] for row in rows], columns)
         return out
 
     def put_entries(self, name: str, entries: Entries) -> None:
         side, columns = SIDES.index(name), entries.columns
+        self.fetch(entries.keys)
         for key, time, record, more in zip(entries.keys, columns["at"], columns["value"], columns[self.more], strict=True):
             self.keep(side, key, [exact_moment(time), time, record, more])
         self._placed += len(entries.keys)

@@ -7,7 +7,7 @@ outer and anti joins give nothing that would have to be taken back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,7 @@ from rayad.dataflow.operators.joins.pairs import NotColumnar, alone_batch, joine
 from rayad.dataflow.operators.joins.records_in_time import SIDES, RecordsInTime
 from rayad.dataflow.operators.keys.column_keys import in_common, key_numbers
 from rayad.dataflow.operators.keys.key_first import has_key, is_null, keys_of, pairs_of, record_of
+from rayad.dataflow.operators.state.by_key.beyond_memory import moments_of
 from rayad.dataflow.operators.state.by_key.lists import values_of
 from rayad.dataflow.operators.state.by_key.rows import Named
 from rayad.dataflow.operators.state.runs.order import Positions
@@ -155,7 +156,7 @@ class JoinedWindows(RecordsInTime):
 
     @property
     def is_used(self) -> bool:
-        return bool(self.open)
+        return bool(self.open) or self.is_beyond_memory
 
     # -- records and time ------------------------------------------------------------
     def put(self, side: int, batch: Any, *told: Any) -> tuple[list[Any], list[Any]]:
@@ -163,6 +164,7 @@ class JoinedWindows(RecordsInTime):
         (mark,) = told
         late = []
         placed = self._places_of(batch)
+        self.fetch(key for key, _, _ in placed)
         for key, record, windows in placed:
             for window in windows:
                 if mark is not None and window.end <= mark:
@@ -188,6 +190,7 @@ class JoinedWindows(RecordsInTime):
     def due(self, mark: Any) -> Iterator[list[Any]]:
         """Pairs in each window that ends at or before a watermark (None: all); it is forgotten."""
         self.settled(mark)
+        self.fetch_due(lambda end: mark is None or end <= mark)
         for window in sorted(w for w in self.open if mark is None or w.end <= mark):
             left, right = self.open.pop(window)
             out = [(key, window, value) for key, value in self._of_window(left, right)]
@@ -195,6 +198,7 @@ class JoinedWindows(RecordsInTime):
                 yield out
 
     def pass_over(self, mark: Any) -> None:
+        self.fetch_due(lambda end: bool(end <= mark))
         self.open = {window: sides for window, sides in self.open.items() if window.end > mark}
 
     def _of_window(self, left: dict[Any, list[Any]], right: dict[Any, list[Any]]) -> Iterator[tuple[Any, Any]]:
@@ -210,6 +214,30 @@ class JoinedWindows(RecordsInTime):
                 yield from ((key, (mine, None)) for mine in some)
         if right_alone:
             yield from ((key, (None, theirs)) for key, some in right.items() if key not in met for theirs in some)
+
+    # -- beyond memory ---------------------------------------------------------------
+    def in_memory(self) -> Collection[Any]:
+        return _Lists(self.open)
+
+    def by_key(self) -> dict[Any, Any]:
+        """The records of each key by window, of both sides."""
+        out: dict[Any, dict[Window, tuple[list[Any], list[Any]]]] = {}
+        for window, side, key, some in _Lists(self.open):
+            out.setdefault(key, {}).setdefault(window, ([], []))[side].extend(some)
+        return out
+
+    def moments(self, kept: dict[Any, Any]) -> pa.Array:
+        return moments_of(min(window.end for window in windows) for windows in kept.values())
+
+    def all_gone_down(self) -> None:
+        self.open = {}
+
+    def go_up(self, came: Mapping[Any, Any]) -> None:
+        for key, windows in came.items():
+            for window, both in windows.items():
+                for side, some in enumerate(both):
+                    if some:
+                        self.open.setdefault(window, ({}, {}))[side][key] = some
 
     # -- snapshots, and other replicas ---------------------------------------------
     def named(self) -> Named:
@@ -237,16 +265,40 @@ class JoinedWindows(RecordsInTime):
     def entries(self) -> dict[str, Entries]:
         """The records of each side, once for each of their windows."""
         out = {}
+        there = [*_Lists(self.open)]
+        there += [(w, side, key, some) for key, windows in self.below() for w, both in windows.items() for side, some in enumerate(both)]
         for side, name in enumerate(SIDES):
-            rows = [(key, window, record) for window, both in self.open.items() for key, some in both[side].items() for record in some]
+            rows = [(key, window, record) for window, of, key, some in there if of == side for record in some]
             out[name] = Entries([key for key, _, _ in rows], {WINDOW: [row[1] for row in rows], "value": [row[2] for row in rows]})
         return out
 
     def put_entries(self, name: str, entries: Entries) -> None:
         side = SIDES.index(name)
+        self.fetch(entries.keys)
         for key, window, record in zip(entries.keys, entries.columns[WINDOW], entries.columns["value"], strict=True):
             self.keep(side, key, window, record)
         self._placed += len(entries.keys)
+
+
+class _Lists(Collection[tuple[Window, int, Any, list[Any]]]):
+    """Window, side, key and records of what is in memory."""
+
+    def __init__(self, windows: Mapping[Window, Sides]) -> None:
+        self._open = windows
+
+    def __len__(self) -> int:
+        return sum(len(kept) for sides in self._open.values() for kept in sides)
+
+    def __iter__(self) -> Iterator[tuple[Window, int, Any, list[Any]]]:
+        return (
+            (window, side, key, some)
+            for window, sides in self._open.items()
+            for side, kept in enumerate(sides)
+            for key, some in kept.items()
+        )
+
+    def __contains__(self, row: object) -> bool:
+        return any(row == each for each in self)
 
 
 class WindowJoin(JoinInTwoForms[JoinedWindows, WindowJoinColumns]):

@@ -32,6 +32,12 @@ class InRows(Protocol):
     def sessions(self) -> Mapping[Any, list[list[Any]]]:
         """The sessions of each key."""
 
+    def fetch(self, keys: Iterable[Any]) -> None:
+        """Let what these keys have be among those above; what does not fit in memory is not, else."""
+
+    def rows_below(self) -> list[tuple[Any, Window, Any]]:
+        """Key, window and accumulator of what is not."""
+
     def rows_of_sessions(self, key: Any, sessions: Any) -> list[tuple[Any, Window, Any]]:
         """Key, window and accumulator of each."""
 
@@ -114,21 +120,26 @@ class WindowsAtEpochs(StaysBehind):
 
     def of_keys(self, epoch: int, keys: Sequence[Any], part: str = "") -> Entries:
         state = self._state
+        state.fetch(keys)
         open_now = {key: [window for window, kept in state.open.items() if key in kept] for key in keys}
         pairs = [(key, window) for key in keys for window in {**dict.fromkeys(open_now[key]), **self._of_key.get(key, {})}]
         return self._entries(epoch, pairs, keys)
 
     def of_all(self, epoch: int, part: str = "") -> Entries:
-        pairs = dict.fromkeys([*self._open, *self._windows.changed()])
-        return self._entries(epoch, list(pairs), list(dict.fromkeys([*self._state.sessions, *self._sessions.changed()])))
+        state, changed, keys = self._state, list(self._windows.changed()), list(self._sessions.changed())
+        state.fetch([*(key for key, _ in changed), *keys])  # so that what is left below is as it was
+        pairs = dict.fromkeys([*self._open, *changed])
+        return self._entries(epoch, list(pairs), list(dict.fromkeys([*state.sessions, *keys])), state.rows_below())
 
-    def _entries(self, epoch: int, pairs: Sequence[tuple[Any, Window]], keys: Sequence[Any]) -> Entries:
+    def _entries(
+        self, epoch: int, pairs: Sequence[tuple[Any, Window]], keys: Sequence[Any], more: Sequence[tuple[Any, Window, Any]] = ()
+    ) -> Entries:
         found = ((pair, self._windows.value(epoch, pair, self._open)) for pair in pairs)
         rows = [(*pair, copied(value)) for pair, value in found if value is not ABSENT]
         for key in keys:
             sessions = self._sessions.value(epoch, key, self._state.sessions)
             rows += self._state.rows_of_sessions(key, [] if sessions is ABSENT else copied(sessions))
-        return self._state.entries_of(rows)
+        return self._state.entries_of([*rows, *more])
 
 
 class _ByPair(Mapping[tuple[Any, "Window"], Any]):

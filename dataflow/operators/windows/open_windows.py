@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
+import pyarrow as pa
+
 from rayad.dataflow.operators.aggregates.aggregators import Aggregator
-from rayad.dataflow.operators.state.by_key.rows import Named, RowsByKey
-from rayad.dataflow.operators.state.keyed_state import NotedState
+from rayad.dataflow.operators.state.by_key.beyond_memory import NotedBeyondMemory, moments_of
+from rayad.dataflow.operators.state.by_key.rows import Named
 from rayad.dataflow.operators.state.reads.at_epochs import AtEpochs, Epochs
 from rayad.dataflow.operators.state.tables import WINDOW, Entries
 from rayad.dataflow.operators.state.touched_keys import TouchedKeys
@@ -24,8 +26,9 @@ def _key_and_window(pair: Any) -> Any:
     return pair[0], pair[1][0]
 
 
-class OpenWindows(NotedState, RowsByKey):
-    """What windows that have not fired hold. Windows of one size keep a dict for each window; sessions one dict of all keys."""
+class OpenWindows(NotedBeyondMemory):
+    """What windows that have not fired hold. Windows of one size keep a dict for each window; sessions one dict of all keys. Beyond memory
+    a key has one row with all its windows, which comes up when the first of them ends."""
 
     def __init__(self, aggregator: Aggregator, windows: Any) -> None:
         super().__init__()
@@ -45,13 +48,15 @@ class OpenWindows(NotedState, RowsByKey):
 
     @property
     def is_used(self) -> bool:
-        return bool(self.open or self.sessions)
+        return bool(self.open or self.sessions or self.is_beyond_memory)
 
     # -- records and time ------------------------------------------------------------
     def put(self, pairs: list[Any], mark: Any) -> None:
         """Take the ``(key, (window, accumulator))`` of one time in, but for what is late at a watermark: windows that have ended, and of
         sessions those that have when all of the time is in. ``pairs`` must stay as they are."""
         ended = set()
+        self.fetch(key for key, _ in pairs)
+        self._below.size.changed(len(pairs))
         if self.read is not None and self._of_sessions:
             self.read.note_sessions(key for key, _ in pairs)
         elif self.read is not None:
@@ -87,6 +92,7 @@ class OpenWindows(NotedState, RowsByKey):
 
     def holds(self, key: Any, window: Window) -> bool:
         """Whether a window of the key is inside a session that is open."""
+        self.fetch((key,))
         return any(start <= window.start and window.end <= end for start, end, _ in self.sessions.get(key, ()))
 
     def _into_session(self, key: Any, window: Window, accumulator: Any) -> None:
@@ -117,6 +123,7 @@ class OpenWindows(NotedState, RowsByKey):
 
     def ended(self, mark: Any) -> list[tuple[Any, Window, Any]]:
         """Remove the windows that end by ``mark`` and give their keys and accumulators, in the order of their ends."""
+        self.fetch_due(lambda end: mark is None or end <= mark)
         ended = self._ends.until(mark)
         if self._of_sessions:
             out = [each for key in ended if key in self.sessions for each in self._ended_sessions(key, mark)]
@@ -137,6 +144,34 @@ class OpenWindows(NotedState, RowsByKey):
             self.read.note_sessions((key,))
         self._keep_sessions(key, [s for s in self.sessions[key] if s not in finished])
         return [(key, Window(s[0], s[1]), s[2]) for s in sorted(finished, key=lambda s: (s[0], s[1]))]
+
+    # -- beyond memory ---------------------------------------------------------------
+    def in_memory(self) -> Collection[Any]:
+        return self.sessions if self._of_sessions else _Panes(self)
+
+    def by_key(self) -> dict[Any, Any]:
+        """The accumulators of each key by window, or its sessions."""
+        if self._of_sessions:
+            return self.sessions
+        out: dict[Any, dict[Window, Any]] = {}
+        for key, window, accumulator in _Panes(self):
+            out.setdefault(key, {})[window] = accumulator
+        return out
+
+    def moments(self, kept: dict[Any, Any]) -> pa.Array:
+        return moments_of(min(end for _, end, *_ in some) for some in kept.values())
+
+    def all_gone_down(self) -> None:
+        self.open, self.sessions, self._ends, self._count = {}, {}, Ends(), 0
+
+    def go_up(self, came: Mapping[Any, Any]) -> None:
+        if self._of_sessions:
+            self.put_in(None, came)
+            return
+        for key, windows in came.items():
+            for window, accumulator in windows.items():
+                self._of_window(window)[key] = accumulator
+            self._count += len(windows)
 
     # -- snapshots -----------------------------------------------------------------
     def changed(self, noted: Callable[[], set[Any]]) -> tuple[Any, ...]:
@@ -187,10 +222,16 @@ class OpenWindows(NotedState, RowsByKey):
     # -- as a table ------------------------------------------------------------------
     def entries(self) -> dict[str, Entries]:
         """An accumulator for each key and window, or session."""
-        rows = [(key, window, accumulator) for window, kept in self.open.items() for key, accumulator in kept.items()]
+        rows = [*_Panes(self)]
         for key, sessions in self.sessions.items():
             rows += self.rows_of_sessions(key, sessions)
-        return {"": self.entries_of(rows)}
+        return {"": self.entries_of(rows + self.rows_below())}
+
+    def rows_below(self) -> list[tuple[Any, Window, Any]]:
+        """Key, window and accumulator of what is in runs."""
+        if self._of_sessions:
+            return [row for key, sessions in self.below() for row in self.rows_of_sessions(key, sessions)]
+        return [(key, window, accumulator) for key, windows in self.below() for window, accumulator in windows.items()]
 
     @staticmethod
     def rows_of_sessions(key: Any, sessions: list[list[Any]]) -> list[tuple[Any, Window, Any]]:
@@ -204,6 +245,23 @@ class OpenWindows(NotedState, RowsByKey):
         return Entries([key for key, _, _ in rows], {WINDOW: [window for _, window, _ in rows], **named})
 
     def put_entries(self, name: str, entries: Entries) -> None:
+        self.fetch(entries.keys)
         accumulators = self.aggregator.closed([entries.columns[name] for name in self.aggregator.state_columns])
         for key, window, accumulator in zip(entries.keys, entries.columns[WINDOW], accumulators, strict=True):
             self.keep(key, window, accumulator)
+
+
+class _Panes(Collection[tuple[Any, Window, Any]]):
+    """Key, window and accumulator of the windows that are in memory."""
+
+    def __init__(self, windows: OpenWindows) -> None:
+        self._open = windows.open
+
+    def __len__(self) -> int:
+        return sum(map(len, self._open.values()))
+
+    def __iter__(self) -> Iterator[tuple[Any, Window, Any]]:
+        return ((key, window, accumulator) for window, kept in self._open.items() for key, accumulator in kept.items())
+
+    def __contains__(self, row: object) -> bool:
+        return any(row == each for each in self)

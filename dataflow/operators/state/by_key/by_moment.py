@@ -14,10 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from rayad.dataflow.operators.state.by_key.beyond_memory import moments_of
 from rayad.dataflow.operators.state.by_key.dicts import KeyedDict
-from rayad.dataflow.operators.state.runs.due_rows import has_order
-from rayad.dataflow.operators.state.slot_groups import NotColumns
-from rayad.dataflow.records.exact import Inexact, array_of
 
 Entry = tuple[Any, int, Any]
 """A moment, a number, so that keys are never compared, and the key."""
@@ -51,9 +49,7 @@ class KeyedByMoment(KeyedDict):
     def come(self, has_come: Callable[[Any, Any], bool], mark: Any) -> list[Any]:
         """The keys for whose moments ``has_come(moment, mark)`` holds, the earliest first; it holds for all moments before one for which it
         does."""
-        if self._below.runs is not None:
-            due = self._below.runs.due(lambda moment: has_come(moment, mark))
-            self.gone_up(self._below.into(self._kept, due))
+        self.fetch_due(lambda moment: has_come(moment, mark))
         kept, heap = self._kept, self._heap
         if heap is None:
             heap = self._heap = []
@@ -87,18 +83,14 @@ class KeyedByMoment(KeyedDict):
 
     # -- beyond memory ---------------------------------------------------------------
     def moments(self, kept: dict[Any, Any]) -> pa.Array | None:
-        try:
-            moments = array_of([self.moment_of(value) for value in kept.values()])
-        except Inexact as error:
-            raise NotColumns from error
-        if not has_order(moments.type):
-            raise NotColumns
-        return moments
+        return moments_of(map(self.moment_of, kept.values()))
 
     def all_gone_down(self) -> None:
+        super().all_gone_down()
         self._heap, self._scheduled = None, {}
 
-    def gone_up(self, came: Mapping[Any, Any]) -> None:
+    def go_up(self, came: Mapping[Any, Any]) -> None:
+        super().go_up(came)
         self.schedule(came)
 
 

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
 from operator import itemgetter
 from typing import Any, ClassVar
 
-import pyarrow as pa
-
+from rayad.dataflow.operators.state.by_key.beyond_memory import NotedBeyondMemory, RowsBeyondMemory
 from rayad.dataflow.operators.state.by_key.changing import Changing
-from rayad.dataflow.operators.state.by_key.rows import Named, RowsByKey
-from rayad.dataflow.operators.state.keyed_state import NotedState
+from rayad.dataflow.operators.state.by_key.rows import Named
 from rayad.dataflow.operators.state.reads.at_epochs import AtEpochs, Epochs
 from rayad.dataflow.operators.state.reads.dicts import DictAtEpochs
-from rayad.dataflow.operators.state.runs.above_runs import AboveRuns, Beyond, RunsBelow
-from rayad.dataflow.operators.state.runs.disk import Bounded, MemoryBound
-from rayad.dataflow.operators.state.runs.files import RunFile
-from rayad.dataflow.operators.state.runs.run import Run
+from rayad.dataflow.operators.state.runs.above_runs import AboveRuns, Beyond
 from rayad.dataflow.operators.state.runs.values_below import keys_of
 from rayad.dataflow.operators.state.stored_rows import FEW_ROWS, StoredRows, plain_and_few
 from rayad.dataflow.operators.state.tables import Entries, Opening, Whole, dict_of_entries, entries_of_dict
@@ -25,7 +20,7 @@ from rayad.dataflow.operators.state.touched_keys import TouchedKeys, now_and_gon
 from rayad.dataflow.operators.state.versions import Tracked, Versions
 
 
-class DictByKey(RowsByKey):
+class DictByKey(RowsBeyondMemory):
     """A dict by key, what is known of the groups of its keys while a change of layout is under way, and former values while others read."""
 
     keeps_versions: ClassVar[bool] = True
@@ -39,7 +34,6 @@ class DictByKey(RowsByKey):
         super().__init__()
         self._kept: dict[Any, Any] = {}
         """What is in memory: all, but beyond a bound on it."""
-        self._below = RunsBelow(self.moments)
         self._opening: Opening = Whole() if opening is None else opening
 
     @abstractmethod
@@ -53,13 +47,12 @@ class DictByKey(RowsByKey):
 
     def kept_of(self, keys: Collection[Any]) -> Mapping[Any, Any]:
         """To be read, for these keys above all."""
-        self._fetch(keys)
+        self.fetch(keys)
         return self._everything()
 
-    def _fetch(self, keys: Iterable[Any]) -> None:
-        """Let what these keys have be in memory."""
+    def fetch(self, keys: Iterable[Any]) -> None:
         if self._below.runs is not None:
-            self.gone_up(self._below.up(self._kept, keys))
+            self.go_up(self._below.up(keys, self._kept))
 
     def to_add_to(self, items: int) -> MutableMapping[Any, Any]:
         """The dict, to which so many items are about to be added by a form that notes them itself."""
@@ -68,13 +61,7 @@ class DictByKey(RowsByKey):
 
     def _everything(self) -> MutableMapping[Any, Any]:
         runs = self._below.runs
-        return self._kept if runs is None else AboveRuns(self._kept, runs, self._below.absent, self._fetch)
-
-    def gone_up(self, came: Mapping[Any, Any]) -> None:
-        """These rows are in memory from now on."""
-
-    def all_gone_down(self) -> None:
-        """All rows are in runs from now on."""
+        return self._kept if runs is None else AboveRuns(self._kept, runs, self._below.absent, self.fetch)
 
     def keys_of(self, items: Collection[Any]) -> Iterable[Any]:
         """The keys of what is noted."""
@@ -92,7 +79,7 @@ class DictByKey(RowsByKey):
         """
         kept: MutableMapping[Any, Any] = self._kept
         if self._below.runs is not None:
-            self._fetch(self.keys_of(keys))
+            self.fetch(self.keys_of(keys))
             kept = self._everything()
         given = kept if self.versions is None else Tracked(kept, self.versions)
         return Changing(given, lambda: self._note_changed(keys))
@@ -113,84 +100,24 @@ class DictByKey(RowsByKey):
         return DictAtEpochs(self, epochs) if self.keeps_versions else None
 
     # -- beyond memory ---------------------------------------------------------------
-    @property
-    def is_beyond_memory(self) -> bool:
-        """Whether any of it is in runs."""
-        return self._below.runs is not None
+    def in_memory(self) -> Mapping[Any, Any]:
+        return self._kept
 
-    def moments(self, kept: dict[Any, Any]) -> pa.Array | None:
-        """The moments of these values; None: they have none. Raises NotColumns where Arrow does not have them."""
-        return None
+    def by_key(self) -> dict[Any, Any]:
+        return self._kept
 
-    def runs(self) -> Iterable[Bounded]:
-        return (self,)
+    def all_gone_down(self) -> None:
+        self._kept = {}
 
-    @property
-    def memory(self) -> MemoryBound | None:
-        """The bound on memory; None: there is none."""
-        return self._below.memory
+    def go_up(self, came: Mapping[Any, Any]) -> None:
+        self._kept.update(came)
 
-    @memory.setter
-    def memory(self, memory: MemoryBound | None) -> None:
-        self._below.memory = memory
-
-    @property
-    def memory_bytes(self) -> int:
-        """Bytes of rows in memory, about, and of runs in memory."""
-        runs = self._below.runs
-        return self._below.size.of(self._kept) + (0 if runs is None else runs.memory_bytes)
-
-    def all(self) -> list[Run]:
-        """What is in memory becomes a run, if that is worth one; gives the runs."""
-        if self._below.put(self._kept):
-            self._kept = {}
-            self._indices.forget()
-            self.forget_changes()
-            self.all_gone_down()
-        return self._below.all()
-
-    def files(self) -> list[RunFile]:
-        """Of the runs."""
-        return self._below.files()
-
-    # -- snapshots, and to other replicas ----------------------------------------------
-    def checkpoint(self) -> Any:
-        return self._below.stored(self.rows_stored())
-
-    def restore(self, stored: Any) -> None:
-        self.restore_rows(self._below.restored(stored))
-
-    def rows_stored(self) -> Any:
-        """What is in memory, for a snapshot."""
-        return super().checkpoint()
-
-    def restore_rows(self, stored: Any) -> None:
-        """Take back what :meth:`rows_stored` gave."""
-        super().take(stored)
-
-    def index(self, key_groups: int) -> Iterator[None]:
-        yield from super().index(key_groups)
-        if self._below.runs is not None:
-            yield from self._below.runs.index(key_groups)
-
-    def give(self, groups: frozenset[int], key_groups: int) -> Any:
-        return self._below.given(super().give(groups, key_groups), groups, key_groups)
-
-    def take(self, given: Any) -> None:
-        rows = self._below.taken(given)
-        if rows is not None:
-            super().take(rows)
-
+    # -- to other replicas -------------------------------------------------------------
     def keys_given(self, given: Any) -> Iterable[Any]:
         """The keys of what :meth:`give` gave."""
         if not isinstance(given, Beyond):
             return given  # type: ignore[no-any-return]
         return [*(given.rows or ()), *keys_of(given.runs)]
-
-    def gave(self) -> None:
-        super().gave()
-        if self._below.runs is not None:
-            self._below.runs.gave()
 
     # -- as a table --------------------------------------------------------------------
     def entries(self) -> dict[str, Entries]:
@@ -222,7 +149,7 @@ class DictByKey(RowsByKey):
         self._kept.update(some)
 
 
-class KeyedDict(DictByKey, NotedState):
+class KeyedDict(DictByKey, NotedBeyondMemory):
     """A value by key; keys come and go.
 
     Args:
@@ -258,10 +185,6 @@ class KeyedDict(DictByKey, NotedState):
         """However many keys have come, numbers of few keys are pickled faster than a process is forked."""
         return plain_and_few(self._kept, FEW_ROWS)
 
-    def take_changes(self) -> Callable[[], Any] | None:
-        """What is in runs is never part of an increment."""
-        return super().take_changes() if self._below.runs is None else None
-
     def changed(self, noted: Callable[[], Iterable[Any]]) -> Any:
         return now_and_gone(noted(), self._kept)
 
@@ -275,7 +198,7 @@ class KeyedDict(DictByKey, NotedState):
         return self
 
     def drop(self, keys: list[Any]) -> None:
-        self._fetch(keys)
+        self.fetch(keys)
         self.before_change(keys)
         for key in keys:
             self._kept.pop(key, None)

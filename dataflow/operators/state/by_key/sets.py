@@ -220,12 +220,12 @@ class KeyedSets(KeyedDict):
     def new(self, pairs: Iterable[Any]) -> list[Any]:
         """Those of these pairs that are not here."""
         pairs = list(pairs)
-        self._fetch(key for key, _ in pairs)
+        self.fetch(key for key, _ in pairs)
         return self.not_in_memory(pairs)
 
     def add(self, pairs: list[Any]) -> None:
         """Keep these, which are new."""
-        self._fetch(key for key, _ in pairs)
+        self.fetch(key for key, _ in pairs)
         self.before_change(key for key, _ in pairs)
         self.put_in("", _by_key(pairs))
         self._below.size.changed(len(pairs))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, MutableMapping, ValuesView
+from collections.abc import Callable, Collection, Container, ItemsView, Iterable, Iterator, KeysView, MutableMapping, ValuesView
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -137,10 +137,12 @@ class RunsBelow:
             self.runs.memory = self._memory
         return self.runs
 
+    def is_worth_a_run(self, in_memory: Collection[Any]) -> bool:
+        """Whether what is in memory may become a run."""
+        return not self._is_refused and bool(in_memory) and self.size.of(in_memory) >= disk.FILE_BYTES_MIN
+
     def put(self, kept: dict[Any, Any]) -> bool:
-        """Keep all that is in a dict, if that is worth a run; gives whether it is here now."""
-        if not kept or self._is_refused or self.size.of(kept) < disk.FILE_BYTES_MIN:
-            return False
+        """Keep all that is in a dict; gives whether it is here now."""
         try:
             moments = self._moments(kept)
         except NotColumns:
@@ -150,21 +152,23 @@ class RunsBelow:
         self.absent = set()
         return True
 
-    def up(self, kept: dict[Any, Any], keys: Iterable[Any]) -> dict[Any, Any]:
-        """What those of these keys have that are here: it is in the dict from now on."""
+    def up(self, keys: Iterable[Any], kept: Container[Any] = ()) -> dict[Any, Any]:
+        """Take out what those of these keys have that are here. ``kept``: keys that are not."""
         absent = self.absent
         missing = [key for key in dict.fromkeys(keys) if key not in kept and key not in absent]
         if not missing or self.runs is None:
             return {}
         if len(absent) > ABSENT_MAX:
             absent.clear()
-        came = self.into(kept, self.runs.taken_out(missing))
-        absent.update(missing if not came else (key for key in missing if key not in came))
+        came = self._out(self.runs.taken_out(missing))
+        absent.update(missing)
         return came
 
-    def into(self, kept: dict[Any, Any], came: dict[Any, Any]) -> dict[Any, Any]:
-        """Put what has been taken out into the dict; gives it."""
-        kept.update(came)
+    def due(self, has_come: Callable[[Any], bool]) -> dict[Any, Any]:
+        """Take out what the keys have for whose moments this holds: see :meth:`ValuesBelow.due`."""
+        return {} if self.runs is None else self._out(self.runs.due(has_come))
+
+    def _out(self, came: dict[Any, Any]) -> dict[Any, Any]:
         self.size.changed(len(came))
         if self.runs is not None and not self.runs.there:
             self.runs = None

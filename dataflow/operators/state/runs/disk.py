@@ -76,7 +76,7 @@ class MemoryBound:
     @property
     def piece_bytes(self) -> int:
         """How large a piece of a merge is that is not done in memory."""
-        return self.bytes_max // PIECE_PART
+        return max(1, self.bytes_max // PIECE_PART)
 
     @property
     def file_bytes_min(self) -> int:
