@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rayad.actors.plane.plane import Address
     from rayad.actors.replica.places import Places
     from rayad.actors.replica.report import Pulse
+    from rayad.dataflow.pacing import Ahead
     from rayad.dataflow.plan import Layout, Plan
 
 
@@ -50,14 +51,12 @@ class ProgressActor:
         """Answer: there is nothing of the user's here."""
         return True
 
-    def listen(
-        self, host: str | None, unix: str, incarnation: int, survives: bool, epochs_ahead: int | None, layout: Layout
-    ) -> Address | Failure:
-        """Open the plane, with no progress made; again for each incarnation. ``survives``, ``epochs_ahead``: see ProgressWorker."""
+    def listen(self, host: str | None, unix: str, incarnation: int, survives: bool, ahead: Ahead, layout: Layout) -> Address | Failure:
+        """Open the plane, with no progress made; again for each incarnation. ``survives``, ``ahead``: see ProgressWorker."""
         try:
             if self._plan is None:
                 raise ProtocolError("the progress actor has been given no job")
-            given: dict[str, Any] = {"incarnation": incarnation, "survives": survives, "epochs_ahead": epochs_ahead}
+            given: dict[str, Any] = {"incarnation": incarnation, "survives": survives, "ahead": ahead}
             self._host = _host().progress_on_sockets(self._plan.laid_out(layout), **given, **self._identity)
             return self._host.listen(own_address(host), unix)
         except Exception as error:

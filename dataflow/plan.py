@@ -129,7 +129,8 @@ class Stage:
     resources: Resources | None = None
     """What each replica asks for; None: as the run says for all."""
     paces_inputs: bool = False
-    """See :attr:`rayad.Vertex.paces_inputs`."""
+    sequential: bool = False
+    """Of its vertex: see :class:`rayad.Vertex`."""
     owners: tuple[int, ...] | None = None
     """The replica that owns each key-group; None: contiguous ranges, as at the beginning (docs/design/rescaling.md)."""
 
@@ -147,21 +148,6 @@ class Layout:
     replicas: dict[int, int]
     owners: dict[int, tuple[int, ...]] = field(default_factory=dict)
     rebalanced: frozenset[int] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class Paced:
-    """What the pace of a source or live input depends on, by ids of stages.
-
-    Args:
-        pacing: those behind it whose vertices say so (``Vertex.paces_inputs``).
-        between: these, and all on the way to them.
-        others: the other live inputs before them.
-    """
-
-    pacing: tuple[int, ...]
-    between: tuple[int, ...]
-    others: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -218,33 +204,6 @@ class Plan:
     @cached_property
     def _edges_from(self) -> dict[int, tuple[PlanEdge, ...]]:
         return _grouped(self.edges, attrgetter("source"))
-
-    @cached_property
-    def paced(self) -> dict[int, Paced]:
-        """The sources and live inputs that do not run ahead of what is behind them as they like."""
-        pacing = {stage.id for stage in self.stages if stage.paces_inputs}
-        if not pacing:
-            return {}
-        before = self._reached(pacing, lambda stage: [edge.source for edge in self.edges_into(stage)])
-        live = {stage.id for stage in self.stages if stage.kind is NodeKind.INPUT}
-        found = {}
-        for stage in self.stages:
-            if stage.id in before and stage.kind in (NodeKind.SOURCE, NodeKind.INPUT):
-                behind = self._reached({stage.id}, lambda at: [edge.target for edge in self.edges_from(at)]) - {stage.id}
-                mine = behind & pacing
-                others = live & self._reached(mine, lambda at: [edge.source for edge in self.edges_into(at)]) - {stage.id}
-                found[stage.id] = Paced(*(tuple(sorted(ids)) for ids in (mine, behind & before, others)))
-        return found
-
-    @staticmethod
-    def _reached(begin: set[int], ahead: Callable[[int], Iterable[int]]) -> set[int]:
-        found, waiting = set(begin), list(begin)
-        while waiting:
-            for stage in ahead(waiting.pop()):
-                if stage not in found:
-                    found.add(stage)
-                    waiting.append(stage)
-        return found
 
     @cached_property
     def edge_names(self) -> dict[int, str]:

@@ -90,7 +90,7 @@ class Vertex:
 
     paces_inputs: ClassVar[bool] = False
     """Whether sources and live inputs before it wait when ``RunConfig.epochs_ahead`` of their epochs are begun and not complete here: it
-    puts aside what comes for later epochs."""
+    puts aside what comes for later epochs. With ``RunConfig.state_memory_bytes`` they do before all that are :attr:`sequential`."""
 
     checkpoint_inline: bool = False
     """Whether the state is taken in the replica's own process, however large it is: right where :meth:`checkpoint` must not run in a forked

@@ -35,6 +35,7 @@ from rayad.actors.replica.input.source_parts import Resumable, parts_of
 from rayad.actors.replica.places import is_worker
 from rayad.actors.replica.user_errors import restarts_of
 from rayad.actors.store.job_store import JobStore, NothingWhole
+from rayad.dataflow.pacing import Ahead
 from rayad.dataflow.resources import told_resources
 from rayad.progress import DataflowError, RayadError, say
 from rayad.snapshots.manifest import KeeperId, Manifest
@@ -379,7 +380,7 @@ class Supervisor:
             if snapshots is not None:
                 job.addresses[COORDINATOR] = snapshots.listen(self._actors.own_address(job.config.host), effect.incarnation, unix)
             survives = job.config.failures.recovery == "upstream"
-            begun = (job.config.host, unix, effect.incarnation, survives, job.config.epochs_ahead, job.plan.layout)
+            begun = (job.config.host, unix, effect.incarnation, survives, Ahead.of_run(job.config), job.plan.layout)
             listening = self._actors.call(crew.actors[PROGRESS], "listen", *begun)
             self._asked[listening] = (PROGRESS, effect.incarnation, Listens)
         elif snapshots is not None:

@@ -10,6 +10,7 @@ from rayad.actors.plane.protocol import PROGRESS, SPIN_S
 from rayad.actors.process.mailbox import WHILE_IT_LIVES_S, Mailbox
 from rayad.actors.replica.places import Places
 from rayad.actors.worker.progress_worker import ProgressWorker
+from rayad.dataflow.pacing import FREE, Ahead
 from rayad.dataflow.plan import Plan
 
 LOOK_S = 10.0
@@ -21,7 +22,7 @@ class ProgressHost:
     """Runs the progress core of one job to its end.
 
     Args:
-        plan, places, survives, epochs_ahead: see :class:`ProgressWorker`.
+        plan, places, survives, ahead: see :class:`ProgressWorker`.
         plane: its own.
         mailbox: how control calls reach its loop.
     """
@@ -34,12 +35,12 @@ class ProgressHost:
         mailbox: Mailbox | None = None,
         places: Places | None = None,
         survives: bool = False,
-        epochs_ahead: int | None = None,
+        ahead: Ahead = FREE,
     ) -> None:
         self.plane = plane
         self.mailbox = mailbox or Mailbox()
         self.mailbox.open(plane.wakeup)
-        self.progress = ProgressWorker(plan, places or Places(), plane, survives=survives, epochs_ahead=epochs_ahead)
+        self.progress = ProgressWorker(plan, places or Places(), plane, survives=survives, ahead=ahead)
 
     def listen(self, host: str, unix: str = "auto") -> Address:
         """Open the plane; gives the address for the other processes."""

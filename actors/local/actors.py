@@ -27,6 +27,7 @@ from rayad.actors.process.mailbox import ENDED, NoAnswer
 from rayad.actors.replica.report import Pulse
 from rayad.actors.worker import asked
 from rayad.actors.worker.worker import Worker
+from rayad.dataflow.pacing import Ahead
 from rayad.dataflow.plan import Layout, Plan
 from rayad.dataflow.resources import Need
 from rayad.progress import InternalError, ProtocolError
@@ -362,7 +363,7 @@ class LocalActors:
         return plan if plan.layout == layout else plan.laid_out(layout)
 
     def _progress_listens(
-        self, actor: LocalActor, host: str | None, unix: str, incarnation: int, survives: bool, epochs_ahead: int | None, layout: Layout
+        self, actor: LocalActor, host: str | None, unix: str, incarnation: int, survives: bool, ahead: Ahead, layout: Layout
     ) -> tuple[str, int]:
         self._processes.begin_progress(self._laid_out(layout), incarnation)
         self._on_progress()

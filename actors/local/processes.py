@@ -31,6 +31,7 @@ from rayad.actors.worker.worker import Worker
 from rayad.dataflow.compiling.sharing import shared_steps
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.logical_graph import NodeKind
+from rayad.dataflow.pacing import Ahead
 from rayad.dataflow.plan import Plan, Stage
 from rayad.progress import Timestamp
 from rayad.snapshots.store import SnapshotStore
@@ -118,7 +119,7 @@ class Processes:
 
     def begin_progress(self, plan: Plan, incarnation: int) -> None:
         """The progress worker of this incarnation is there."""
-        given: dict[str, Any] = {"survives": self._survives, "epochs_ahead": self.config.epochs_ahead}
+        given: dict[str, Any] = {"survives": self._survives, "ahead": Ahead.of_run(self.config)}
         self.progress = ProgressWorker(plan, self.places, self.bus.link(PROGRESS, incarnation), **given)
 
     def come(self, name: str, plan: Plan, incarnation: int, incarnations: Mapping[str, int] | None = None) -> Worker:

@@ -47,6 +47,7 @@ from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.operators.state.live import LiveState
 from rayad.dataflow.operators.state.runs.disk import MemoryBound
 from rayad.dataflow.operators.stateless import Element
+from rayad.dataflow.pacing import FREE, Ahead, paced
 from rayad.dataflow.plan import Plan, PlanEdge, Stage
 from rayad.dataflow.vertex import EndVertex, Vertex, begin, check_reentrancy
 from rayad.progress import DataflowError, Notificator, SnapshotError, Timestamp, View, show
@@ -91,7 +92,7 @@ class ReplicaCore:
         parking: makes the place for batches that wait for their time.
         memory: keeps sorted runs of its state within a bound; None: they stay in memory.
         isolated, working: see :class:`Outputs`.
-        epochs_ahead: of the run (`RunConfig`).
+        ahead: how far inputs may run ahead.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class ReplicaCore:
         memory: MemoryBound | None = None,
         isolated: Callable[[Element], Element | None] | None = None,
         working: Callable[[str], None] | None = None,
-        epochs_ahead: int | None = None,
+        ahead: Ahead = FREE,
     ) -> None:
         self.plan = plan
         self.stage = stage
@@ -123,7 +124,7 @@ class ReplicaCore:
         self.waiting = waiting = WaitingForTime(stage, changes, gated, parking)
         self.end_hold = end_hold = EndHold(changes)
         is_input = stage.kind in (NodeKind.SOURCE, NodeKind.INPUT)
-        self.pace = pace = Pace(epochs_ahead if is_input and stage.id in plan.paced else None)
+        self.pace = pace = Pace(ahead.epochs if is_input and stage.id in paced(plan, ahead) else None)
         self.input = live_input = LiveInput(changes, pace)
         self._source = source = SourceLife(stage, replica, changes, callbacks, pace)
         self._rights = VertexRights(plan, stage, replica, callbacks=callbacks, outputs=outputs, waiting=waiting, moment=moment)

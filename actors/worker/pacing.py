@@ -1,4 +1,4 @@
-"""What sources and live inputs are told of the collections behind them, so that they do not run far ahead. Pure.
+"""What sources and live inputs are told of the vertices behind them, so that they do not run far ahead. Pure.
 
 A source is told which epochs are complete at all those vertices. It needs to know when it may be near its bound, so it is told then, and
 not once for each epoch. See docs/design/collections.md, "Inputs that run ahead".
@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rayad.dataflow.logical_graph import NodeKind
-from rayad.dataflow.plan import Paced, Plan
+from rayad.dataflow.pacing import Ahead, Paced, paced
+from rayad.dataflow.plan import Plan
 from rayad.progress import JobTracker
 
 Told = tuple[int, bool]
@@ -25,12 +26,12 @@ class Pacing:
 
     Args:
         plan: the dataflow.
-        ahead: ``RunConfig.epochs_ahead``.
+        ahead: how far they may run ahead.
     """
 
-    def __init__(self, plan: Plan, ahead: int | None) -> None:
-        self._ahead = ahead
-        self._paced = plan.paced if ahead is not None else {}
+    def __init__(self, plan: Plan, ahead: Ahead) -> None:
+        self._ahead = ahead.epochs or 1
+        self._paced = paced(plan, ahead)
         self._live = {stage.id for stage in plan.stages if stage.kind is NodeKind.INPUT}
         self._told: dict[int, Told] = {}
 
@@ -40,21 +41,21 @@ class Pacing:
 
     def news(self, tracker: JobTracker) -> Iterator[tuple[int, Told]]:
         """What to tell now, by stage."""
-        for stage, paced in self._paced.items():
+        for stage, of in self._paced.items():
             told = self._told.get(stage, (0, False))
             epochs = tracker.epochs_counted(stage)
-            if epochs is None or 2 * (epochs[1] - told[0]) < (self._ahead or 0):
+            if epochs is None or 2 * (epochs[1] - told[0]) < self._ahead:
                 continue
-            now = self._now(tracker, stage, paced)
+            now = self._now(tracker, stage, of)
             if now != told:
                 self._told[stage] = now
                 yield stage, now
 
-    def _now(self, tracker: JobTracker, stage: int, paced: Paced) -> Told:
-        incomplete = min((epoch for at in paced.pacing if (epoch := tracker.least_epoch(at)) is not None), default=0)
-        if stage in self._live and any((epochs := tracker.epochs_counted(at)) and epochs[0] <= incomplete for at in paced.others):
+    def _now(self, tracker: JobTracker, stage: int, of: Paced) -> Told:
+        incomplete = min((epoch for at in of.pacing if (epoch := tracker.least_epoch(at)) is not None), default=0)
+        if stage in self._live and any((epochs := tracker.epochs_counted(at)) and epochs[0] <= incomplete for at in of.others):
             return incomplete, True  # one program may feed both, this one first
-        return incomplete, any(tracker.right_passed(at) >= (self._ahead or 1) for at in paced.between)
+        return incomplete, any(tracker.right_passed(at) >= self._ahead for at in of.between)
 
 
 __all__ = ["Pacing", "Told"]

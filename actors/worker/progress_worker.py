@@ -17,6 +17,7 @@ from rayad.actors.plane.replica_id import ReplicaId, replicas_of
 from rayad.actors.replica.places import Places, is_worker
 from rayad.actors.replica.upstream import Region, zeroing
 from rayad.actors.worker.pacing import Pacing
+from rayad.dataflow.pacing import FREE, Ahead
 from rayad.dataflow.plan import Plan
 from rayad.progress import JobTracker, ProtocolError, Timestamp, View
 
@@ -77,10 +78,10 @@ class ProgressWorker:
         plan, places: the dataflow, and which process holds which replica.
         link: its end of the data plane.
         survives: the loss of replicas.
-        epochs_ahead: of the run (`RunConfig`).
+        ahead: how far inputs may run ahead.
     """
 
-    def __init__(self, plan: Plan, places: Places, link: Link, *, survives: bool = False, epochs_ahead: int | None = None) -> None:
+    def __init__(self, plan: Plan, places: Places, link: Link, *, survives: bool = False, ahead: Ahead = FREE) -> None:
         self.plan = plan
         self.places = places
         self.link = link
@@ -99,7 +100,7 @@ class ProgressWorker:
         """The job continues in another incarnation. Any thread may set it."""
         self.late: dict[tuple[str, int], bytes | View] = {}
         """The newest view of each replica whose socket has no room for it, by process and stage."""
-        self._pacing = Pacing(plan, epochs_ahead)
+        self._pacing = Pacing(plan, ahead)
         self._survives = survives
         self._missing = set(self.expected)
         self._is_registering = True

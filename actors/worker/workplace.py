@@ -26,6 +26,7 @@ from rayad.actors.worker.surroundings import Clock, Link
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.operators.state.runs.disk import MemoryBound
 from rayad.dataflow.operators.stateless import Element
+from rayad.dataflow.pacing import Ahead
 from rayad.dataflow.plan import Plan
 from rayad.progress import InternalError, Timestamp
 
@@ -201,7 +202,7 @@ class Workplace:
             memory = MemoryBound(int(config.state_memory_bytes), StateFiles(self.stage.name, config.spill_directory))
         working = self._tell_working if isolated is not None else None
         waits: dict[str, Any] = {"room": self.sender.room, "gated": gated, "parking": parking, "moment": moment, "memory": memory}
-        waits |= {"isolated": isolated, "working": working, "epochs_ahead": config.epochs_ahead}
+        waits |= {"isolated": isolated, "working": working, "ahead": Ahead.of_run(config)}
         self.core = ReplicaCore(plan, self.stage, replica, clock=self.clock.perf_counter, **waits)
         self.core.outputs.outbox.batch_rows = config.batch_rows
         self.ends.attach(self.core)

@@ -324,4 +324,5 @@ class _Compiler:
             progress.capability_location(head.id),
             resources=head.resources,
             paces_inputs=head.kind is NodeKind.VERTEX and getattr(cls, "paces_inputs", False),
+            sequential=head.kind is NodeKind.VERTEX and getattr(cls, "sequential", False),
         )

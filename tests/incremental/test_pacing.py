@@ -89,6 +89,35 @@ def test_nothing_waits_where_any_number_is_allowed_or_no_collection_is_behind() 
         job.cancel()
 
 
+STREAMS: dict[str, Callable[[rd.Stream], Any]] = {
+    "windows": lambda both: timed(both).window(rd.windows.tumbling(4)).count(),
+    "sessions": lambda both: timed(both).window(rd.windows.session(2)).count(),
+    "totals": lambda both: both.key_by(lambda record: record[0] % 5).count(),
+    "distinct": lambda both: both.key_by(lambda record: record[0] % 5).distinct(),
+}
+
+
+def timed(both: rd.Stream) -> rd.KeyedStream:
+    """By key, with the epoch as event time."""
+    return both.assign_timestamps(lambda record: record[0]).key_by(lambda record: record[0] % 5)
+
+
+@pytest.mark.parametrize("name", STREAMS)
+@pytest.mark.parametrize("bytes_max", [None, 1 << 20])
+def test_streams_are_paced_where_state_has_a_bound(name: str, bytes_max: int | None) -> None:
+    """What waits for its time takes memory, too."""
+    seen: list[int] = []
+    flow = rd.Dataflow("bounded")
+    fast = flow.from_epochs([[(epoch, "fast")] for epoch in range(EPOCHS)]).map(noted(seen))
+    STREAMS[name](fast.union(flow.input("slow"))).collect("out")
+    job = job_of(flow, state_memory_bytes=bytes_max)
+    run(job)
+    assert seen == list(range(EPOCHS if bytes_max is None else AHEAD + 1))
+    job.input("slow").close()
+    job.wait(timeout_s=60)
+    assert seen == list(range(EPOCHS))
+
+
 class TwoParts(rd.Source):
     """A source whose first part has nothing, until it is let go."""
 

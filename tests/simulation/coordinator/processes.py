@@ -297,10 +297,10 @@ class ProgressProcess(Process):
         self.name = self.who = PROGRESS
         self._plan, self._places = plan[0], places
 
-    def listen(self, host: str | None, unix: str, incarnation: int, survives: bool, epochs_ahead: int | None, layout: Any) -> Any:
+    def listen(self, host: str | None, unix: str, incarnation: int, survives: bool, ahead: Any, layout: Any) -> Any:
         self.link = self.world.lines.link("progress", incarnation)
         mailbox, self.later = Answers(lambda: self.world.clock.now_s), []
-        given: dict[str, Any] = {"mailbox": mailbox, "places": self._places, "survives": survives, "epochs_ahead": epochs_ahead}
+        given: dict[str, Any] = {"mailbox": mailbox, "places": self._places, "survives": survives, "ahead": ahead}
         self.host = ProgressHost(self._plan.laid_out(layout), self.link, **given)
         return self.link.listen()
 
