@@ -379,9 +379,8 @@ class Supervisor:
             self._ended = WorkDone()
             if snapshots is not None:
                 job.addresses[COORDINATOR] = snapshots.listen(self._actors.own_address(job.config.host), effect.incarnation, unix)
-            survives = job.config.failures.recovery == "upstream"
-            begun = (job.config.host, unix, effect.incarnation, survives, Ahead.of_run(job.config), job.plan.layout)
-            listening = self._actors.call(crew.actors[PROGRESS], "listen", *begun)
+            settings = (job.config.failures.recovery == "upstream", Ahead.of_run(job.config), job.plan.layout)
+            listening = self._actors.call(crew.actors[PROGRESS], "listen", job.config.host, unix, effect.incarnation, *settings)
             self._asked[listening] = (PROGRESS, effect.incarnation, Listens)
         elif snapshots is not None:
             snapshots.expect(effect.names, effect.incarnation)
