@@ -13,7 +13,6 @@ import argparse
 import gc
 import statistics
 import time
-import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +24,7 @@ import pyarrow.compute as pc
 
 import rayad as rd
 from benchmarks.collection_updates import Alone
+from benchmarks.traced import Traced
 from rayad.dataflow.vertex import begin
 from rayad.incremental.columns.form import keyed_changes
 from rayad.incremental.joins.join import Join
@@ -110,42 +110,35 @@ def loaded(left: int, right: int, repetitions: int) -> None:
 
 def flat(records: int, epochs: int) -> list[float]:
     """Bytes a record of both sides of a left join, from time to time, while in each epoch one record of a side goes and one comes."""
-    tracemalloc.start()
-    vertex = Join("left")
-    begin(vertex, Alone())
-    before = _bytes()
-    keys = np.arange(records)
+    with Traced() as traced:
+        vertex = Join("left")
+        begin(vertex, Alone())
+        traced.begin()
+        keys = np.arange(records)
 
-    def changes(some: Any, values: Any, weights: Any) -> pa.RecordBatch:
-        record = pa.StructArray.from_arrays([pa.array(some), pa.array(values)], names=["k", "v"])
-        return keyed_changes(pa.array(some), record, np.array(weights))
+        def changes(some: Any, values: Any, weights: Any) -> pa.RecordBatch:
+            record = pa.StructArray.from_arrays([pa.array(some), pa.array(values)], names=["k", "v"])
+            return keyed_changes(pa.array(some), record, np.array(weights))
 
-    def send(epoch: int, *batches: tuple[int, pa.RecordBatch]) -> None:
-        for port, batch in batches:
-            vertex.on_recv(port, batch, Timestamp(epoch))
-        vertex.on_notify(Timestamp(epoch))
+        def send(epoch: int, *batches: tuple[int, pa.RecordBatch]) -> None:
+            for port, batch in batches:
+                vertex.on_recv(port, batch, Timestamp(epoch))
+            vertex.on_notify(Timestamp(epoch))
 
-    first = [changes(keys, keys * 0, np.ones(records, np.int64)) for _ in range(2)]
-    there = keyed_changes(pa.array(keys), pa.nulls(records), np.ones(records, np.int64))
-    send(0, (0, first[0]), (1, first[1]), (2, there))
-    del first, there
-    sizes = [(_bytes() - before) / (2 * records)]
-    values = np.zeros((2, records), np.int64)
-    for epoch in range(1, epochs + 1):
-        side, key = epoch % 2, epoch % records
-        was = int(values[side, key])
-        values[side, key] = epoch
-        send(epoch, (side, changes([key, key], [was, epoch], [-1, 1])))
-        if epoch % max(1, epochs // 10) == 0:
-            sizes.append((_bytes() - before) / (2 * records))
-    tracemalloc.stop()
+        first = [changes(keys, keys * 0, np.ones(records, np.int64)) for _ in range(2)]
+        there = keyed_changes(pa.array(keys), pa.nulls(records), np.ones(records, np.int64))
+        send(0, (0, first[0]), (1, first[1]), (2, there))
+        del first, there
+        sizes = [traced.bytes() / (2 * records)]
+        values = np.zeros((2, records), np.int64)
+        for epoch in range(1, epochs + 1):
+            side, key = epoch % 2, epoch % records
+            was = int(values[side, key])
+            values[side, key] = epoch
+            send(epoch, (side, changes([key, key], [was, epoch], [-1, 1])))
+            if epoch % max(1, epochs // 10) == 0:
+                sizes.append(traced.bytes() / (2 * records))
     return sizes
-
-
-def _bytes() -> int:
-    """Of Python and numpy, and of Arrow."""
-    gc.collect()
-    return int(tracemalloc.get_traced_memory()[0] + pa.total_allocated_bytes())
 
 
 def main() -> None:

@@ -12,11 +12,9 @@ before each measurement.
 from __future__ import annotations
 
 import argparse
-import gc
 import logging
 import multiprocessing
 import time
-import tracemalloc
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -27,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import rayad as rd
-from rayad.dataflow.records.remembered import Remembered
+from benchmarks.traced import Traced
 
 GROUP = 4
 """Records of a key."""
@@ -84,19 +82,19 @@ def _batch(first: int, records: int, form: str) -> Any:
 
 def measured(operator: str, form: str, records: int, epochs: int, changes: int) -> Sizes:
     """Run one operator, in one form."""
-    tracemalloc.start()
     sizes: list[float] = []
     process: list[float] = []
-    run(operator, form, 10, 3, 1, lambda epoch: None)  # what is imported and made once is no record's
-    before, began = _bytes(), time.process_time()
+    with Traced(forgets=True) as traced:
+        run(operator, form, 10, 3, 1, lambda epoch: None)  # what is imported and made once is no record's
+        traced.begin()
+        began = time.process_time()
 
-    def measure(epoch: int) -> None:
-        if epoch % (epochs // 10) == 0:
-            sizes.append((_bytes() - before) / records)
-            process.append(int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * PAGE_BYTES / MEBIBYTE)
+        def measure(epoch: int) -> None:
+            if epoch % (epochs // 10) == 0:
+                sizes.append(traced.bytes() / records)
+                process.append(int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * PAGE_BYTES / MEBIBYTE)
 
-    run(operator, form, records, epochs, changes, measure)
-    tracemalloc.stop()
+        run(operator, form, records, epochs, changes, measure)
     grown = (max(sizes[6:]) - max(sizes[1:6])) * records / (epochs / 2)
     return Sizes(sizes, process, grown, time.process_time() - began)
 
@@ -126,13 +124,6 @@ def _quiet() -> None:
 
 def _nothing(epoch: int, changes: Any) -> None:
     """The callback of a subscription."""
-
-
-def _bytes() -> int:
-    for cache in [each for each in gc.get_objects() if isinstance(each, Remembered)]:
-        cache.forget()
-    gc.collect()
-    return int(tracemalloc.get_traced_memory()[0] + pa.total_allocated_bytes())
 
 
 def main() -> None:

@@ -12,10 +12,8 @@ each epoch as many go as come. All figures are of one process and one run, in tu
 from __future__ import annotations
 
 import argparse
-import gc
 import statistics
 import time
-import tracemalloc
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -23,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 import rayad as rd
+from benchmarks.traced import Traced
 from rayad.dataflow.operators.state.runs.runs import Runs
 from rayad.dataflow.records.batches import to_rows
 from rayad.dataflow.vertex import VertexContext, begin
@@ -248,32 +247,26 @@ def _reach(edges: int, epochs: int, form: str) -> list[float]:
 
 def flat(keys: int, epochs: int) -> None:
     """Print what a record takes: when all are loaded, and while in each epoch as many go as come."""
-    tracemalloc.start()
-    for name, make, by_record in (
-        ("join, one side", Join, False),
-        ("distinct", lambda: Reduce(distinct, None, AnyPresent()), True),
-        ("check", Present, True),
-    ):
-        vertex: Any = make()
-        begin(vertex, Alone())
-        some = enumerate(batches(keys, keys // 50, epochs, by_record=by_record))
-        sizes = []
-        batch = None
-        before = _bytes()
-        for epoch, batch in some:
-            vertex.on_recv(0, batch, Timestamp(epoch))
-            vertex.on_notify(Timestamp(epoch))
+    with Traced() as traced:
+        for name, make, by_record in (
+            ("join, one side", Join, False),
+            ("distinct", lambda: Reduce(distinct, None, AnyPresent()), True),
+            ("check", Present, True),
+        ):
+            vertex: Any = make()
+            begin(vertex, Alone())
+            some = enumerate(batches(keys, keys // 50, epochs, by_record=by_record))
+            sizes = []
             batch = None
-            if epoch % max(1, epochs // 5) == 0:
-                sizes.append((_bytes() - before) / keys)
-        told = ", ".join(f"{size:.0f}" for size in sizes)
-        print(f"  {name:18} {keys:,} records, {epochs:,} epochs of {keys // 50:,} changes: bytes a record, from time to time: {told}")
-
-
-def _bytes() -> int:
-    """Of Python and numpy, and of Arrow."""
-    gc.collect()
-    return int(tracemalloc.get_traced_memory()[0] + pa.total_allocated_bytes())
+            traced.begin()
+            for epoch, batch in some:
+                vertex.on_recv(0, batch, Timestamp(epoch))
+                vertex.on_notify(Timestamp(epoch))
+                batch = None
+                if epoch % max(1, epochs // 5) == 0:
+                    sizes.append(traced.bytes() / keys)
+            told = ", ".join(f"{size:.0f}" for size in sizes)
+            print(f"  {name:18} {keys:,} records, {epochs:,} epochs of {keys // 50:,} changes: bytes a record, from time to time: {told}")
 
 
 def main() -> None:

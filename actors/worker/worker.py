@@ -325,7 +325,7 @@ class Worker:
             elif kind == Kind.SWITCHED:
                 if int.from_bytes(frame.payload, "little") >= self.rewinding:
                     self.rewinding = 0
-            elif kind == Kind.VIEW and (self.rewinding or channel not in self.hosts):
+            elif (kind == Kind.VIEW and self.rewinding) or (kind in (Kind.VIEW, Kind.PACE) and channel not in self.hosts):
                 continue  # from before a roll-back, or for a replica that has retired
             elif (for_host := self.hosts.get(channel)) is not None:
                 for_host.take_frame(frame)
