@@ -159,86 +159,6 @@ def test_a_job_gives_the_same_with_most_keys_on_disk(kind: str, tmp_path: Path) 
     assert found == Job(kind, tmp_path / "free", bound=None).run(disturbed=False)
 
 
-def minutes(count: int) -> dt.timedelta:
-    return dt.timedelta(minutes=count)
-
-
-def listed(windows: Any) -> Any:
-    """What comes into each window, in the order of its contents: no order is promised within an epoch."""
-    return windows.aggregate({"all": ("collect_list", lambda row: (row["v"], row["text"])), "n": "count"}, name="kept").map(in_order)
-
-
-def in_order(found: Any) -> Any:
-    key, window, value = found
-    return key, window, sorted(value["all"]), value["n"]
-
-
-IN_TIME = {
-    "tumbling": lambda rows: listed(rows.window(rd.windows.tumbling(minutes(5)))),
-    "sliding": lambda rows: listed(rows.window(rd.windows.sliding(minutes(6), minutes(2)))),
-    "session": lambda rows: listed(rows.window(rd.windows.session(minutes(3)))),
-    "early": lambda rows: listed(rows.window(rd.windows.tumbling(minutes(5)), early=True)),
-    "lateness": lambda rows: listed(rows.window(rd.windows.tumbling(minutes(2)), lateness=minutes(3))),
-    "distinct": lambda rows: rows.ttl(minutes(4), of="records").distinct(lambda row: (row["v"], row["text"]), name="kept"),
-}
-EVEN, ODD = (lambda row: row["v"] % 2 == 0), (lambda row: row["v"] % 2 == 1)
-MET = {
-    "within": lambda left, right: left.join(right, within=rd.windows.between(minutes(-3), minutes(3)), how="full", name="kept"),
-    "as-of": lambda left, right: left.join_asof(right, name="kept"),
-    "forward": lambda left, right: left.join_asof(right, direction="forward", name="kept"),
-    "nearest": lambda left, right: left.join_asof(right, direction="nearest", tolerance=minutes(4), name="kept"),
-    "records that end": lambda left, right: left.ttl(minutes(3), of="records").join(right.ttl(minutes(2), of="records"), name="kept"),
-    "windows": lambda left, right: left.window(rd.windows.tumbling(minutes(5))).join(right, how="full", name="kept"),
-}
-
-
-class InTime(Job):
-    """Windows over the rows, or two halves of them that are joined by time."""
-
-    def program(self, rows: Any) -> Any:
-        timed = rows.map(with_text).assign_timestamps("at", max_delay=dt.timedelta(seconds=50))
-        if self._kind in IN_TIME:
-            return IN_TIME[self._kind](timed.key_by("k"))
-        return MET[self._kind](*(timed.filter(half).key_by("k") for half in (EVEN, ODD)))
-
-    def states_of(self, vertex: Any) -> list[Any]:
-        return [state for state in in_rows(vertex) if isinstance(state, RowsBeyondMemory)]
-
-    def size_of(self, state: Any) -> int:
-        return len(state.by_key()) + sum(1 for _ in state.below())
-
-
-def with_text(row: dict[str, Any]) -> dict[str, Any]:
-    """Only Python keeps it."""
-    return {**row, "text": f"{row['k']} " * 40, "never": frozenset((row["v"],))}
-
-
-@pytest.mark.parametrize("kind", [*IN_TIME, *MET])
-def test_windows_and_joins_by_time_give_the_same_with_most_keys_on_disk(kind: str, tmp_path: Path) -> None:
-    held = InTime(kind, tmp_path / "held")
-    found = held.run(disturbed=True)
-    assert held.most > 500
-    sound = InTime(kind, tmp_path / "free", bound=None).run(disturbed=False)
-    assert len(sound) > 500
-    assert found == sound
-
-
-@pytest.mark.parametrize("kind", ["tumbling", "session", "lateness"])
-def test_open_windows_of_a_running_job_are_read_wherever_they_are(kind: str, tmp_path: Path) -> None:
-    read = []
-    for bound in (BOUND, None):
-        chance, job = random.Random(7), InTime(kind, tmp_path / str(bound), bound)
-        table = job.job.table("kept", state="fired" if kind == "lateness" else None)
-        table.get(0)
-        for epoch in range(5):
-            job.send(epoch, job.rows_of(chance, epoch))
-        if bound is not None:
-            assert any(state.is_beyond_memory for core in job.job.cores.values() for state in job.states_of(core.vertex))
-        read.append([sorted(map(repr, some)) for some in (table.get_many(range(0, KEYS, 7)).items(), table.scan().to_pylist())])
-        job.job.cancel()
-    assert read[0] == read[1]
-
-
 def test_a_running_job_is_read_wherever_its_rows_are(tmp_path: Path) -> None:
     read = []
     for bound in (BOUND, None):
@@ -297,18 +217,6 @@ def test_planted_defects_are_found(method: str, defect: Any, tmp_path: Path, mon
     monkeypatch.setattr(ValuesBelow, method, defect)
     try:
         found = Job("process", tmp_path / "held").run(disturbed=True)
-    except Exception:  # what is there twice may also fail
-        return
-    assert found != sound
-
-
-@pytest.mark.parametrize("kind", ["tumbling", "session", "within", "windows"])
-@pytest.mark.parametrize("method", ["fetch", "fetch_due"])
-def test_rows_that_do_not_come_up_are_missed(kind: str, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sound = InTime(kind, tmp_path / "free", bound=None).run(disturbed=False)
-    monkeypatch.setattr(RowsBeyondMemory, method, lambda self, asked: list(asked) if method == "fetch" else None)
-    try:
-        found = InTime(kind, tmp_path / "held").run(disturbed=True)
     except Exception:  # what is there twice may also fail
         return
     assert found != sound

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from bisect import insort
 from collections.abc import Collection, Iterator, Mapping
 from heapq import heappop, heappush
+from math import floor
 from operator import itemgetter
 from typing import Any, ClassVar
 
@@ -99,10 +100,11 @@ class KeptRows(RecordsInTime):
         return self.kept
 
     def moments(self, kept: dict[Any, Any]) -> pa.Array:
-        """The lowest end of an entry of each key that is not over; of right records that wait for nothing but others there is none."""
-        lowest: dict[Any, Any] = {}
+        """The lowest end of an entry of each key that is not over, or before it: fractions of a tick have no column. Of right records that
+        wait for nothing but others there is none."""
+        lowest: dict[Any, int] = {}
         for end in sorted(self._ends, reverse=True):
-            lowest.update(dict.fromkeys((key for _, key, _ in self._ends[end]), end))
+            lowest.update(dict.fromkeys((key for _, key, _ in self._ends[end]), floor(end)))
         return moments_of(lowest.get(key) for key in kept)
 
     def all_gone_down(self) -> None:
