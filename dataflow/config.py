@@ -165,10 +165,10 @@ class RunConfig:
         window_batches, window_bytes: credits of each channel: how much may be in flight to a slow receiver; locally bytes are an estimate.
         batch_rows: lists of records for one replica are merged up to this length while they wait to be sent.
         spill_memory_bytes: what a replica keeps in memory of a feedback edge's backlog, and of batches that wait for their turn.
-        spill_directory: the folder for that; default: the system's temporary folder.
+        spill_directory: the folder for the rest; default: the system's temporary folder.
         state_memory_bytes: memory of a replica for its state; more is in files (docs/state.md). None: all.
-        epochs_ahead: how many epochs inputs may begin beyond what is complete in their collections (docs/collections.md); None: any number.
-        combine_hold_s: on Ray: how long a replica with more input ready may combine before it sends. 0: within a round of its loop.
+        epochs_ahead: how many epochs inputs may begin beyond what is complete in collections behind them; None: any (docs/collections.md).
+        combine_hold_s: on Ray: how long a replica with more input ready may combine before it sends; 0: a round of its loop. Locally drawn.
         activation_timeout_s: on Ray: how long one call of a vertex or source (``on_recv``, ``on_notify``, ``next_batch``, with the
             functions in it) may take; a replica that takes longer is killed, which counts as a failure. None: no limit, since a model may
             take minutes; ``job.explain_stuck()`` names the replica and function that take long.
@@ -187,7 +187,7 @@ class RunConfig:
         rescale_pause_s: on Ray: how long one step of a rescale may pause a replica: large state moves in many steps. None: all key-groups
             at once, as in the local runtime (docs/design/rescaling.md).
         unix_sockets: on Ray: whether replicas on one node use Unix sockets; False: TCP everywhere, as between nodes.
-        encrypt: on Ray: whether traffic between nodes is sealed (docs/decisions/075-sealed-frames.md). None: only with ``RAY_USE_TLS=1``.
+        encrypt: on Ray: whether traffic between nodes is sealed (decision 075). None: only with ``RAY_USE_TLS=1``, where False is refused.
         host: on Ray: address that all actors listen on, one of their node's; default: that by which Ray knows each (``--node-ip-address``).
     """
 
