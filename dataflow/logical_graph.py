@@ -132,7 +132,9 @@ class Program(Protocol):
 class LogicalGraph:
     """The nodes and scopes of one dataflow, in the order in which they were made."""
 
-    def __init__(self) -> None:
+    def __init__(self, epochs_together: int = 1) -> None:
+        self.epochs_together = epochs_together
+        """How many epochs collections take together."""
         self.nodes: list[Node] = []
         self.scopes: list[ScopeInfo] = [ScopeInfo(0, None, "root", 0, "")]
         self.sinks: dict[str, Node] = {}

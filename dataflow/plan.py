@@ -167,6 +167,8 @@ class Plan:
     key_groups: int
     has_columns: bool = False
     """Whether columns of Arrow are certain to be read or made; they may be where it is False, too."""
+    epochs_together: int = 1
+    """How many epochs collections take together."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {each.name: getattr(self, each.name) for each in fields(self)}  # without the caches

@@ -28,7 +28,6 @@ from rayad.incremental.columns.linear import AnyOfKey, Counted, Linear, Summed
 from rayad.incremental.columns.linear import Present as AnyPresent
 from rayad.incremental.columns.thresholds import Threshold
 from rayad.incremental.consolidating import Consolidate
-from rayad.incremental.entering import EnterAt
 from rayad.incremental.event_time import operators as in_time
 from rayad.incremental.event_time.ending import Ending, EndingReduce
 from rayad.incremental.fixed_points import brought_into, fixed_point, together
@@ -37,6 +36,7 @@ from rayad.incremental.joins.arranged import joined_by_arrangement
 from rayad.incremental.joins.arranging import Arrangement
 from rayad.incremental.joins.join import Join
 from rayad.incremental.joins.kinds import HOWS, KINDS, LEFT, LEFT_KEYS, RIGHT_KEYS, How
+from rayad.incremental.keeping_nothing import EnterAt, taken_together
 from rayad.incremental.outputs.ends import Ends, Key, key_of
 from rayad.incremental.record_by_record import RecordByRecord
 from rayad.incremental.records import as_record
@@ -70,8 +70,10 @@ class Collection(RecordByRecord, Ends):
         nothing of a record, or of a key, are an error (:meth:`distinct`, :meth:`KeyedCollection.count`, ...), and others give wrong tables.
         ``loops``: of collections that come from others, which are not looked at again.
         """
-        if loops is None and arguments.flag(checked, "Collection: checked"):
-            stream = Collection(stream, ()).by_record().vertex(Make(Present), "present", None)
+        if loops is None:
+            stream = taken_together(stream)
+            if arguments.flag(checked, "Collection: checked"):
+                stream = Collection(stream, ()).by_record().vertex(Make(Present), "present", None)
         self.stream = stream
         """Of the changes."""
         self.loops = loops or ()

@@ -38,8 +38,8 @@ class Epochs(WholeState):
         """The last epoch that is over."""
 
     def is_over(self, epoch: int) -> bool:
-        """Whether no moment of an epoch is left here."""
-        return epoch <= self.ended
+        """Whether no moment of an epoch is left here. Of one that had none here it is known when a later one is under way."""
+        return epoch <= self.ended or (self.under_way is not None and epoch < self.under_way.epoch)
 
     def checkpoint(self) -> Any:
         return self.under_way, self.ended
@@ -166,7 +166,8 @@ class MomentVertex(KeyedVertex):
 
     def on_notify(self, time: Timestamp) -> None:
         if time.counters and time.counters[-1] == END:
-            self._end(time.epoch)
+            if not self.is_over(time.epoch):  # it may be, where a sibling was ahead
+                self._end(time.epoch)
             return
         if time not in self.waiting:
             return
@@ -279,6 +280,7 @@ class MomentVertex(KeyedVertex):
         return found
 
     def take(self, state: Any) -> None:
+        self.end_epochs_before(state)
         columns = state.get("columns")
         super().take({name: given for name, given in state.items() if name != "columns"})
         for kept in self.kept().values():
@@ -295,6 +297,15 @@ class MomentVertex(KeyedVertex):
         for time in times:
             if time is not None:
                 self._await_end(time)
+
+    def end_epochs_before(self, state: Any) -> None:
+        """End the epoch under way if a sibling was in a later one: then no moment of it is left anywhere, and the notification of its end,
+        which holds nobody back, is on its way here."""
+        of_epochs = [name for name, part in self.states().items() if name in state and isinstance(part, ThisEpoch | ColumnForm)]
+        epochs = [time.epoch for time, *_ in map(state.__getitem__, of_epochs) if time is not None]
+        under_way = self.epochs.under_way
+        if under_way is not None and epochs and max(epochs) > under_way.epoch:
+            self._end(under_way.epoch)
 
     def _take_columns(self, given: Any) -> None:
         columns = self._columns

@@ -356,7 +356,7 @@ class RayJobHandle(Job):
     def _new_reads(self) -> RayTables:
         return RayTables(
             self.name,
-            self.plan.key_groups,
+            self.plan,
             self._layout_to_read,
             self._committed,
             lambda: self._outcome.state.value if self._is_over() and self._outcome is not None else None,

@@ -17,6 +17,7 @@ from rayad.actors.replica.tables import Answer, Elsewhere
 from rayad.actors.tables.line import Asked, Line
 from rayad.actors.tables.reading import Question
 from rayad.actors.tables.table import Readable, told_open
+from rayad.dataflow.plan import Plan
 from rayad.progress import DataflowError, RayadError
 
 PAUSE_S = 0.005
@@ -61,7 +62,7 @@ class RayTables(Readable):
     """Asks the replicas' processes.
 
     Args:
-        name, key_groups: of the job.
+        name, plan: of the job; its layout does not matter.
         layout: asks the coordinator, for at most so many seconds; None: nobody can tell now.
         committed: asks the coordinator for the last epoch of each stage that a snapshot holds; None: the job takes none. Raises NoAnswer.
         ended: how the job has ended, in a word; None: it has not.
@@ -73,7 +74,7 @@ class RayTables(Readable):
     def __init__(
         self,
         name: str,
-        key_groups: int,
+        plan: Plan,
         layout: Callable[[float], Layout | None],
         committed: Callable[[float], Mapping[int, int] | None],
         ended: Callable[[], str | None],
@@ -82,7 +83,7 @@ class RayTables(Readable):
         calls: Calls | None = None,
     ) -> None:
         self.name = name
-        self.key_groups = key_groups
+        self.plan = plan
         self._ask_layout, self._ask_committed, self._ended, self._knows_end, self._sent = layout, committed, ended, knows_end, sent
         self._calls: Calls = calls or RayCalls()
         self._layout: Layout | None = None

@@ -27,7 +27,7 @@ class LocalTables(Readable):
         self._job = job
         self._runtime = job.runtime
         self._steps = -1  # of the job, when a read had to wait last
-        self.key_groups = job.runtime.plan.key_groups
+        self.plan = job.runtime.plan
         self.between: Callable[[], None] = lambda: None
         """Called before each question: a test lets the job run here."""
 

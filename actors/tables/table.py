@@ -14,8 +14,10 @@ import pyarrow as pa
 from rayad.actors.replica.tables import Answer
 from rayad.actors.tables.reading import Question, Reading, Wanted
 from rayad.dataflow.config import check_timeout
+from rayad.dataflow.epochs import last_together
 from rayad.dataflow.operators.state.tables import TIME, Entries, table_of
 from rayad.dataflow.operators.state.versions import LAST
+from rayad.dataflow.plan import Plan
 from rayad.dataflow.records.values import Row
 from rayad.dataflow.records.wrong_calls import explains_calls
 from rayad.progress import DataflowError, arguments, show
@@ -46,7 +48,7 @@ class Readable(ABC):
     """A running job, as its tables see it."""
 
     name: str
-    key_groups: int
+    plan: Plan
 
     @abstractmethod
     def owners(self, left_s: float) -> Mapping[int, tuple[int, ...]]:
@@ -136,9 +138,9 @@ class Tables:
         def left_s() -> float:
             return max(0.0, until_s - job.now_s())
 
-        least = max(self._least, job.begun(left_s())) if is_fresh else self._least
+        least = max(self._least, last_together(job.begun(left_s()), job.plan.epochs_together)) if is_fresh else self._least
         tables = list(self._wanted.values())
-        reading = Reading(self._reader, tables, keys, key_groups=job.key_groups, owners=job.owners(left_s()), least=least)
+        reading = Reading(self._reader, tables, keys, key_groups=job.plan.key_groups, owners=job.owners(left_s()), least=least)
         while True:
             if self._committed and reading.epoch is None:
                 reading.most = self._held(left_s())

@@ -131,7 +131,8 @@ class _Compiler:
         probes = {n.name: n.id for n in self.graph.nodes if n.kind is NodeKind.PROBE}
         inputs = {n.name: n.id for n in self.graph.nodes if n.kind is NodeKind.INPUT}
         has_columns = any(_has_columns(node) for node in self.graph.nodes)
-        return Plan(self.flow.name, stages, edges, sinks, progress, probes, inputs, self.key_groups, has_columns)
+        together = self.graph.epochs_together
+        return Plan(self.flow.name, stages, edges, sinks, progress, probes, inputs, self.key_groups, has_columns, together)
 
     # -- parallelism -----------------------------------------------------------
     def _check_names(self, heads: list[Node]) -> None:

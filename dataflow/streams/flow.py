@@ -59,9 +59,15 @@ class Dataflow(Advising):
 
     _not_here = OF_FLOW
 
-    def __init__(self, name: str = "dataflow") -> None:
+    def __init__(self, name: str = "dataflow", *, epochs_together: int = 1) -> None:
+        """An empty dataflow.
+
+        ``epochs_together``: how many epochs collections take as one, at all inputs at once: those whose numbers, divided by it and rounded
+        down, are equal. They have one table, at the last of them, for which less is computed than for each; and it is there when all inputs
+        have passed that epoch. For many small epochs of which nobody needs each. Streams that are no collections keep all their epochs.
+        """
         self.name = check_name(name, "the dataflow's name")
-        self.graph = LogicalGraph()
+        self.graph = LogicalGraph(arguments.whole(epochs_together, "Dataflow(epochs_together)", least=1))
 
     def __repr__(self) -> str:
         return f"Dataflow({self.name!r}, {len(self.graph.nodes)} nodes)"

@@ -15,6 +15,7 @@ from rayad.incremental.columns import steps as columns
 from rayad.incremental.columns.form import is_changes
 from rayad.incremental.inputs.envelopes import ENVELOPES, OfRow, Unwrapped, is_gone, order_of, row_of
 from rayad.incremental.inputs.sources import Present, Upsert
+from rayad.incremental.keeping_nothing import taken_together
 from rayad.progress import DataflowError, arguments
 
 if TYPE_CHECKING:
@@ -43,10 +44,10 @@ def as_collection(
     if key is None and envelope is not None:
         raise DataflowError("as_collection() was given envelope without key: say by key=... which row replaces which")
     if key is None and diff is None and updates.gives_several(stream.flow.graph, stream.node):
-        return Collection(stream.changes(name=name).flat_map(steps.of_total), ())
+        return Collection(taken_together(stream.changes(name=name).flat_map(steps.of_total)), ())
     if key is None:
         checks = diff is not None and arguments.flag(checked, "as_collection: checked")
-        changes = stateless(stream, "map", columns.Begin(diff), None if checks else name)
+        changes = taken_together(stateless(stream, "map", columns.Begin(diff), None if checks else name))
         if not checks:
             return Collection(changes, ())
         return Collection(Collection(changes, ()).by_record().vertex(Make(Present), "present", name), ())
@@ -55,7 +56,7 @@ def as_collection(
     asked = (("order", order), ("deleted", deleted))
     selected = [None if one is None else steps.selected(one, f"as_collection({what})") for what, one in asked]
     keyed = KeyedCollection(stream.map(steps.inserted).map(steps.Keyed(steps.selected(key, "as_collection(key)"))), ())
-    return Collection(keyed.vertex(Make(Upsert, *selected), "upserts", name), ())
+    return Collection(taken_together(keyed.vertex(Make(Upsert, *selected), "upserts", name)), ())
 
 
 def _of_envelopes(stream: Stream, key: Any, order: Any, deleted: Any, envelope: str, name: str | None) -> Collection:
@@ -65,12 +66,12 @@ def _of_envelopes(stream: Stream, key: Any, order: Any, deleted: Any, envelope: 
     by = OfRow(steps.selected(key, "as_collection(key)"))
     said = stream.flat_map(Unwrapped(compared)).map(steps.inserted).map(steps.Keyed(by))
     newest = KeyedCollection(said, ()).vertex(Make(Upsert, None if order is None else order_of, is_gone), "upserts", name)
-    return Collection(newest, ()).map(row_of)
+    return Collection(taken_together(newest), ()).map(row_of)
 
 
 def live(flow: Dataflow, name: str) -> Collection:
     """See :meth:`rayad.Dataflow.collection`."""
-    given = Collection(flow.input(name), ())
+    given = Collection(taken_together(flow.input(name), f"{name}.together"), ())
     return Collection(given.by_record().vertex(Make(Present), f"{name}.present", None), ())
 
 

@@ -14,6 +14,7 @@ from tests.incremental.programs import History
 from tests.snapshots import attempts
 
 EPOCHS_AHEAD = (1, 2, 64, None)
+TOGETHER = (1, 1, 1, 2, 5)
 
 
 class Program(Protocol):
@@ -24,6 +25,48 @@ class Program(Protocol):
 
     def verify(self, changes: History, collected: Any) -> None:
         """Raise AssertionError unless what came out is right."""
+
+
+class OfSomeTogether(Protocol):
+    """What is run, perhaps with several epochs taken together."""
+
+    def flow(self, changes: History, together: int = 1) -> rd.Dataflow:
+        """The dataflow of a history, of which so many epochs are taken together."""
+
+    def verify(self, changes: History, collected: Any) -> None:
+        """See there."""
+
+
+class Together:
+    """A program with so many epochs taken together, which gives what it gives when the changes of these come in one epoch.
+
+    Args:
+        program, together: these.
+    """
+
+    def __init__(self, program: OfSomeTogether, together: int) -> None:
+        self._program = program
+        self._together = together
+
+    def flow(self, changes: History) -> rd.Dataflow:
+        """See there."""
+        return self._program.flow(changes, self._together)
+
+    def verify(self, changes: History, collected: Any) -> None:
+        """See there."""
+        given = [(*divmod(time.epoch, self._together), change) for time, change in collected]
+        assert all(at == self._together - 1 for _, at, _ in given), f"not all is given at the last of {self._together} epochs: {given}"
+        self._program.verify(self.merged(changes), [(rd.Timestamp(epoch), change) for epoch, _, change in given])
+
+    def merged(self, changes: History) -> History:
+        """What comes by the epochs that are taken as one."""
+        starts = range(0, len(changes), self._together)
+        return [[change for some in changes[start : start + self._together] for change in some] for start in starts]
+
+
+def together_of(seed: int) -> int:
+    """How many epochs a random run takes together: most of them one."""
+    return TOGETHER[seed // len(EPOCHS_AHEAD) % len(TOGETHER)]
 
 
 def run_disturbed(
@@ -49,6 +92,8 @@ def run_disturbed(
         elif what < crashes + 0.05 and attempts.may_begin(job):
             attempts.begin(job, unaligned=chance.random() < 0.5)
     program.verify(changes, job.wait(timeout_s=100)["out"])
+    failures = [event.what for event in job.journal() if event.kind == "failure"]
+    assert not failures, f"what was right in the end has failed on the way, beside the failures that were asked for: {failures}"
     return job
 
 
@@ -74,4 +119,4 @@ def _vertex(job: LocalJob, stage: int) -> Any:
     return job.cores[stage, 0].vertex
 
 
-__all__ = ["figures_of", "run_disturbed"]
+__all__ = ["Together", "figures_of", "run_disturbed", "together_of"]

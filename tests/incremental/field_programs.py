@@ -44,9 +44,9 @@ class InFields(Kept):
 
     form: Form = "rows"
 
-    def flow(self, changes: History) -> rd.Dataflow:
-        """The dataflow of a history."""
-        flow = rd.Dataflow(f"{self.name}-{self.form}")
+    def flow(self, changes: History, together: int = 1) -> rd.Dataflow:
+        """See there."""
+        flow = rd.Dataflow(f"{self.name}-{self.form}", epochs_together=together)
         epochs = [[{"src": edge[0], "dst": edge[1], "diff": weight} for edge, weight in some] for some in changes]
         edges = stream_of(flow, epochs, SCHEMA, self.form)
         self.build(edges.as_collection(diff="diff")).collect("out")

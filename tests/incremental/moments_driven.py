@@ -33,12 +33,15 @@ Whole = Callable[[list[Counter[tuple[Any, Any]]]], Counter[Any]]
 
 
 class Engine(VertexContext):
-    """Delivers what one replica, or several, ask for, one moment after another."""
+    """What a replica asks for and sends."""
 
     name, replica, parallelism, key_groups = "driven", 0, 1, KEY_GROUPS
 
     def __init__(self) -> None:
         self.asked: set[Timestamp] = set()
+        """When something may be sent: the others wait for it."""
+        self.ends: set[Timestamp] = set()
+        """When nothing will be sent: nobody else waits."""
         self.in_columns = 0
         """Batches that were sent in columns."""
         self.sent: list[tuple[Timestamp, Any, int]] = []
@@ -54,7 +57,23 @@ class Engine(VertexContext):
     def notify_at(self, time: Timestamp, capability: Timestamp | None) -> None:
         """See there."""
         assert self.now is None or time.sort_key() >= self.now.sort_key(), f"{time} is asked for at {self.now}"
-        self.asked.add(time)
+        (self.ends if capability is None else self.asked).add(time)
+
+    def tell(self, vertex: MomentVertex, time: Timestamp) -> None:
+        """A moment, if the replica has asked for it, and the ends before it."""
+        if time in self.asked:
+            self.tell_ends(vertex, time)
+            self.asked.discard(time)
+            self.now = time
+            vertex.on_notify(time)
+
+    def tell_ends(self, vertex: MomentVertex, before: Timestamp | None = None) -> None:
+        """The ends before a time."""
+        for end in sorted(self.ends, key=Timestamp.sort_key):
+            if before is None or end.sort_key() < before.sort_key():
+                self.ends.discard(end)
+                self.now = end
+                vertex.on_notify(end)
 
 
 def fed(chance: random.Random, *, inputs: int, epochs: int = 3, rounds: int = 3, keys: int = 2, changes: int = 14) -> Fed:
@@ -75,36 +94,39 @@ def run(
     make: Callable[[], MomentVertex], what: Fed, chance: random.Random, *, disturbed: bool = False, form: Form = "rows"
 ) -> list[tuple[Timestamp, Any, int]]:
     """All that comes out. Changes come before their moment, in half of the runs all at once, else while other moments are handled.
-    ``disturbed``: between moments the vertex is restored from its snapshot, or a sibling takes over groups."""
-    engine = Engine()
+    ``disturbed``: between moments the vertex is restored from its snapshot, or a sibling takes over groups. One may be told of the end of
+    an epoch when the other is in a later one."""
     vertices = [make() for _ in range(2 if disturbed else 1)]
-    for vertex in vertices:
+    engines = [Engine() for _ in vertices]
+    for vertex, engine in zip(vertices, engines, strict=True):
         begin(vertex, engine)
     stored = [Stored() for _ in vertices]
     owner = [chance.randrange(len(vertices)) for _ in range(KEY_GROUPS)]
 
     def deliver(time: Timestamp, port: int, change: tuple[Any, Any, int]) -> None:
         in_columns = form == "columns" or (form == "mixed" and chance.random() < 0.9)
-        vertices[owner[_group(change[0])]].on_recv(port, columns_of([change]) if in_columns else [change], time)
+        to = owner[_group(change[0])]
+        engines[to].now = time
+        vertices[to].on_recv(port, columns_of([change]) if in_columns else [change], time)
 
     early = chance.random() < 0.5
     coming = [] if early else list(what)
     for one in what if early else ():
         deliver(*one)
-    while engine.asked or coming:
-        time = min((*engine.asked, *(one[0] for one in coming)), key=Timestamp.sort_key)
+    while coming or any(engine.asked for engine in engines):
+        asked = (time for engine in engines for time in engine.asked)
+        time = min((*asked, *(one[0] for one in coming)), key=Timestamp.sort_key)
         still = []
         for one in coming:
             if one[0] == time or chance.random() < 0.1:
-                engine.now = one[0]
                 deliver(*one)
             else:
                 still.append(one)
         coming = still
-        engine.asked.discard(time)
-        engine.now = time
-        for vertex in vertices:
-            vertex.on_notify(time)
+        for vertex, engine in zip(vertices, engines, strict=True):
+            engine.tell(vertex, time)
+            if not disturbed or chance.random() < 0.3:
+                engine.tell_ends(vertex, time)
         for snapshot in stored:
             snapshot.is_new = False
         if disturbed and chance.random() < 0.3:
@@ -114,18 +136,21 @@ def run(
             for group in groups:
                 owner[group] = to
             if given is not None:
+                engines[to].now = None
                 vertices[to].take(given)
         at = chance.randrange(len(vertices))
         if disturbed and chance.random() < 0.7:
             stored[at].take(vertices[at])
         if disturbed and stored[at].is_new and chance.random() < 0.4:
             vertices[at] = make()
-            begin(vertices[at], engine)
+            begin(vertices[at], engines[at])
             stored[at].restore(vertices[at])
+    for vertex, engine in zip(vertices, engines, strict=True):
+        engine.tell_ends(vertex)
     if form == "columns":
         assert not any(vertex.rows_are_kept() for vertex in vertices)
-        assert engine.in_columns or not engine.sent
-    return engine.sent
+        assert all(engine.in_columns or not engine.sent for engine in engines)
+    return [one for engine in engines for one in engine.sent]
 
 
 def columns_of(some: list[tuple[Any, Any, int]]) -> pa.RecordBatch:

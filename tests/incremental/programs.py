@@ -109,9 +109,9 @@ class Kept:
     table: Callable[[Counter[Any]], dict[Any, int]]
     shape: Shape
 
-    def flow(self, changes: History) -> rd.Dataflow:
-        """The dataflow of a history."""
-        flow = rd.Dataflow(self.name)
+    def flow(self, changes: History, together: int = 1) -> rd.Dataflow:
+        """The dataflow of a history, of which so many epochs are taken together."""
+        flow = rd.Dataflow(self.name, epochs_together=together)
         self.build(rd.Collection(flow.from_epochs(changes, batch_rows=3))).collect("out")
         return flow
 

@@ -30,7 +30,7 @@ from rayad.incremental.records import Row
 from rayad.incremental.reducing import Function, Reduce, distinct
 from rayad.incremental.steps import Field
 from tests.incremental.moments_driven import Form, fed, run, verify
-from tests.incremental.wrong_rules import WRONG_COLUMNS, WRONG_MOVES, WRONG_RULES
+from tests.incremental.wrong_rules import WRONG_COLUMNS, WRONG_ENDS, WRONG_MOVES, WRONG_RULES
 from tests.thorough import amount
 
 Weights = list[Counter[tuple[Any, Any]]]
@@ -267,8 +267,15 @@ def test_a_wrong_move_is_found(rule: str) -> None:
     assert is_found(VERTICES, WRONG_MOVES[rule], disturbed=True)
 
 
-RARE = {"joins of pairs only": 25}
+RARE = {"joins of pairs only": 25, "who is ahead does not know": 33}
 """The first seed that finds a wrong rule in columns, where those before it take long."""
+
+
+@pytest.mark.parametrize("form", ["rows", "columns"])
+@pytest.mark.parametrize("rule", WRONG_ENDS)
+def test_a_wrong_end_is_found(rule: str, form: Form) -> None:
+    names, first = (VERTICES, 0) if form == "rows" else (IN_COLUMNS, RARE.get(rule, 0))
+    assert is_found(names, WRONG_ENDS[rule], disturbed=True, form=form, first=first)
 
 
 @pytest.mark.parametrize("rule", WRONG_COLUMNS)

@@ -14,6 +14,7 @@ from rayad.incremental import reducing, traces
 from rayad.incremental.columns import grouped, kept, linear, weighted_runs
 from rayad.incremental.columns import reducing as column_reducing
 from rayad.incremental.joins import join as joining
+from rayad.incremental.moment_vertex import Epochs, MomentVertex
 from rayad.incremental.moments import counts_at, join
 from rayad.progress import Timestamp
 
@@ -210,6 +211,16 @@ def columns_round_floats(stack: ExitStack) -> None:
     stack.enter_context(patch.object(linear, "limbs_of", limbs_of))
 
 
+def behind_stays_behind(stack: ExitStack) -> None:
+    """A replica that gets keys from one in a later epoch does not end its own."""
+    stack.enter_context(patch.object(MomentVertex, "end_epochs_before", lambda self, state: None))
+
+
+def ahead_unknown(stack: ExitStack) -> None:
+    """A replica that had nothing of an epoch, and is in a later one, does not know that it is over."""
+    stack.enter_context(patch.object(Epochs, "is_over", lambda self, epoch: epoch <= self.ended))
+
+
 WRONG_COLUMNS: dict[str, tuple[Plant, bool]] = {
     "joins of pairs only": (columns_pairs_only, False),
     "only the nearest join": (columns_nearest_only, False),
@@ -236,5 +247,7 @@ WRONG_RULES: dict[str, Plant] = {
     "a join handles epochs as they come": epochs_mixed,
 }
 WRONG_MOVES: dict[str, Plant] = {"scheduled moments do not move": scheduled_moments_stay, "notes are forgotten": notes_forgotten}
+WRONG_ENDS: dict[str, Plant] = {"who is behind stays behind": behind_stays_behind, "who is ahead does not know": ahead_unknown}
+"""Of moves between replicas that are in different epochs."""
 
-__all__ = ["OF_WHOLE_NUMBERS", "WRONG_COLUMNS", "WRONG_MOVES", "WRONG_RULES"]
+__all__ = ["OF_WHOLE_NUMBERS", "WRONG_COLUMNS", "WRONG_ENDS", "WRONG_MOVES", "WRONG_RULES"]

@@ -101,9 +101,7 @@ def readable(hosts: Hosts, ended: Callable[[], str | None] = lambda: None) -> Ra
     titles = {name: hosts.places.title(name, plan) for name in hosts.hosts}
     where = {name: Where(name, address, 1, "test", SECRET, seals=False) for name, address in hosts.addresses.items()}
     layout = Layout(owners, hosts.places, hosts.hosts, where, starts, titles)
-    return RayTables(
-        "bank", plan.key_groups, lambda left_s: layout, lambda left_s: None, ended, lambda: ended() is not None, lambda: -1, HostCalls()
-    )
+    return RayTables("bank", plan, lambda left_s: layout, lambda left_s: None, ended, lambda: ended() is not None, lambda: -1, HostCalls())
 
 
 @contextmanager

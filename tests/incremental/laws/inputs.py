@@ -64,9 +64,9 @@ class AsChanges(Kept):
 
     told: str = "changes"
 
-    def flow(self, changes: History) -> rd.Dataflow:
-        """The dataflow of a history."""
-        flow = rd.Dataflow(self.name)
+    def flow(self, changes: History, together: int = 1) -> rd.Dataflow:
+        """See there."""
+        flow = rd.Dataflow(self.name, epochs_together=together)
         self.build(TOLD[self.told](flow, changes)).collect("out")
         return flow
 

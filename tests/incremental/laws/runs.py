@@ -15,7 +15,7 @@ import rayad as rd
 from rayad.actors.local.local_job import LocalJob
 from rayad.incremental.moment_vertex import MomentVertex
 from rayad.incremental.records import Row
-from tests.incremental.disturbed import run_disturbed
+from tests.incremental.disturbed import Together, run_disturbed, together_of
 from tests.incremental.field_programs import Form, InFields
 from tests.incremental.laws import programs
 from tests.incremental.laws.inputs import IN_PAIRS, AsChanges
@@ -90,7 +90,9 @@ def whole(program: Kept, chance: random.Random, folder: Path) -> Counter[str]:
     changes = history(chance)
     ends, seen = [], Counter(runs=1)
     for number, some in enumerate((changes, cut(changes, chance))):
-        job: LocalJob = run_disturbed(program, some, chance.getrandbits(30), folder / str(number), steps=STEPS, crashes=CRASHES)
+        seed = chance.getrandbits(30)
+        taken = Together(program, together_of(seed))
+        job: LocalJob = run_disturbed(taken, some, seed, folder / str(number), steps=STEPS, crashes=CRASHES)
         ends.append(end_of(job.wait()["out"]))
         seen["epochs"] += len(some)
         seen += Counter(event.kind for event in job.journal())

@@ -15,7 +15,7 @@ import pyarrow as pa
 import rayad as rd
 from rayad.actors.local.local_job import LocalJob
 from rayad.incremental.event_time.telling import RECORDS, REFUSED, WINDOWS
-from tests.incremental.disturbed import figures_of, run_disturbed
+from tests.incremental.disturbed import Together, figures_of, run_disturbed, together_of
 from tests.incremental.field_programs import Form, stream_of
 from tests.incremental.laws.late.forms import FIELDS, Record
 from tests.incremental.laws.late.programs import FromScratch, Program, built, drawn, history
@@ -57,9 +57,9 @@ class Late:
         """The program on a collection of records with fields."""
         return built(self.program, records)
 
-    def flow(self, changes: History) -> rd.Dataflow:
-        """The dataflow of a history."""
-        flow = rd.Dataflow(f"late-{self.form}")
+    def flow(self, changes: History, together: int = 1) -> rd.Dataflow:
+        """The dataflow of a history, of which so many epochs are taken together."""
+        flow = rd.Dataflow(f"late-{self.form}", epochs_together=together)
         epochs = [[{**in_names(record), "diff": weight} for record, weight in some] for some in changes]
         self.build(stream_of(flow, epochs, schema_of(self.times), self.form).as_collection(diff="diff")).collect("out")
         return flow
@@ -113,14 +113,16 @@ def whole(program: Program, times: Times, chance: random.Random, folder: Path) -
     changes, seen = history(chance, times), Counter({"runs": 1, times.name: 1})
     for number, some in enumerate((changes, cut(changes, chance))):
         late = Late(program, chance.choice(FORMS), times)
-        job = run_disturbed(late, some, chance.getrandbits(30), folder / str(number), steps=STEPS, crashes=CRASHES)
-        late.verify_refused(some, job)
+        seed = chance.getrandbits(30)
+        taken = Together(late, together_of(seed))
+        job = run_disturbed(taken, some, seed, folder / str(number), steps=STEPS, crashes=CRASHES)
+        late.verify_refused(taken.merged(some), job)
         seen[late.form] += 1
         seen["epochs"] += len(some)
         seen += Counter(event.kind for event in job.journal())
         figures = figures_of(job)
         counted = {what: figures[what] for what in COUNTED}
-        calm = late.flow(some).submit(runtime="local")
+        calm = taken.flow(some).submit(runtime="local")
         assert isinstance(calm, LocalJob)
         calm.wait()
         want = {what: figures_of(calm)[what] for what in COUNTED}
