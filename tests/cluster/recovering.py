@@ -161,11 +161,12 @@ def kill(kind: str, which: int = 0) -> int:
 
 
 def surviving(folder: Path, *, failures: int | None = 3, interval_s: Any = 0.2, **options: Any) -> rd.RunConfig:
-    """A run that keeps snapshots below ``folder`` and survives failures."""
+    """A run that keeps snapshots below ``folder`` and survives failures; with ``survive_errors`` errors, too, which hides those of ours."""
     snapshots = rd.SnapshotConfig(interval_s=interval_s, **options.pop("snapshots", {}))
     heartbeat = options.pop("heartbeat_timeout_s", 60.0)
     delays = {} if failures == 0 else {"delay_s": 0.1, "delay_max_s": 1.0}  # failures that tests make come in one row
-    failing = rd.FailureConfig(max_failures=failures, heartbeat_timeout_s=heartbeat, **delays)
+    survive_errors = options.pop("survive_errors", False)
+    failing = rd.FailureConfig(max_failures=failures, survive_errors=survive_errors, heartbeat_timeout_s=heartbeat, **delays)
     return rd.RunConfig(storage_path=str(folder), snapshots=snapshots, failures=failing, **options)
 
 

@@ -13,6 +13,7 @@ import pytest
 import rayad as rd
 from tests.cluster.recovering import by_value, kill, surviving
 from tests.cluster.until import until
+from tests.incremental.disturbed import Together
 from tests.incremental.laws import on_ray
 from tests.incremental.programs import PROGRAMS, history
 from tests.patience import PATIENCE_S
@@ -38,15 +39,15 @@ def test_random_programs_are_right_whatever_happens_meanwhile(nothing_left: Chec
 
 
 @pytest.mark.parametrize(
-    ("name", "placement", "replicas", "moved"),
-    [("reach", "vertices", 1, "distinct-2"), ("components", "workers", 2, "min"), ("again", "workers", 1, "upserts")],
+    ("name", "placement", "replicas", "moved", "epochs_together"),
+    [("reach", "vertices", 1, "distinct-2", 3), ("components", "workers", 2, "min", 1), ("again", "workers", 1, "upserts", 1)],
 )
 def test_tables_are_right_after_each_epoch_whatever_happens_meanwhile(
-    nothing_left: Check, tmp_path: Path, name: str, placement: str, replicas: int, moved: str
+    nothing_left: Check, tmp_path: Path, name: str, placement: str, replicas: int, moved: str, epochs_together: int
 ) -> None:
     program = next(program for program in PROGRAMS if program.name == name)
     changes = history(program.shape, 3)
-    flow = rd.Dataflow(name)
+    flow = rd.Dataflow(name, epochs_together=epochs_together)
     program.build(flow.collection("edges")).changes().probe("seen").collect("out")
     scaling = rd.ScalingConfig(parallelism=replicas, placement=placement)  # type: ignore[arg-type]
     job = flow.submit(surviving(tmp_path), scaling)
@@ -62,7 +63,7 @@ def test_tables_are_right_after_each_epoch_whatever_happens_meanwhile(
         assert job.probe("seen").wait(epoch, timeout_s=PATIENCE_S)
     edges.close()
     result = job.wait(timeout_s=PATIENCE_S)
-    program.verify(changes, result["out"])
+    Together(program, epochs_together).verify(changes, result["out"])
     assert (result.statistics.failures, job.status().failures, job.progress().failures) == (1, 1, 1)
     nothing_left()
 

@@ -94,9 +94,8 @@ def test_what_snapshots_stage_is_condensed_and_a_job_that_fails_gives_the_same(t
     """However many snapshots there were, few files wait for the end, and each holds a key once."""
     flow = rd.Dataflow("words")
     flow.input("words").key_by(str).count().collect("counts", latest=True)
-    run = rd.RunConfig(
-        storage_path=str(tmp_path), failures=rd.FailureConfig(max_failures=5), snapshots=rd.SnapshotConfig(interval_s=None, keep=1)
-    )
+    failures = rd.FailureConfig(max_failures=5, survive_errors=False)
+    run = rd.RunConfig(storage_path=str(tmp_path), failures=failures, snapshots=rd.SnapshotConfig(interval_s=None, keep=1))
     job = flow.submit(run, runtime="local", seed=5, parallelism=2)
     words, path = job.input("words"), ""
     for epoch in range(2 * MERGE_AT):

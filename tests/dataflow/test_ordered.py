@@ -195,7 +195,7 @@ def test_after_crashes_output_is_still_in_order(recovery: Any, alignment_timeout
         config = rd.RunConfig(
             storage_path=str(tmp_path / f"{seed}"),
             snapshots=rd.SnapshotConfig(interval_s=1e-6, alignment_timeout_s=alignment_timeout_s),
-            failures=rd.FailureConfig(max_failures=10, recovery=recovery),
+            failures=rd.FailureConfig(max_failures=10, survive_errors=False, recovery=recovery),
         )
         job = flow.submit(config, runtime="local", seed=seed, parallelism=3)
         assert isinstance(job, LocalJob)

@@ -127,7 +127,7 @@ def test_each_record_is_counted_once_and_fires_by_the_clock_while_replicas_come_
     stamped.collect("rows")
     stamped.key_by("k").window(rd.windows.tumbling(4 * SECOND)).count(name="counted").collect("counts")
     stamped.key_by("k").process(Silence, name="silence").collect("silent")
-    failures = rd.FailureConfig(max_failures=99, same_error_max=99, delay_s=0.1)
+    failures = rd.FailureConfig(max_failures=99, survive_errors=False, delay_s=0.1)
     config = rd.RunConfig(storage_path=str(tmp_path), snapshots=rd.SnapshotConfig(interval_s=1.5), failures=failures)
     job: Any = flow.submit(runtime="local", clock=clock, parallelism=2, seed=seed, run=config)
     x, sent = job.input("x"), 0

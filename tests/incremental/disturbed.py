@@ -78,7 +78,8 @@ def run_disturbed(
     """
     chance = random.Random(seed)
     config = {"epochs_ahead": EPOCHS_AHEAD[seed % len(EPOCHS_AHEAD)], **config}
-    run = rd.RunConfig(storage_path=str(folder), failures=rd.FailureConfig(max_failures=50, delay_s=0.0), **config)
+    failures = rd.FailureConfig(max_failures=50, delay_s=0.0, survive_errors=False)
+    run = rd.RunConfig(storage_path=str(folder), failures=failures, **config)
     job = program.flow(changes).submit(run, runtime="local", seed=seed, parallelism=1 + seed % 3)
     assert isinstance(job, LocalJob)
     for _ in range(steps):
@@ -92,8 +93,6 @@ def run_disturbed(
         elif what < crashes + 0.05 and attempts.may_begin(job):
             attempts.begin(job, unaligned=chance.random() < 0.5)
     program.verify(changes, job.wait(timeout_s=100)["out"])
-    failures = [event.what for event in job.journal() if event.kind == "failure"]
-    assert not failures, f"what was right in the end has failed on the way, beside the failures that were asked for: {failures}"
     return job
 
 

@@ -60,7 +60,7 @@ def test_after_a_failure_a_callback_is_told_the_epochs_since_the_last_snapshot_a
     edges.subscribe(lambda epoch, some: told.append((epoch, sorted(some))))
     edges.changes().probe("seen")
     snapshots = rd.SnapshotConfig(interval_s=None)
-    failures = rd.FailureConfig(max_failures=50, delay_s=0.0)
+    failures = rd.FailureConfig(max_failures=50, delay_s=0.0, survive_errors=False)
     config = rd.RunConfig(storage_path=str(tmp_path), snapshots=snapshots, failures=failures)
     job = flow.submit(config, runtime="local", seed=seed, parallelism=1 + seed % 3)
     sent = job.collection("edges")
@@ -115,7 +115,7 @@ def told_with_failures(seed: int, folder: Path) -> None:
     told: list[tuple[int, list[Any]]] = []
     flow = rd.Dataflow("subscribed")
     rd.Collection(flow.from_epochs(changes, batch_rows=2)).subscribe(lambda epoch, some: told.append((epoch, sorted(some))))
-    failures = rd.FailureConfig(max_failures=100, delay_s=0.0)
+    failures = rd.FailureConfig(max_failures=100, delay_s=0.0, survive_errors=False)
     config = rd.RunConfig(storage_path=str(folder), failures=failures, snapshots=rd.SnapshotConfig(interval_s=None))
     job: Any = flow.submit(config, runtime="local", seed=seed, parallelism=1 + seed % 3)
     epochs = [epoch for epoch, some in enumerate(changes) if net(some)]

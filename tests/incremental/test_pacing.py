@@ -234,7 +234,7 @@ def test_what_was_begun_counts_after_a_failure_too(tmp_path: Path, recovery: Any
         flow = rd.Dataflow("failing")
         fast = flow.from_epochs([[(epoch, "fast")] for epoch in range(EPOCHS)]).map(noted(seen)).as_collection()
         fast.concat(flow.collection("slow")).distinct().changes().collect("out")
-        failures = rd.FailureConfig(max_failures=10**6, delay_s=0.0, recovery=recovery)
+        failures = rd.FailureConfig(max_failures=10**6, delay_s=0.0, survive_errors=False, recovery=recovery)
         job = job_of(flow, storage_path=str(tmp_path / str(seed)), failures=failures)
         slow = job.collection("slow")
         for step in range(600):

@@ -77,7 +77,7 @@ def in_topic(kafka: Broker, topic: str, partitions: int = 2) -> dict[bytes, byte
 def run_with_failures(flow: rd.Dataflow, folder: Path, seed: int, seen: Any) -> Any:
     """Snapshots, failures and changes of layout between steps; ``seen()`` is called after each snapshot."""
     chance = random.Random(seed)
-    failures = rd.FailureConfig(max_failures=100, delay_s=0.0)
+    failures = rd.FailureConfig(max_failures=100, delay_s=0.0, survive_errors=False)
     config = rd.RunConfig(storage_path=str(folder), failures=failures, snapshots=rd.SnapshotConfig(interval_s=None))
     job: Any = flow.submit(config, runtime="local", seed=seed, parallelism=1 + seed % 3)
     for _ in range(400):

@@ -26,6 +26,7 @@ from tests.cluster import recovering
 from tests.cluster.until import until
 from tests.incremental import field_programs as fields
 from tests.incremental import programs as shapes
+from tests.incremental.disturbed import Together, together_of
 from tests.incremental.field_programs import Form
 from tests.incremental.laws import inputs, operators, programs, runs
 from tests.incremental.laws.late import forms
@@ -64,13 +65,13 @@ class Fed:
         program: what it is built by, and its tables from scratch.
         changes: of its input, by epoch.
         given: as what some records are inserted.
-        refused: how many of the changes are late.
+        refused: how many changes of a history are late.
     """
 
     program: Kept | Late
     changes: History
     given: Callable[[list[Any]], Any] = list
-    refused: int = 0
+    refused: Callable[[History], int] = lambda changes: 0
 
 
 def of_loops(chance: random.Random) -> Fed:
@@ -96,7 +97,7 @@ def of_late(chance: random.Random) -> Fed:
         rows = list(map(in_names, records))
         return rows if late.form == "rows" else pa.RecordBatch.from_pylist(rows, fields)
 
-    return Fed(late, changes, given, late.refused(changes))
+    return Fed(late, changes, given, late.refused)
 
 
 def disturbed_on_ray(seed: int, draw: Callable[[random.Random], Fed] = of_loops) -> Counter[str]:
@@ -104,8 +105,11 @@ def disturbed_on_ray(seed: int, draw: Callable[[random.Random], Fed] = of_loops)
     chance = random.Random(seed)
     fed = draw(chance)
     placement, replicas = chance.choice(("workers", "vertices")), chance.randint(1, 2)
-    seen = Counter({"runs": 1, placement: 1, "epochs": len(fed.changes)})
-    flow = rd.Dataflow(f"laws-{seed}")
+    together = together_of(seed)
+    taken = Together(fed.program, together)
+    refused = fed.refused(taken.merged(fed.changes))
+    seen = Counter({"runs": 1, placement: 1, "epochs": len(fed.changes), f"{together} together": 1})
+    flow = rd.Dataflow(f"laws-{seed}", epochs_together=together)
     fed.program.build(flow.collection("edges")).changes().probe("seen").collect("out")
     with TemporaryDirectory() as folder:
         scaling = rd.ScalingConfig(parallelism=replicas, placement=placement)  # type: ignore[arg-type]
@@ -122,11 +126,13 @@ def disturbed_on_ray(seed: int, draw: Callable[[random.Random], Fed] = of_loops)
                     seen += _rescaled(job, chance.choice(names), chance.randint(1, REPLICAS_MAX))
                 assert job.probe("seen").wait(epoch, timeout_s=PATIENCE_S)
                 names = names or [vertex.name for vertex in job.status().vertices]  # there are none before it has begun
-            if fed.refused:
-                until(lambda: _refused(job) == fed.refused, f"{fed.refused} changes are late")
-                seen["refused changes"] += fed.refused
+            if together > 1:  # nothing comes before the last of them is over
+                edges.advance_to(len(fed.changes) + together)
+            if refused:
+                until(lambda: _refused(job) == refused, f"{refused} changes are late")
+                seen["refused changes"] += refused
             edges.close()
-            fed.program.verify(fed.changes, job.wait(timeout_s=PATIENCE_S)["out"])
+            taken.verify(fed.changes, job.wait(timeout_s=PATIENCE_S)["out"])
         except BaseException:
             job.cancel()
             raise
