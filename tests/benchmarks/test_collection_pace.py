@@ -13,5 +13,8 @@ def test_a_source_beside_an_input_that_stands_still(ahead: int | None, begun: in
 
 
 def test_what_is_timed_is_right_and_said() -> None:
-    lines = list(collection_pace.by_turns(100, [None, 4], 1, runtime="local"))
-    assert [line.split(":")[0] for line in lines] == ["100 epochs, any number ahead", "100 epochs, 4 ahead"]
+    lines = list(
+        collection_pace.by_turns(100, [collection_pace.ANY, collection_pace.How(4), collection_pace.How(64, 8)], 1, runtime="local")
+    )
+    told = ["any number ahead", "4 ahead", "8 together"]
+    assert [line.split(":")[0] for line in lines] == [f"100 epochs, {how}" for how in told]

@@ -165,7 +165,7 @@ def surviving(folder: Path, *, failures: int | None = 3, interval_s: Any = 0.2, 
     snapshots = rd.SnapshotConfig(interval_s=interval_s, **options.pop("snapshots", {}))
     heartbeat = options.pop("heartbeat_timeout_s", 60.0)
     delays = {} if failures == 0 else {"delay_s": 0.1, "delay_max_s": 1.0}  # failures that tests make come in one row
-    survive_errors = options.pop("survive_errors", False)
+    survive_errors = options.pop("survive_errors", False if failures else None)
     failing = rd.FailureConfig(max_failures=failures, survive_errors=survive_errors, heartbeat_timeout_s=heartbeat, **delays)
     return rd.RunConfig(storage_path=str(folder), snapshots=snapshots, failures=failing, **options)
 

@@ -46,7 +46,9 @@ def test_a_forged_frame_runs_nowhere_is_named_and_the_job_recovers(nothing_left:
     marker = tmp_path / "was here"
     flow = rd.Dataflow("forged")
     flow.input("words").key_by(lambda word: word).count(name="counts").probe("counted").collect("counts")
-    job: Any = flow.submit(surviving(tmp_path / "store", encrypt=True, unix_sockets=False), runtime="ray", parallelism=2)
+    job: Any = flow.submit(
+        surviving(tmp_path / "store", encrypt=True, unix_sockets=False, survive_errors=True), runtime="ray", parallelism=2
+    )
     try:
         words = job.input("words")
         words.send(["a", "b"])

@@ -294,7 +294,7 @@ def test_a_function_that_never_returns_ends_its_replica_where_asked_for(nothing_
 
     flow = rd.Dataflow("hung")
     flow.from_epochs([[1, 2, 3]]).rebalance().map(hang, name="hang").key_by(lambda number: number % 2).count().collect("out")
-    config = surviving(tmp_path, failures=1 if survives else 0, activation_timeout_s=2.0)
+    config = surviving(tmp_path, failures=1 if survives else 0, survive_errors=survives or None, activation_timeout_s=2.0)
     job = flow.submit(config)
     if survives:
         result = job.wait(timeout_s=PATIENCE_S)
