@@ -29,7 +29,7 @@ from tests.cluster.until import until
 from tests.patience import PATIENCE_S
 
 Check = Callable[[], None]
-SURVIVES = {"snapshots": rd.SnapshotConfig(interval_s=0.3), "failures": rd.FailureConfig(max_failures=5, delay_s=0.1)}
+SURVIVES = {"snapshots": rd.SnapshotConfig(interval_s=0.3), "failures": rd.FailureConfig(max_failures=5, survive_errors=False, delay_s=0.1)}
 HEARTBEAT_S = 8.0
 
 

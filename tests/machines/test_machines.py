@@ -23,7 +23,8 @@ pytestmark = [pytest.mark.cluster]
 
 def surviving(storage: str, **failures: Any) -> dict[str, Any]:
     """A configuration with snapshots on a folder or server that all machines see."""
-    failing = rd.FailureConfig(**({"max_failures": 5, "heartbeat_timeout_s": 20.0} | failures))
+    survived = {} if failures.get("max_failures") == 0 else {"survive_errors": False}
+    failing = rd.FailureConfig(**({"max_failures": 5, "heartbeat_timeout_s": 20.0} | survived | failures))
     return {"storage_path": storage, "snapshots": rd.SnapshotConfig(interval_s=0.5), "failures": failing}
 
 
