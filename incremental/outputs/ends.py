@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
 
 import pyarrow as pa
@@ -20,7 +20,9 @@ from rayad.incremental.consolidating import Consolidate
 from rayad.incremental.outputs.final_table import FinalTable
 from rayad.incremental.outputs.subscribing import Subscriber
 from rayad.incremental.outputs.unique import Unique
-from rayad.progress import DataflowError, arguments, show
+from rayad.incremental.records import as_record
+from rayad.incremental.traces import add
+from rayad.progress import DataflowError, Timestamp, arguments, show
 
 if TYPE_CHECKING:
     from rayad.dataflow.streams.stream import Stream
@@ -44,6 +46,24 @@ class Ends:
     def collect(self, name: str | None = None) -> Stream:
         """Collect the changes: ``result[name]`` is a list of ``(Timestamp, (record, weight))``."""
         return self.changes().collect(name)
+
+    @staticmethod
+    def tables(collected: Iterable[tuple[Timestamp, tuple[Any, int]]]) -> Iterator[tuple[int, dict[Any, int]]]:
+        """Of what :meth:`collect` has given: ``(epoch, table)`` after each epoch that has changes, in order. A table says of each record
+        how often it is there, and is the caller's own.
+
+        >>> changes = [(Timestamp(4), ("a", -1)), (Timestamp(0), ("a", 1)), (Timestamp(0), ("b", 2))]
+        >>> list(Ends.tables(changes))
+        [(0, {'a': 1, 'b': 2}), (4, {'b': 2})]
+        """
+        by_epoch: dict[int, list[tuple[Any, int]]] = {}
+        for time, change in collected:
+            by_epoch.setdefault(time.epoch, []).append(change)
+        there: dict[Any, int] = {}
+        for epoch in sorted(by_epoch):
+            for record, weight in by_epoch[epoch]:
+                add(there, as_record(record), weight)
+            yield epoch, dict(there)
 
     def subscribe(self, callback: Callable[[int, list[tuple[Any, int]]], Any], *, name: str | None = None) -> Self:
         """Call ``callback(epoch, changes)`` once for each epoch that has changes, when it is complete, one epoch after another.

@@ -12,6 +12,7 @@ import pytest
 import rayad as rd
 from rayad.incremental.outputs.subscribing import Subscriber
 from tests.incremental.disturbed import run_disturbed
+from tests.incremental.field_programs import Form, InFields
 from tests.incremental.programs import PROGRAMS, Kept, Shape, history, tables
 from tests.snapshots import attempts
 from tests.thorough import amount
@@ -229,6 +230,14 @@ def test_the_table_at_the_end_is_right_whatever_happens_meanwhile(seed: int, tmp
         if chance.random() < 0.02:
             job.crash()
     assert Counter(record for _, record in job.wait()["out"]) == tables(changes)[-1]
+
+
+@pytest.mark.parametrize("form", ["rows", "columns"])
+def test_what_is_collected_has_a_table_after_each_epoch(form: Form) -> None:
+    changes = history(PROGRAMS[0].shape, 1)
+    edges = InFields("edges", lambda edges: edges, dict, PROGRAMS[0].shape, form)
+    found = dict(rd.Collection.tables(edges.flow(changes).run(runtime="local")["out"]))
+    assert [{(row["src"], row["dst"]): count for row, count in found[epoch].items()} for epoch in range(len(changes))] == tables(changes)
 
 
 @pytest.mark.parametrize("what", ["write_csv", "write_json", "write_iceberg", "to_ray_dataset", "to_spark"])
