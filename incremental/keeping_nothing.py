@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rayad.dataflow.epochs import last_together
 from rayad.dataflow.streams.making import Make
-from rayad.dataflow.streams.stream import Stream
 from rayad.dataflow.vertex import Vertex
 from rayad.progress import DataflowError, Timestamp, show
+
+if TYPE_CHECKING:
+    from rayad.dataflow.streams.stream import Stream
 
 
 class KeepsNothing(Vertex):
