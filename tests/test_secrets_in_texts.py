@@ -22,7 +22,7 @@ from rayad.actors.lead.failure import failure_of
 from rayad.actors.status.journal import Journal
 from rayad.actors.status.terminal import echo
 from rayad.cli import main
-from rayad.dataflow.config import not_acted_on
+from rayad.dataflow.without_effect import not_acted_on
 from rayad.integrations.delta import DeltaSink
 from rayad.integrations.file_output.committed import open_directory
 from rayad.integrations.iceberg import IcebergSink

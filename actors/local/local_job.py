@@ -38,10 +38,11 @@ from rayad.actors.status.progress_shown import Showing, showing
 from rayad.actors.status.taking import StatusTaker
 from rayad.actors.status.updates import ReadSoFar, Updates
 from rayad.actors.store.job_store import JobStore
-from rayad.dataflow.config import RunConfig, ScalingConfig, check_timeout, configured, not_changed_locally
+from rayad.dataflow.config import RunConfig, ScalingConfig, check_timeout, configured
 from rayad.dataflow.plan import Plan
 from rayad.dataflow.records.event_times import EPOCH_UTC
 from rayad.dataflow.records.users_line import users_level
+from rayad.dataflow.without_effect import not_changed_locally
 from rayad.progress import (
     ConfigError,
     DataflowError,

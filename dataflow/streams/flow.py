@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 from rayad.dataflow import hooks
 from rayad.dataflow import options as opt
 from rayad.dataflow.compiling.unseen import unseen
-from rayad.dataflow.config import KEY_GROUPS_MOST, RunConfig, ScalingConfig, check_timeout, not_acted_on, not_asked_locally, not_set_aside
+from rayad.dataflow.config import KEY_GROUPS_MOST, RunConfig, ScalingConfig, check_timeout
 from rayad.dataflow.items import FedInput, ItemsSource, LiveInput, as_items
 from rayad.dataflow.logical_graph import LogicalGraph, NodeKind, check_count, check_name
 from rayad.dataflow.operators.bad_records import OnError, check_on_error
@@ -30,6 +30,7 @@ from rayad.dataflow.streams.misplaced import OF_FLOW
 from rayad.dataflow.streams.steps import tried
 from rayad.dataflow.streams.stream import Stream
 from rayad.dataflow.vertex import Vertex, check_reentrancy
+from rayad.dataflow.without_effect import not_acted_on, not_asked_locally, not_set_aside
 from rayad.progress import ConfigError, DataflowError, RayadError, arguments, show
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 import rayad as rd
-from rayad.dataflow.config import AUTOSCALER, CHANGEABLE, OF_MACHINES, USED_LOCALLY, not_acted_on, not_asked_locally, not_set_aside
+from rayad.dataflow.config import CHANGEABLE
+from rayad.dataflow.without_effect import AUTOSCALER, OF_MACHINES, USED_LOCALLY, not_acted_on, not_asked_locally, not_set_aside
 
 NOTHING = "does nothing in the local runtime: it is one process, without actors, connections and heartbeats"
 NO_AUTOSCALER = "is for the autoscaler, and this job has none: give a policy, or a range (least, most)"
