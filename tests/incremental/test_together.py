@@ -117,6 +117,15 @@ def test_a_fresh_read_is_of_the_last_of_them() -> None:
     job.wait()
 
 
+@pytest.mark.parametrize(("together", "ahead"), [(2, 1), (16, 2), (64, 64), (300, 64), (500, 1)])
+def test_a_source_goes_on_within_them_however_few_it_may_be_ahead(together: int, ahead: int) -> None:
+    flow = rd.Dataflow("together", epochs_together=together)
+    flow.from_epochs([[(epoch % 7, epoch)] for epoch in range(400)], parts=2).as_collection().keyed().count().collect("out")
+    tables = dict(rd.Collection.tables(flow.run(rd.RunConfig(epochs_ahead=ahead), runtime="local", parallelism=2)["out"]))
+    assert list(tables) == [first + together - 1 for first in range(0, 400, together)]
+    assert sum(count for _, count in tables[max(tables)]) == 400
+
+
 @pytest.mark.parametrize(("before", "after", "renamed"), [(4, 3, {}), (2, 16, {}), (1, 4, {"new": NEW}), (4, 1, {"gone": NEW})])
 def test_a_job_may_resume_with_another_number(before: int, after: int, renamed: dict[str, Any], tmp_path: Path) -> None:
     def job_of(together: int, resume: str | None = None, **renamed: Any) -> Any:
