@@ -160,7 +160,6 @@ def run_config(seed: int, folder: str, heartbeat_timeout_s: float, cpus_per_repl
     rng = random.Random(f"config/{seed}")
     snapshots = rd.SnapshotConfig(interval_s=0.4, alignment_timeout_s=rng.choice([None, None, 0, 0.1]), keep=3)
     delays = {"delay_s": 0.1, "delay_max_s": 1.0}  # so many kills are one row
-    survived = {"max_failures": 1000, "survive_errors": False}  # an error of ours is none that was asked for
-    failures = rd.FailureConfig(**survived, heartbeat_timeout_s=heartbeat_timeout_s, recovery=recovery_of(seed), **delays)
+    failures = rd.FailureConfig(max_failures=1000, heartbeat_timeout_s=heartbeat_timeout_s, recovery=recovery_of(seed), **delays)
     options = {"storage_path": folder, "resume": "latest", "cpus_per_replica": cpus_per_replica}
     return rd.RunConfig(snapshots=snapshots, failures=failures, **options)

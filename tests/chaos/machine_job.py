@@ -99,8 +99,7 @@ class Feeder:
     """Sends one epoch after the other until it is told to stop, and knows which epochs are complete, and which are saved."""
 
     def __init__(self, name: str, seed: int, folder: str, heartbeat_timeout_s: float, *, detached: bool, compact: bool) -> None:
-        survived = {"max_failures": 1000, "survive_errors": False}
-        failures = rd.FailureConfig(**survived, delay_s=0.1, delay_max_s=1.0, heartbeat_timeout_s=heartbeat_timeout_s)
+        failures = rd.FailureConfig(max_failures=1000, delay_s=0.1, delay_max_s=1.0, heartbeat_timeout_s=heartbeat_timeout_s)
         snapshots = rd.SnapshotConfig(interval_s=1.0)
         config = rd.RunConfig(storage_path=f"{folder}/jobs", snapshots=snapshots, failures=failures, start_timeout_s=120.0)
         self.seed = seed
