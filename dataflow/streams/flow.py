@@ -68,7 +68,7 @@ class Dataflow(Advising):
         have passed that epoch. For many small epochs of which nobody needs each. Streams that are no collections keep all their epochs.
         """
         self.name = check_name(name, "the dataflow's name")
-        self.graph = LogicalGraph(arguments.whole(epochs_together, "Dataflow(epochs_together)", least=1))
+        self.graph = LogicalGraph(arguments.whole(epochs_together, "Dataflow(epochs_together)", least=1, most=1 << 62))
 
     def __repr__(self) -> str:
         return f"Dataflow({self.name!r}, {len(self.graph.nodes)} nodes)"
