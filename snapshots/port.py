@@ -86,12 +86,14 @@ class Port:
 
     def mapped(self, name: str) -> memoryview | None:
         """The content of a file, mapped (:func:`rayad.snapshots.mapped.mapped`); None where the folder is on no disk of this machine."""
-        if not self._is_on_disk():
+        if not self.is_on_disk:
             return None
         with open(self.path(name), "rb") as file:
             return mapped(file.fileno(), os.fstat(file.fileno()).st_size).data
 
-    def _is_on_disk(self) -> bool:
+    @property
+    def is_on_disk(self) -> bool:
+        """Whether the folder is on a disk of this machine."""
         if self._on_disk is None:
             self._on_disk = self._is_local and file_system_of(self.folder)[0] in ON_DISK
         return self._on_disk

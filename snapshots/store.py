@@ -149,6 +149,23 @@ class SnapshotStore:
         self._check(file, data)
         return data
 
+    @property
+    def is_on_disk(self) -> bool:
+        """Whether files are mapped: the store is on a disk of this machine."""
+        return self.port.is_on_disk
+
+    def map_named(self, file: PartFile) -> memoryview:
+        """A file that another replica of this machine has written or verified, mapped. Its digest is not looked at: who uses some of it
+        reads no more. Raises Damaged where it is not there with its length."""
+        try:
+            data = self.port.mapped(file.path)
+        except OSError as error:
+            raise self._unread(file, error) from error
+        if data is None:
+            return memoryview(self.read_part(file))
+        self._check_size(file, len(data))
+        return data
+
     def _check(self, file: PartFile, data: bytes | memoryview) -> None:
         self._check_size(file, len(data))
         if not hmac.compare_digest(hashlib.sha256(data).hexdigest(), file.digest):

@@ -17,12 +17,14 @@ from rayad.actors.replica.core import ReplicaCore
 from rayad.actors.replica.graph_shape import Channel, channels_in
 from rayad.actors.replica.key_split import KeySplit
 from rayad.actors.replica.parts.part_files import dumped, loaded
+from rayad.actors.replica.parts.part_reading import RunsByName
 from rayad.actors.replica.progress_changes import Right
 from rayad.dataflow.group_owners import moves
 from rayad.dataflow.logical_graph import NodeKind, PartitionKind
 from rayad.dataflow.plan import Plan, Stage
 from rayad.dataflow.vertex import Vertex
 from rayad.progress import InternalError, Timestamp
+from rayad.snapshots.store import SnapshotStore
 
 HELD_BATCHES_MAX = 256
 """With so many pieces held, the credit of a batch waits for its held piece even where the rest of the batch is consumed before."""
@@ -91,12 +93,17 @@ class Migration:
         core: the replica's.
         before, after: the plan in the layouts before and after the step.
         released: where to put ``(edge, time, batch, token)`` that are to be consumed before everything else.
+        store: of snapshots, which all replicas of the stage have on a disk of this machine: state that is in its files is handed over by
+            their names. None: there is none.
     """
 
-    def __init__(self, core: ReplicaCore, before: Plan, after: Plan, released: deque[Released] | None = None) -> None:
+    def __init__(
+        self, core: ReplicaCore, before: Plan, after: Plan, released: deque[Released] | None = None, store: SnapshotStore | None = None
+    ) -> None:
         stage, mine = before.stage(core.stage.id), core.replica
         self.core = core
         core.migration = self
+        self._store = store
         self.stays = after.stage(stage.id).parallelism
         self.is_retiring = mine >= self.stays
         self.outgoing: deque[tuple[int, Transfer]] = deque()
@@ -174,7 +181,7 @@ class Migration:
         rights: tuple[Right, ...] = ()
         data: bytes | None = None
         if state is not None:
-            rights, data = self.core.moves.rights_along(), b"".join(dumped(state))
+            rights, data = self.core.moves.rights_along(), b"".join(dumped(state, by_name=self._store is not None))
             self.cost.state_bytes += len(data)
         hold, latest = self.core.moves.hold_along()
         self.outgoing.append((target, Transfer("state", data, rights, hold, latest, applied=self._applied)))
@@ -290,7 +297,8 @@ class Migration:
             if transfer.state is not None:
                 self._has_state.add(source)
                 core.took(transfer.applied, has_state=True)
-                core.moves.take(loaded(transfer.state), transfer.rights)
+                content_of = None if self._store is None else RunsByName(self._store).content_of
+                core.moves.take(loaded(transfer.state, content_of), transfer.rights)
         elif transfer.kind == "batch":
             assert transfer.time is not None
             self.released.append((transfer.edge, transfer.time, transfer.batch, None))

@@ -140,11 +140,15 @@ class InFiles(Replica):
             if run.content is not None:
                 self.store.write(run)
         self.names, self.chain, self.then = [run.name for run in runs], [data], then
-        self.store.publish(self.names)
+        self.published()
         restored, expected = self._again(), self.expected
         self.expected = self.then
         self._check(restored)
         self.expected = expected
+
+    def published(self) -> None:
+        """All that is named is written."""
+        self.store.publish(self.names)
 
     def _again(self) -> Any:
         found: dict[int, tuple[RunFile, Content]] = {}
@@ -174,6 +178,67 @@ class InFiles(Replica):
 @pytest.mark.parametrize("form", IN_FILES, ids=lambda form: form.name)
 def test_what_was_put_in_is_there_and_nothing_is_written_twice(form: Form) -> None:
     assert sum([run_one(form, seed, kind=InFiles) for seed in SEEDS]) > 0
+
+
+class OfThree(Store):
+    """The store of three replicas: a manifest has the files of all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.named = 0
+        """How often slices of files have come by their names."""
+        self.parts: dict[int, list[Any]] = {}
+
+    def deliver(self, replica: int, names: list[Any]) -> None:
+        """What a replica has written for an attempt; the third one publishes it."""
+        self.parts[replica] = names
+        if len(self.parts) == 3:
+            self.publish([name for names in self.parts.values() for name in names])
+            self.parts = {}
+
+
+class Sharing(InFiles):
+    """One of three replicas that share a store, and hand over what is in its files by name."""
+
+    def __init__(self, form: Form, memory: MemoryBound | None, store: OfThree) -> None:
+        self.shared = store
+        super().__init__(form, memory)
+        self.store = self.shared
+
+    @property
+    def chain(self) -> list[bytes]:
+        return self._chain
+
+    @chain.setter
+    def chain(self, data: list[bytes]) -> None:
+        if not data:
+            self.shared.parts = {}  # the attempt is given up
+        self._chain, self.pending = data, None
+
+    def published(self) -> None:
+        self.shared.deliver(id(self), self.names)
+
+    def handed(self, given: Any) -> Any:
+        found: dict[str, tuple[RunFile, Content]] = {}
+
+        def content_of(name: str) -> tuple[RunFile, Content]:
+            self.shared.named += 1
+            return found.setdefault(name, (RunFile(None, name), opened(self.shared.files[name][1])))
+
+        return loaded(b"".join(bytes(piece) for piece in dumped(given, by_name=True)), content_of)
+
+
+def run_sharing(form: Form, seed: int) -> int:
+    """Three replicas with one store; gives how often slices have come by name."""
+    store = OfThree()
+    run_one(form, seed, kind=lambda form, memory: Sharing(form, memory, store))
+    return store.named
+
+
+@pytest.mark.parametrize("form", IN_FILES, ids=lambda form: form.name)
+def test_slices_of_files_are_handed_over_by_name(form: Form) -> None:
+    named = sum(run_sharing(form, seed) for seed in SEEDS)
+    assert bool(named) is not form.make().by_time, "what is sorted by time has no slices of key-groups"
 
 
 class HeldWhenPut(InFiles):
@@ -228,12 +293,18 @@ def around(target: Any, name: str, change: Callable[..., Any]) -> Iterator[None]
 
 def a_number_off_by_one(real: Any, self: Any, obj: Any) -> Any:
     found = real(self, obj)
-    return found and ((found[0] + 1) % len(self._numbers), *found[1:])
+    return found and ((found[0] + 1) % 3, *found[1:])
 
 
 def a_slice_from_the_beginning(real: Any, self: Any, low: int, high: int) -> Any:
     run = real(self, low, high)
     run.first = 0
+    return run
+
+
+def the_rows_behind(real: Any, self: Any, low: int, high: int) -> Any:
+    run = real(self, low, high)
+    run.first += 1
     return run
 
 
@@ -274,6 +345,12 @@ DEFECTS = [
     (KeptSide, "marked", marks_of_rows_that_are_over_are_lost),
     (Store, "write", a_file_that_is_not_written_has_a_name),
 ]
+
+
+@pytest.mark.parametrize("change", [a_slice_from_the_beginning, the_rows_behind])
+def test_slices_that_are_others_are_found(change: Any) -> None:
+    with around(Run, "slice", change), pytest.raises((AssertionError, ValueError)):
+        sum(run_sharing(form, seed) for form in IN_FILES for seed in range(SEEDS_OF_A_DEFECT))
 
 
 @pytest.mark.parametrize(("target", "name", "change"), DEFECTS, ids=lambda given: getattr(given, "__name__", ""))

@@ -7,6 +7,7 @@ import itertools
 import pickle
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias, overload
 
 import cloudpickle  # type: ignore[import-untyped]
@@ -32,7 +33,8 @@ CHAIN_MAX = 16
 _MAGIC = b"RAYADPT1"
 _PIECE_BYTES = 1 << 20
 Attempt = str
-ContentOf: TypeAlias = Callable[[int], tuple[RunFile, Content]]
+ContentOf: TypeAlias = Callable[[Any], tuple[RunFile, Content]]
+"""Gives a file of a run by its number in the part's list, or by its name, and what is in it."""
 
 
 class ChosenState(NamedTuple):
@@ -87,41 +89,43 @@ def attempt_name(incarnation: int, barrier: Barrier, what: str) -> Attempt:
 
 
 class _RunPickler(cloudpickle.Pickler):
-    """Pickles rows that are in one of these files as its number and the rows that are meant."""
+    """Pickles rows that are in a file as what the file is called and the rows that are meant; ``called``: gives None for a file that the
+    reader does not know."""
 
-    def __init__(self, file: io.BytesIO, runs: Sequence[RunFile], buffer_callback: Callable[[pickle.PickleBuffer], Any]) -> None:
+    def __init__(self, file: io.BytesIO, called: Callable[[RunFile], Any], buffer_callback: Callable[[pickle.PickleBuffer], Any]) -> None:
         super().__init__(file, protocol=5, buffer_callback=buffer_callback)
-        self._numbers = {id(run): number for number, run in enumerate(runs)}
+        self._called = called
 
-    def persistent_id(self, obj: Any) -> tuple[int, int, int] | None:
-        if not isinstance(obj, RowsInFile) or id(obj.file) not in self._numbers:
-            return None
-        return self._numbers[id(obj.file)], obj.first, obj.content.rows.num_rows
+    def persistent_id(self, obj: Any) -> tuple[Any, int, int] | None:
+        called = self._called(obj.file) if isinstance(obj, RowsInFile) else None
+        return None if called is None else (called, obj.first, obj.content.rows.num_rows)
 
 
 class _RunUnpickler(pickle.Unpickler):
-    """Reads what :class:`_RunPickler` wrote. ``content_of`` gives a file of a run, and what is in it, by its number."""
+    """Reads what :class:`_RunPickler` wrote."""
 
     def __init__(self, data: memoryview, buffers: Iterable[Any], content_of: ContentOf) -> None:
         super().__init__(io.BytesIO(data), buffers=buffers)
         self._content_of = content_of
 
     def persistent_load(self, pid: Any) -> RowsInFile:
-        number, first, count = pid
-        file, content = self._content_of(number)
+        called, first, count = pid
+        file, content = self._content_of(called)
         return RowsInFile(content.cut(first, count), file, first)
 
 
-def dumped(value: Any, runs: Sequence[RunFile] = ()) -> list[bytes | memoryview]:
+def dumped(value: Any, runs: Sequence[RunFile] = (), *, by_name: bool = False) -> list[bytes | memoryview]:
     """A value as pieces of a part file: a head with their sizes, a pickle, and the large buffers that it refers to (columns, arrays).
 
     Classes and functions of ``__main__`` go by value, since the process that resumes may have another main module. Buffers that
-    can still change are copied: the pieces may be written later. Rows of ``runs`` are not in it: it has the numbers of their files.
+    can still change are copied: the pieces may be written later. Rows of ``runs`` are not in it: it has the numbers of their files;
+    ``by_name``: it has the names of all files that are written, for a reader who has the same store.
     """
     buffers: list[pickle.PickleBuffer] = []
-    if runs:
-        stream = io.BytesIO()
-        _RunPickler(stream, runs, buffers.append).dump(value)
+    if runs or by_name:
+        stream, numbers = io.BytesIO(), {id(run): number for number, run in enumerate(runs)}
+        called = attrgetter("name") if by_name else lambda run: numbers.get(id(run))
+        _RunPickler(stream, called, buffers.append).dump(value)
         data = stream.getvalue()
     else:
         data = cloudpickle.dumps(value, protocol=5, buffer_callback=buffers.append)
@@ -162,7 +166,7 @@ def _unpicklable(value: Any) -> Any:
 def loaded(data: bytes | memoryview, content_of: ContentOf | None = None) -> Any:
     """The inverse of :func:`dumped`, of the joined pieces. Raises ValueError when they are not of this form.
 
-    ``content_of``: gives the file of a run by its number, and what is in it; None: there are none.
+    ``content_of``: gives the files that it refers to; None: there are none.
     """
     if data[: len(_MAGIC)] != _MAGIC:
         raise ValueError(f"it begins with {bytes(data[: len(_MAGIC)])!r}, not with {_MAGIC!r}")

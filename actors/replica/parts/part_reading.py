@@ -53,13 +53,34 @@ class RunsOfPart:
             if not 0 <= number < len(self._names):
                 raise ValueError(f"it refers to file {number} of the {len(self._names)} files of its runs")
             name = self._names[number]
-            try:
-                content = self._contents[name]
-                is_mapped = not content.readonly  # what is read is bytes
-                self._opened[number] = RunFile(None, name), run_files.opened(content, is_mapped=is_mapped)
-            except (ValueError, OSError) as error:
-                raise SnapshotError(f"part {name.path} in {self._store.folder!r} cannot be read: {say(error)}", path=name.path) from error
+            self._opened[number] = _opened(self._store, name, self._contents[name])
         return self._opened[number]
+
+
+class RunsByName:
+    """The files of the runs that a sibling refers to by name, each made sense of once, when its state refers to it.
+
+    Args:
+        store: where both read and write.
+    """
+
+    def __init__(self, store: SnapshotStore) -> None:
+        self._store = store
+        self._opened: dict[PartFile, tuple[RunFile, Content]] = {}
+
+    def content_of(self, name: PartFile) -> tuple[RunFile, Content]:
+        """Raises SnapshotError where it cannot be read."""
+        if name not in self._opened:
+            self._opened[name] = _opened(self._store, name, self._store.map_named(name))
+        return self._opened[name]
+
+
+def _opened(store: SnapshotStore, name: PartFile, content: memoryview) -> tuple[RunFile, Content]:
+    try:
+        is_mapped = not content.readonly  # what is read is bytes
+        return RunFile(None, name), run_files.opened(content, is_mapped=is_mapped)
+    except (ValueError, OSError) as error:
+        raise SnapshotError(f"part {name.path} in {store.folder!r} cannot be read: {say(error)}", path=name.path) from error
 
 
 def read_rest(store: SnapshotStore, part: ReplicaPart) -> dict[str, Any]:
@@ -77,4 +98,4 @@ def _rest(store: SnapshotStore, part: ReplicaPart, contents: Mapping[PartFile, m
     return rest
 
 
-__all__ = ["Each", "RunsOfPart", "read_part", "read_rest"]
+__all__ = ["Each", "RunsByName", "RunsOfPart", "read_part", "read_rest"]

@@ -30,6 +30,12 @@ Sides: TypeAlias = tuple[dict[Any, list[Any]], dict[Any, list[Any]]]
 """Rows of both sides as ``{key: [(record, time)]}``."""
 
 
+class TimedRuns(Runs):
+    """Rows with the numbers of their times, which each replica numbers by itself."""
+
+    gives_files = False
+
+
 class ColumnJoin(BothSides[Runs]):
     """All rows of both sides so far. Beside each is the number of its time, one of ``times``."""
 
@@ -46,7 +52,7 @@ class ColumnJoin(BothSides[Runs]):
     def made(self, side: int, schema: pa.Schema) -> Runs:
         keys, kind = keyed_columns(schema) or 0, schema.field(0).type
         self.exact = self.exact and keys == 1 and bool(pa.types.is_integer(kind)) and kind != pa.uint64()
-        return Runs(keys, among=lambda: self.rows)
+        return TimedRuns(keys, among=lambda: self.rows)
 
     def accept(self, side: int, batch: pa.RecordBatch, time: Timestamp) -> Iterator[tuple[Timestamp, pa.RecordBatch]]:
         """Take a batch in and give its pairs with the other side's rows. Raises NotColumnar, at once, when rows must do it."""

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from rayad.dataflow.operators.state.group_index import compacted
 from rayad.dataflow.operators.state.stored_columns import Stored, stored
 
 FORMAT = 1
@@ -62,8 +63,8 @@ class RunFile:
 
 
 class RowsInFile:
-    """Rows of a run as a snapshot has them, with all that is in their file, from its row ``first`` on. Where the file is not one of the
-    snapshot's, they are pickled as they are."""
+    """Rows of a run as a snapshot has them, or another replica gets them, with all that is in their file, from its row ``first`` on. Where
+    the file is not one of the snapshot's, or has no name for the other replica, they are pickled as they are."""
 
     __slots__ = ("content", "file", "first")
 
@@ -73,7 +74,7 @@ class RowsInFile:
         self.first = first
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RowsByValue, (stored([self.content.rows]), dict(self.content.beside))
+        return RowsByValue, (stored([compacted(self.content.rows)]), dict(self.content.beside))
 
 
 class RowsByValue(NamedTuple):

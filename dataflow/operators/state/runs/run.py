@@ -80,7 +80,15 @@ class Run:
             return self
         if (high - low) * _COPIED_BELOW < len(self):
             return self.at(np.arange(low, high))
+        return self.slice(low, high)
+
+    def slice(self, low: int, high: int) -> Run:
+        """The rows from ``low`` to ``high``, which keep all others alive."""
         return self._with(self.rows.slice(low, high - low), slice(low, high), on_disk=self.on_disk, first=self.first + low)
+
+    def without_file(self) -> Run:
+        """The same rows, wherever they are."""
+        return replace(self, file=None)
 
     def without(self, slices: Sequence[tuple[int, int]]) -> list[Run]:
         """The rows outside of these ranges, which ascend, as runs."""

@@ -75,6 +75,9 @@ class Runs(NotedState):
     changing: frozenset[str] = frozenset()
     """Numbers beside rows that an operator changes: a snapshot has those of a run in a file among :meth:`marks`."""
 
+    gives_files: ClassVar[bool] = True
+    """Whether what is in a file is the same for all replicas: then slices of files are given to them."""
+
     def __init__(self, keys: int, moment: int | None = None, *, by_time: bool = False, among: Callable[[], int] | None = None) -> None:
         self.keys = keys
         self.moment = moment
@@ -317,10 +320,15 @@ class Runs(NotedState):
         self.key_groups = in_files[0] if in_files else self.key_groups
         self._sequences, self._fresh = [], []
         for run in self.again(stored):
-            if self._sequences and self._goes_on(self._sequences[-1].done[-1], run):
-                self._sequences[-1].done.append(run)
-            else:
-                self._sequences.append(InOrder([run]))
+            self._keep_in_order(run)
+
+    def _keep_in_order(self, run: Run) -> None:
+        """A run is the last, of a sequence if it goes on with the one before it."""
+        last = self._sequences[-1] if self._sequences else None
+        if last is not None and not last.rest and self._goes_on(last.done[-1], run):
+            last.done.append(run)
+        else:
+            self._sequences.append(InOrder([run]))
 
     def _goes_on(self, before: Run, run: Run) -> bool:
         """Whether two runs in files are in one order: each as a sequence of its own, the pieces of a large run would be merged, and
@@ -401,38 +409,48 @@ class Runs(NotedState):
 
     def give(self, groups: frozenset[int], key_groups: int) -> list[StoredRun]:
         """What these groups have: a few slices of each run, or, of runs by time, rows here and there, which stay where they are and are
-        passed over until the change of layout ends."""
+        passed over until the change of layout ends. Slices of a file of a snapshot are given as such: who reads that file needs no rows."""
         self.place_by(key_groups)
         self.all()
-        given = []
+        given: list[StoredRun] = []
 
         def left(run: Run) -> list[Run]:
             some, others = self._parted(run, groups)
-            given.append(self.live(some))
+            given.extend(self.stored(part, compact=part.file is None) for part in some if len(part))
             return others
 
         self._change(left)
         if self.by_time:
             self._gone += groups
-        return [self.stored(run, compact=True) for run in given if len(run)]
+        return given
 
-    def _parted(self, run: Run, groups: frozenset[int]) -> tuple[Run, list[Run]]:
-        """The rows of these groups, and the others as runs."""
+    def _parted(self, run: Run, groups: frozenset[int]) -> tuple[list[Run], list[Run]]:
+        """The rows of these groups, in large slices of its file or in none, and the others."""
         if run.place is None:
             run.place = self.places(run.rows)
         if self.by_time:
             some = chosen(groups, self.key_groups)[groups_of_places(run.place, self.key_groups)]
-            return run.at(np.flatnonzero(some)), [] if some.all() else [run]
+            return [self.live(run.at(np.flatnonzero(some)))], [] if some.all() else [run]
         slices = slices_of_groups(run.place, groups, self.key_groups)
-        given = np.concatenate([np.arange(0), *(np.arange(low, high) for low, high in slices)])
+        rows = np.concatenate([np.arange(0), *(np.arange(low, high) for low, high in slices)])
         left = run.without(slices)
         if len(left) > PIECES_MAX:
-            left = [run.at(np.delete(np.arange(len(run)), given))]
-        return run.cut(*slices[0]) if len(slices) == 1 else run.at(given), left
+            left = [run.at(np.delete(np.arange(len(run)), rows))]
+        if self.gives_files and run.file is not None and len(slices) <= PIECES_MAX:
+            in_file = [run.slice(low, high) for low, high in slices]
+            if all(part.nbytes >= files.FILED_BYTES_MIN for part in in_file):
+                return in_file, left
+        return [self.live(run.cut(*slices[0]) if len(slices) == 1 else run.at(rows)).without_file()], left
 
     def take(self, given: list[StoredRun]) -> None:
+        """Slices of files stay what they are until many runs are merged, as after a recovery."""
         self._drop_gone()
-        self.add(self.again(given))
+        runs = self.again(given)
+        self.add(run for run in runs if run.file is None)
+        for run in runs:
+            if run.file is not None:
+                self._keep_in_order(run)
+                self._removed += self.removals(run)
 
     def gave(self) -> None:
         self._drop_gone()
