@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import random
 from collections import Counter
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -108,7 +109,7 @@ def check_runs(runs: Runs) -> None:
                 assert any(run is each for each in runs.near(some)), "what has a place is near it"
 
 
-Kind: TypeAlias = "Callable[[Form, MemoryBound | None], Replica]"
+Kind: TypeAlias = Callable[[Form, MemoryBound | None], Replica]
 
 
 def run_one(form: Form, seed: int, memory: MemoryBound | None = None, kind: Kind = Replica) -> int:

@@ -16,17 +16,17 @@ from rayad.dataflow.records.batches import take_rows
 from rayad.dataflow.records.key_hashing import hash_keys
 
 if TYPE_CHECKING:
+    from rayad.dataflow.operators.joins.numbers_of_times import NumbersOfTimes
     from rayad.dataflow.operators.state.runs.runs import Runs
     from rayad.dataflow.operators.state.tables import Entries
-    from rayad.progress import Timestamp
 
 
 class Sides(Protocol):
     """Both sides of a join in columns."""
 
     @property
-    def times(self) -> Sequence[Timestamp]:
-        """Those of the rows, by number."""
+    def numbers(self) -> NumbersOfTimes:
+        """What the numbers beside the rows stand for."""
 
     @property
     def parts(self) -> Sequence[Runs | None]:
@@ -60,14 +60,13 @@ class JoinAtEpochs(AtEpochs):
         return entries_of_sides(self._rows_of(epoch, None), part)
 
     def _rows_of(self, epoch: int, keys: Sequence[Any] | None) -> Iterator[tuple[Any, int, Any, Any]]:
-        times = self._state.times
-        is_over = np.array([time.epoch <= epoch for time in times], np.bool_)
+        times = self._state.numbers
         wanted = None if keys is None else set(keys)
         for side, rows, numbers in self._found(keys):
-            there = np.flatnonzero(is_over[numbers])
+            there = np.flatnonzero(times.in_epochs_until(epoch, numbers))
             for (key, value), number in zip(pairs_of(take_rows(rows, pa.array(there))), numbers[there].tolist(), strict=True):
                 if wanted is None or key in wanted:
-                    yield key, side, value, times[number]
+                    yield key, side, value, times.time(number)
 
     def _found(self, keys: Sequence[Any] | None) -> Iterator[tuple[int, pa.RecordBatch, Any]]:
         """By side rows in which all of these keys are (None: all rows), and the numbers of their times."""

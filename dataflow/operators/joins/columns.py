@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from rayad.dataflow.operators.joins.at_epochs import JoinAtEpochs
 from rayad.dataflow.operators.joins.both_sides import BothSides
 from rayad.dataflow.operators.joins.matching import matches
+from rayad.dataflow.operators.joins.numbers_of_times import EpochNumbers, ListedTimes, NumbersOfTimes
 from rayad.dataflow.operators.joins.pairs import NotColumnar, joined_batch
 from rayad.dataflow.operators.keys.column_keys import equal_keys
 from rayad.dataflow.operators.keys.key_first import pairs_of
@@ -30,21 +31,14 @@ Sides: TypeAlias = tuple[dict[Any, list[Any]], dict[Any, list[Any]]]
 """Rows of both sides as ``{key: [(record, time)]}``."""
 
 
-class TimedRuns(Runs):
-    """Rows with the numbers of their times, which each replica numbers by itself."""
-
-    gives_files = False
-
-
 class ColumnJoin(BothSides[Runs]):
-    """All rows of both sides so far. Beside each is the number of its time, one of ``times``."""
+    """All rows of both sides so far. Beside each is the number of its time."""
 
     has_moments = False
 
     def __init__(self) -> None:
         super().__init__()
-        self.times: list[Timestamp] = []
-        self._numbers: dict[Timestamp, int] = {}
+        self.numbers: NumbersOfTimes = EpochNumbers()
         self._times_written = 0
         self.exact = True
         """Whether keys with one place are equal."""
@@ -52,23 +46,20 @@ class ColumnJoin(BothSides[Runs]):
     def made(self, side: int, schema: pa.Schema) -> Runs:
         keys, kind = keyed_columns(schema) or 0, schema.field(0).type
         self.exact = self.exact and keys == 1 and bool(pa.types.is_integer(kind)) and kind != pa.uint64()
-        return TimedRuns(keys, among=lambda: self.rows)
+        runs = Runs(keys, among=lambda: self.rows)
+        runs.gives_files = self.numbers.listed is None
+        return runs
 
     def accept(self, side: int, batch: pa.RecordBatch, time: Timestamp) -> Iterator[tuple[Timestamp, pa.RecordBatch]]:
         """Take a batch in and give its pairs with the other side's rows. Raises NotColumnar, at once, when rows must do it."""
+        if time.counters and self.numbers.listed is None:
+            self.numbers = ListedTimes()
         self.check(side, [batch])
         self.exact = self.exact and not batch.column(0).null_count
         runs = self.side(side)
-        (run,) = runs.arranged(runs.read(batch, time=self._number(time)))
+        (run,) = runs.arranged(runs.read(batch, time=self.numbers.number(time)))
         runs.add([run])
         return self._pairs(side, run, time)
-
-    def _number(self, time: Timestamp) -> int:
-        number = self._numbers.get(time)
-        if number is None:
-            number = self._numbers[time] = len(self.times)
-            self.times.append(time)
-        return number
 
     def _pairs(self, side: int, batch: Run, time: Timestamp) -> Iterator[tuple[Timestamp, pa.RecordBatch]]:
         other = self.parts[1 - side]
@@ -78,9 +69,9 @@ class ColumnJoin(BothSides[Runs]):
             times = run.beside["time"]
             for mine, theirs in matches(batch.place, run.place):
                 if isinstance(times, int):
-                    ats, which = [time.join(self.times[times])], None
+                    ats, which = [time.join(self.numbers.time(times))], None
                 else:
-                    ats, which = self._upper(time, times[theirs])
+                    ats, which = self.numbers.upper(time, times[theirs])
                 if which is not None:  # the pairs of one time beside each other
                     order = np.argsort(which, kind="stable")
                     which, mine, theirs = which[order], mine[order], theirs[order]
@@ -92,19 +83,6 @@ class ColumnJoin(BothSides[Runs]):
                 for at, end, count in zip(ats, np.cumsum(counts).tolist(), counts.tolist(), strict=True):
                     if count:
                         yield at, joined.slice(end - count, count)
-
-    def _upper(self, time: Timestamp, then: Any) -> tuple[list[Timestamp], Any]:
-        """The least upper bounds of a time and those of these numbers, and which of them is that of each number; None: there is one."""
-        counts = np.bincount(then)
-        upper: dict[Timestamp, list[int]] = {}
-        for number in np.flatnonzero(counts).tolist():
-            upper.setdefault(time.join(self.times[number]), []).append(number)
-        if len(upper) == 1:
-            return list(upper), None
-        which = np.zeros(len(counts), np.int64)
-        for i, numbers in enumerate(upper.values()):
-            which[numbers] = i
-        return list(upper), which[then]
 
     def _met(self, side: int, batch: pa.RecordBatch, mine: Any, others: pa.RecordBatch, theirs: Any) -> tuple[pa.RecordBatch, Any]:
         """Pairs of these rows, and, where not all of them have equal keys, which of them have, as a mask."""
@@ -121,46 +99,53 @@ class ColumnJoin(BothSides[Runs]):
 
     # -- snapshots -----------------------------------------------------------------
     def checkpoint(self) -> Any:
-        return self.times, self.exact, super().checkpoint()
+        return self.numbers.listed, self.exact, super().checkpoint()
 
     def restore(self, state: Any) -> None:
         times, self.exact, sides = state
-        self._know(times)
+        self.numbers = EpochNumbers() if times is None else ListedTimes(times)
         super().restore(sides)
 
     def take_changes(self) -> Callable[[], Any] | None:
         known, exact, changed = self._times_written, self.exact, super().take_changes()
-        self._times_written = len(self.times)
-        return None if changed is None else lambda: (self.times[known:], exact, changed())
+        listed = self.numbers.listed
+        self._times_written = len(listed or ())
+        return None if changed is None else lambda: (None if listed is None else listed[known:], exact, changed())
 
     def restore_changes(self, changes: Any) -> None:
         times, self.exact, sides = changes
         self._know(times)
         super().restore_changes(sides)
 
-    def _know(self, times: list[Timestamp]) -> None:
-        for time in times:
-            self._number(time)
+    def _know(self, times: list[Timestamp] | None) -> list[int]:
+        """More times; gives their numbers here."""
+        if times is None:
+            return []
+        if self.numbers.listed is None:
+            self.numbers = ListedTimes()
+        return list(map(self.numbers.number, times))
 
     # -- to other replicas ---------------------------------------------------------
     def give(self, groups: frozenset[int], key_groups: int) -> Any:
-        """With the times that the rows have, and none besides."""
-        given = super().give(groups, key_groups)
-        if given is None:
-            return None
+        """With the times that the rows have, and none besides; None where they are epochs."""
+        given, listed = super().give(groups, key_groups), self.numbers.listed
+        if given is None or listed is None:
+            return given and (None, self.exact, given)
         used: dict[int, int] = {}
         schemas, sides = given
         numbered = _with_times(sides, lambda numbers: _renumbered(numbers, used))
-        return [self.times[number] for number in used], self.exact, (schemas, numbered)
+        return [listed[number] for number in used], self.exact, (schemas, numbered)
 
     def fits(self, given: Any) -> bool:
         return super().fits(given[2])
 
     def take(self, given: Any) -> None:
         times, exact, (schemas, sides) = given
-        own = np.array([self._number(time) for time in times], np.int64)
         self.exact = self.exact and exact
-        super().take((schemas, _with_times(sides, lambda numbers: int(own[numbers]) if isinstance(numbers, int) else own[numbers])))
+        if times is not None:
+            own = np.array(self._know(times), np.int64)
+            sides = _with_times(sides, lambda numbers: int(own[numbers]) if isinstance(numbers, int) else own[numbers])
+        super().take((schemas, sides))
 
     # -- to others, while it runs ----------------------------------------------------
     def at_epochs(self, epochs: Epochs) -> AtEpochs:
@@ -174,7 +159,7 @@ class ColumnJoin(BothSides[Runs]):
             for run in [] if runs is None else runs.each_live():
                 times = np.broadcast_to(run.beside["time"], len(run)).tolist()
                 for (key, record), number in zip(pairs_of(run.rows), times, strict=True):
-                    out[side].setdefault(key, []).append((record, self.times[number]))
+                    out[side].setdefault(key, []).append((record, self.numbers.time(number)))
         return out
 
     def schema_of(self, inputs: Sequence[pa.Schema | None]) -> pa.Schema | None:

@@ -22,8 +22,8 @@ class Join(KeyedVertex):
     Both sides are columns as long as all batches are; the first rows turn what is kept into rows.
     """
 
-    state_version = 3
-    """2: columns in the order in which they came, with an index."""
+    state_version = 4
+    """2: columns in the order in which they came, with an index; 3: each replica numbered the times of rows outside of loops, too."""
 
     def __init__(self) -> None:
         self.sides = TwoForms(KeyedLists(2), ColumnJoin)

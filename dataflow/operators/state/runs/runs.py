@@ -75,7 +75,7 @@ class Runs(NotedState):
     changing: frozenset[str] = frozenset()
     """Numbers beside rows that an operator changes: a snapshot has those of a run in a file among :meth:`marks`."""
 
-    gives_files: ClassVar[bool] = True
+    gives_files: bool = True
     """Whether what is in a file is the same for all replicas: then slices of files are given to them."""
 
     def __init__(self, keys: int, moment: int | None = None, *, by_time: bool = False, among: Callable[[], int] | None = None) -> None:
