@@ -149,11 +149,6 @@ class SnapshotStore:
         self._check(file, data)
         return data
 
-    @property
-    def is_on_disk(self) -> bool:
-        """Whether files are mapped: the store is on a disk of this machine."""
-        return self.port.is_on_disk
-
     def map_named(self, file: PartFile) -> memoryview:
         """A file that another replica of this machine has written or verified, mapped. Its digest is not looked at: who uses some of it
         reads no more. Raises Damaged where it is not there with its length."""

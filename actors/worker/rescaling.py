@@ -135,8 +135,7 @@ class HostRescale:
         self._end_step()
         if changes(before, after, place.stage.id):
             store = self._snapshots.store if self._snapshots is not None else None
-            shared = store if store is not None and store.is_on_disk else None
-            self.migration = Migration(core, before, after, self.released, shared)
+            self.migration = Migration(core, before, after, self.released, store)
             gives_s = clock.perf_counter()
             self.migration.begin()
             self.migration.cost.state_s = clock.perf_counter() - gives_s

@@ -153,7 +153,7 @@ PAIR = "Totals(aggregator=Count, key=['w', 't']) version 2"
         ),
         (
             lambda s: s.join(s, on="w", name="v"), lambda s: s.join(s, on="w", right_on="t", name="v"),
-            "Join(key=['w'], right_key=['w']) version 3", "Join(key=['w'], right_key=['t']) version 3",
+            "Join(key=['w'], right_key=['w']) version 4", "Join(key=['w'], right_key=['t']) version 4",
         ),
         (looped(3), looped(3, enter=False), COUNT, "Totals(aggregator=Max, key=['w'], value='t') version 2"),
         (lambda s: s.vertex(Keeps, name="v"), lambda s: s.vertex(partial(KeepsMore, 1), name="v"), "Keeps", "KeepsMore version 2"),
