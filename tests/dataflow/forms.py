@@ -21,6 +21,7 @@ from rayad.dataflow.operators.state.by_key.sets import GrowingSet, KeyedSets
 from rayad.dataflow.operators.state.runs import runs as runs_module
 from rayad.dataflow.operators.state.runs.runs import Runs
 from rayad.dataflow.operators.state.seen_rows import SeenRows
+from rayad.dataflow.operators.totals.columns import ColumnTotals
 from rayad.dataflow.operators.windows.pane_ticks import Form as PaneForm
 from rayad.dataflow.operators.windows.pane_ticks import Grid
 from rayad.dataflow.operators.windows.panes import Panes
@@ -143,6 +144,19 @@ def _put_sessions(sessions: Sessions, rows: list[Row]) -> None:
     sessions.accept([batch(rows).replace_schema_metadata(None)], None)
 
 
+def _totals() -> ColumnTotals:
+    return ColumnTotals(Partials(Count().partials), pa.schema({"k": pa.int64(), "n": pa.int64()}), 1)
+
+
+def _put_totals(totals: ColumnTotals, rows: list[Row]) -> None:
+    sums = [(key, total) for key, _, total in _totals_by_key([], rows)]
+    totals.merge(pa.RecordBatch.from_pydict({"k": [key for key, _ in sums], "n": [total for _, total in sums]}, schema=totals.schema))
+
+
+def _totals_by_key(kept: list[Row], more: list[Row]) -> list[Row]:
+    return _sums([(key, 0, value) for key, _, value in kept], [(key, 0, value) for key, _, value in more])
+
+
 # -- rows ------------------------------------------------------------------------------------------
 
 
@@ -184,5 +198,6 @@ FORMS = [
     Form("GrowingSet", GrowingSet, _put_set, lambda state: ((key, *value) for key, value in state.kept), _once),
     Form("KeyedSets", KeyedSets, _put_set, lambda state: ((key, *value) for key, some in state.kept.items() for value in some), _once),
     Form("KeyedLists", lambda: KeyedLists(1), _put_lists, _rows_of_lists, _all),
+    Form("ColumnTotals", _totals, _put_totals, lambda totals: ((key, 0, *total) for key, total in totals.rows()), _totals_by_key),
     Form("SeenRows", _seen, lambda seen, rows: seen.new(batch(rows)), lambda seen: seen.as_rows(), _once),
 ]

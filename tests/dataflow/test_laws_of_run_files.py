@@ -24,6 +24,7 @@ from rayad.dataflow.operators.keys.key_first import key_first
 from rayad.dataflow.operators.state.runs import disk, files
 from rayad.dataflow.operators.state.runs.disk import MemoryBound
 from rayad.dataflow.operators.state.runs.files import Content, RowsInFile, RunFile, opened, writes
+from rayad.dataflow.operators.state.runs.merging import InOrder
 from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.operators.state.runs.runs import FAN_IN, Runs
 from rayad.dataflow.operators.windows.session_columns import Sessions
@@ -112,8 +113,12 @@ class InFiles(Replica):
         super().put(rows)
         self.finish()
 
+    def files(self) -> tuple[RunFile, ...]:
+        """As a vertex asks its states."""
+        return tuple(file for runs in self.state.runs_in_files() for file in runs.files())
+
     def capture(self) -> tuple[tuple[RunFile, ...], bytes]:
-        runs = tuple(self.state.files())
+        runs = self.files()
         self.state.take_changes()
         return runs, b"".join(bytes(piece) for piece in dumped(self.state.checkpoint(), runs))
 
@@ -166,13 +171,13 @@ class InFiles(Replica):
     def crash(self) -> None:
         self.finish()  # all replicas go back to one snapshot
         super().crash()
-        assert [run.name for run in self.state.files()] == self.names, "what was in files is there, and has its name"
+        assert [run.name for run in self.files()] == self.names, "what was in files is there, and has its name"
         self.is_resumed = bool(self.names)
 
     def check(self) -> None:
         super().check()
-        if self.pending is None and self.state.files():
-            assert all(run.name is None or run.name in self.store.files for run in self.state.files())
+        if self.pending is None:
+            assert all(run.name is None or run.name in self.store.files for run in self.files())
 
 
 @pytest.mark.parametrize("form", IN_FILES, ids=lambda form: form.name)
@@ -180,65 +185,14 @@ def test_what_was_put_in_is_there_and_nothing_is_written_twice(form: Form) -> No
     assert sum([run_one(form, seed, kind=InFiles) for seed in SEEDS]) > 0
 
 
-class OfThree(Store):
-    """The store of three replicas: a manifest has the files of all."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.named = 0
-        """How often slices of files have come by their names."""
-        self.parts: dict[int, list[Any]] = {}
-
-    def deliver(self, replica: int, names: list[Any]) -> None:
-        """What a replica has written for an attempt; the third one publishes it."""
-        self.parts[replica] = names
-        if len(self.parts) == 3:
-            self.publish([name for names in self.parts.values() for name in names])
-            self.parts = {}
-
-
-class Sharing(InFiles):
-    """One of three replicas that share a store, and hand over what is in its files by name."""
-
-    def __init__(self, form: Form, memory: MemoryBound | None, store: OfThree) -> None:
-        self.shared = store
-        super().__init__(form, memory)
-        self.store = self.shared
-
-    @property
-    def chain(self) -> list[bytes]:
-        return self._chain
-
-    @chain.setter
-    def chain(self, data: list[bytes]) -> None:
-        if not data:
-            self.shared.parts = {}  # the attempt is given up
-        self._chain, self.pending = data, None
-
-    def published(self) -> None:
-        self.shared.deliver(id(self), self.names)
-
-    def handed(self, given: Any) -> Any:
-        found: dict[str, tuple[RunFile, Content]] = {}
-
-        def content_of(name: str) -> tuple[RunFile, Content]:
-            self.shared.named += 1
-            return found.setdefault(name, (RunFile(None, name), opened(self.shared.files[name][1])))
-
-        return loaded(b"".join(bytes(piece) for piece in dumped(given, by_name=True)), content_of)
-
-
-def run_sharing(form: Form, seed: int) -> int:
-    """Three replicas with one store; gives how often slices have come by name."""
-    store = OfThree()
-    run_one(form, seed, kind=lambda form, memory: Sharing(form, memory, store))
-    return store.named
-
-
-@pytest.mark.parametrize("form", IN_FILES, ids=lambda form: form.name)
-def test_slices_of_files_are_handed_over_by_name(form: Form) -> None:
-    named = sum(run_sharing(form, seed) for seed in SEEDS)
-    assert bool(named) is not form.make().by_time, "what is sorted by time has no slices of key-groups"
+def test_what_goes_on_behind_what_was_searched_is_near_it() -> None:
+    runs = Runs(1)
+    first, second, third = (runs.arranged(runs.read(batch([(key, 0, 0)])))[0] for key in (1, 2, 3))
+    first, second, third = sorted((first, second, third), key=lambda run: int(run.place[0]))
+    sequence = InOrder([first, second])
+    assert sequence.near(second.place) == [second]
+    sequence.append(third)
+    assert sequence.near(third.place) == [third]
 
 
 class HeldWhenPut(InFiles):
@@ -302,12 +256,6 @@ def a_slice_from_the_beginning(real: Any, self: Any, low: int, high: int) -> Any
     return run
 
 
-def the_rows_behind(real: Any, self: Any, low: int, high: int) -> Any:
-    run = real(self, low, high)
-    run.first += 1
-    return run
-
-
 def rows_that_are_copied_keep_the_file(real: Any, self: Any, rows: Any) -> Any:
     run = real(self, rows)
     run.file = self.file
@@ -345,12 +293,6 @@ DEFECTS = [
     (KeptSide, "marked", marks_of_rows_that_are_over_are_lost),
     (Store, "write", a_file_that_is_not_written_has_a_name),
 ]
-
-
-@pytest.mark.parametrize("change", [a_slice_from_the_beginning, the_rows_behind])
-def test_slices_that_are_others_are_found(change: Any) -> None:
-    with around(Run, "slice", change), pytest.raises((AssertionError, ValueError)):
-        sum(run_sharing(form, seed) for form in IN_FILES for seed in range(SEEDS_OF_A_DEFECT))
 
 
 @pytest.mark.parametrize(("target", "name", "change"), DEFECTS, ids=lambda given: getattr(given, "__name__", ""))

@@ -18,6 +18,7 @@ from rayad.dataflow.operators.state.key_index import FIRST_SLOTS, integer_table
 from rayad.dataflow.operators.state.keyed_state import NotedState
 from rayad.dataflow.operators.state.reads.at_epochs import AtEpochs, Epochs
 from rayad.dataflow.operators.state.reads.seen import RowsAtEpochs
+from rayad.dataflow.operators.state.runs.above_runs import Beyond
 from rayad.dataflow.operators.state.runs.order import Places, places_in_groups, slices_of_groups
 from rayad.dataflow.operators.state.runs.rows_below import RowsBelow
 from rayad.dataflow.operators.state.slot_groups import NotColumns, SlotKeys
@@ -319,12 +320,27 @@ class SeenRows(NotedState, Slots, ColumnForm):
         assert self._schema is not None
         return tuple(self._table().columns[: keyed_columns(self._schema) or 0])
 
-    def fits(self, given: pa.RecordBatch) -> bool:
-        schema = self._schema
-        return schema is None or (bool(schema.equals(given.schema)) and keyed_columns(schema) == keyed_columns(given.schema))
+    def give(self, groups: frozenset[int], key_groups: int) -> pa.RecordBatch | Beyond | None:
+        """Where there are runs also of no rows a batch, which has their schema."""
+        given = super().give(groups, key_groups)
+        if isinstance(given, Beyond) and given.rows is None:
+            return Beyond(pa.RecordBatch.from_pylist([], schema=self._schema), given.runs)
+        return given
 
-    def take(self, given: pa.RecordBatch) -> None:
-        self._new(given)
+    def fits(self, given: pa.RecordBatch | Beyond) -> bool:
+        mine, other = self._schema, _schema_of(given)
+        return mine is None or (bool(mine.equals(other)) and keyed_columns(mine) == keyed_columns(other))
+
+    def take(self, given: pa.RecordBatch | Beyond) -> None:
+        self._schema = self._schema or _schema_of(given)
+        super().take(given)
+
+    def take_rows(self, rows: pa.RecordBatch) -> None:
+        self._new(rows)
+
+
+def _schema_of(given: pa.RecordBatch | Beyond) -> pa.Schema:
+    return given.rows.schema if isinstance(given, Beyond) else given.schema
 
 
 __all__ = ["SeenBelow", "SeenRows", "first_positions"]

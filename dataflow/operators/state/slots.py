@@ -17,13 +17,13 @@ import pyarrow as pa
 from rayad.dataflow.operators.state.group_index import chosen, compacted
 from rayad.dataflow.operators.state.keyed_state import KeyedState
 from rayad.dataflow.operators.state.runs import disk
+from rayad.dataflow.operators.state.runs.above_runs import Beyond
 from rayad.dataflow.operators.state.runs.disk import Bounded, MemoryBound
 from rayad.dataflow.operators.state.runs.files import RunFile
 from rayad.dataflow.operators.state.runs.order import Positions
 from rayad.dataflow.operators.state.runs.rows_below import RowsBelow
 from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.operators.state.slot_groups import NotColumns, SlotGroups, SlotKeys
-from rayad.dataflow.records.batches import one_batch
 
 KEY_BYTES_INTEGER, KEY_BYTES = 48, 200
 """A key in the index: pandas' table of integers keeps each twice, at most a third full; a dict has an object for each key and slot."""
@@ -58,6 +58,10 @@ class Slots(KeyedState):
     @abstractmethod
     def rows_at(self, slots: Positions) -> pa.RecordBatch:
         """What is in these as rows, which can be taken in again. Raises NotColumns where Arrow does not have the keys."""
+
+    @abstractmethod
+    def take_rows(self, rows: pa.RecordBatch) -> None:
+        """Keep what :meth:`rows_at` gave."""
 
     @abstractmethod
     def nothing_below(self) -> RowsBelow:
@@ -183,16 +187,22 @@ class Slots(KeyedState):
         slots: Positions = np.flatnonzero(self.leaves(groups, key_groups) & self.there(np.arange(len(self)), len(self)))
         return slots
 
-    def give(self, groups: frozenset[int], key_groups: int) -> pa.RecordBatch | None:
-        """What these groups have as rows. Raises NotColumns, with nothing given, where Arrow does not have the keys."""
+    def give(self, groups: frozenset[int], key_groups: int) -> pa.RecordBatch | Beyond | None:
+        """What these groups have as rows, perhaps with runs. Raises NotColumns, with nothing given, where Arrow does not have the keys."""
         slots = self.slots_of_groups(groups, key_groups) if len(self) else np.zeros(0, np.int64)
-        rows = [compacted(self.rows_at(slots))] if len(slots) else []
+        rows = compacted(self.rows_at(slots)) if len(slots) else None
         if len(slots):
             self.pass_over(slots)
             self.empty(slots)
-        if self.below is not None:
-            rows += [run.rows for run in self.below.again(self.below.give(groups, key_groups))]
-        return one_batch(pa.Table.from_batches(rows)) if rows else None
+        runs = [] if self.below is None else self.below.give(groups, key_groups)
+        return Beyond(rows, runs) if runs else rows
+
+    def take(self, given: pa.RecordBatch | Beyond) -> None:
+        rows, runs = given if isinstance(given, Beyond) else (given, None)
+        if runs is not None:
+            self.made_below().take(runs)
+        if rows is not None:
+            self.take_rows(rows)
 
     def gave(self) -> None:
         self._groups = None

@@ -119,31 +119,35 @@ class ColumnTotals(Slots):
             self.versions.begin_now()  # slots are others
 
     def _brought_back(self, keys: list[pa.Array], slots: Any, before: int) -> npt.NDArray[np.int64] | None:
-        """Give the keys of rows in new slots the totals that they have below; gives these slots. None: there is nothing below."""
+        """Give the keys of rows in slots in which nothing was the totals that they have below; gives these slots. None: there is nothing
+        below."""
         if self.below is None or not self.is_below:
             return None
         self._changes = None
-        fresh = np.flatnonzero(slots >= before)
+        fresh = np.flatnonzero(~self.there(slots, before))
         at = pa.array(fresh)
         which, totals = self.below.taken_out([column.take(at) for column in keys])
         back: npt.NDArray[np.int64] = slots[fresh[which]]
         if totals is not None:
             self.partials.merge_at(self.arrays, back, self.partials.filled(totals.columns[self.key_columns :]))
+            self.come(back)
         return back
 
     def _bring_back(self, keys: Sequence[Any]) -> None:
-        """Give those of these keys a slot that have totals below."""
+        """Give those of these keys that have totals below a slot with them."""
         if self.below is None or not self.is_below:
             return
         types = self.schema.types[: self.key_columns]
         found = self._made_index().found(list(keys))
-        for columns in _as_columns([key for key, slot in zip(keys, found.tolist(), strict=True) if slot < 0], types):
+        there = (found >= 0) & self.there(found, len(self))
+        for columns in _as_columns([key for key, is_there in zip(keys, there.tolist(), strict=True) if not is_there], types):
             _, totals = self.below.taken_out(columns)
             if totals is not None:
                 slots = self._slots_of(totals)
                 for i in range(self.partials.width):
                     self._grown(i, len(self))
                 self.partials.merge_at(self.arrays, slots, self.partials.filled(totals.columns[self.key_columns :]))
+                self.come(slots)
                 self._changes = None
 
     def _rows_below(self) -> list[tuple[Any, tuple[Any, ...]]]:
@@ -279,8 +283,8 @@ class ColumnTotals(Slots):
         for i, array in enumerate(self.arrays):
             array[slots] = self.partials.neutral(i, array.dtype)
 
-    def take(self, given: pa.RecordBatch) -> None:
-        self.merge(given)
+    def take_rows(self, rows: pa.RecordBatch) -> None:
+        self.merge(rows)
 
     def drop(self, keys: list[Any]) -> None:
         """Forget these keys, of which some may not be here. Their slots stay behind, as those of :meth:`give`; the next of

@@ -87,6 +87,11 @@ class InOrder:
         self.rest, self._reach = rest, None
         return piece
 
+    def append(self, run: Run) -> None:
+        """A run goes on behind all others, in the same order; nothing is still to be merged."""
+        self.done.append(run)
+        self._reach = None
+
     def near(self, places: Places) -> list[Run]:
         """The runs whose places reach over any of these, which ascend; there are some."""
         runs = self.runs

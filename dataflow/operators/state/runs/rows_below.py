@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from rayad.dataflow.operators.state.runs.order import Positions, found_in, order_of, ranges
 from rayad.dataflow.operators.state.runs.run import Run
-from rayad.dataflow.operators.state.runs.runs import Runs
+from rayad.dataflow.operators.state.runs.runs import Runs, StoredRun, key_groups_in
 from rayad.dataflow.records.batches import one_batch, take_rows
 
 
@@ -28,6 +28,11 @@ class RowsBelow(Runs):
     def left_of(self, run: Run, rows: Positions) -> npt.NDArray[np.bool_] | None:
         """Which of these rows of a run are still here; None: all."""
         return None
+
+    def take(self, given: list[StoredRun]) -> None:
+        if self.is_empty:
+            self.key_groups = key_groups_in(given) or self.key_groups
+        super().take(given)
 
     def put(self, rows: pa.RecordBatch) -> None:
         """Keep rows whose like is not here."""

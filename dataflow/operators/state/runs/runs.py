@@ -115,6 +115,10 @@ class Runs(NotedState):
             return None
         return ~np.isin(groups_of_places(run.place[rows], self.key_groups), self._gone)
 
+    def fitted(self, runs: list[Run]) -> list[Run]:
+        """Runs that come, as those that are here. What a file does not have is in none."""
+        return runs
+
     def removals(self, run: Run) -> int:
         """How many rows of a run are there to take others away, and go with them when both are merged."""
         return 0
@@ -316,8 +320,7 @@ class Runs(NotedState):
 
     def restore(self, stored: list[StoredRun]) -> None:
         """Places are by as many key-groups as those in files."""
-        in_files = [rows.content.key_groups for rows, _, _ in stored if isinstance(rows, RowsInFile)]
-        self.key_groups = in_files[0] if in_files else self.key_groups
+        self.key_groups = key_groups_in(stored) or self.key_groups
         self._sequences, self._fresh = [], []
         for run in self.again(stored):
             self._keep_in_order(run)
@@ -326,7 +329,7 @@ class Runs(NotedState):
         """A run is the last, of a sequence if it goes on with the one before it."""
         last = self._sequences[-1] if self._sequences else None
         if last is not None and not last.rest and self._goes_on(last.done[-1], run):
-            last.done.append(run)
+            last.append(run)
         else:
             self._sequences.append(InOrder([run]))
 
@@ -445,7 +448,7 @@ class Runs(NotedState):
     def take(self, given: list[StoredRun]) -> None:
         """Slices of files stay what they are until many runs are merged, as after a recovery."""
         self._drop_gone()
-        runs = self.again(given)
+        runs = self.fitted(self.again(given))
         self.add(run for run in runs if run.file is None)
         for run in runs:
             if run.file is not None:
@@ -462,6 +465,11 @@ class Runs(NotedState):
         if self._gone:
             self.change(self.live)
             self._gone = []
+
+
+def key_groups_in(stored: Iterable[StoredRun]) -> int | None:
+    """By how many key-groups places are in files; None: nothing is in a file."""
+    return next((rows.content.key_groups for rows, _, _ in stored if isinstance(rows, RowsInFile)), None)
 
 
 def _tier(sequence: InOrder) -> int:

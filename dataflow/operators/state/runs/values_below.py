@@ -53,14 +53,16 @@ class ValuesBelow(RowsThatLeave):
         return alike
 
     def add(self, runs: Iterable[Run]) -> None:
+        super().add(self.fitted(list(runs)))
+
+    def fitted(self, runs: list[Run]) -> list[Run]:
         """Where none had a moment so far the column has no type."""
-        runs = list(runs)
         kind = _widest([*self._in_sequences(), *self._fresh, *runs])
-        if kind is not None:
-            self._change(lambda run: (_with_moments(run, kind),))
-            self._fresh = [_with_moments(run, kind) for run in self._fresh]
-            runs = [_with_moments(run, kind) for run in runs]
-        super().add(runs)
+        if kind is None:
+            return runs
+        self._change(lambda run: (_with_moments(run, kind),))
+        self._fresh = [_with_moments(run, kind) for run in self._fresh]
+        return [_with_moments(run, kind) for run in runs]
 
     def put_values(self, kept: dict[Any, Any], moments: pa.Array | None) -> None:
         """Keep these. None of their keys is here. ``moments``: of each, null where it has none; None: none has."""
@@ -143,7 +145,8 @@ def _with_moments(run: Run, kind: pa.DataType) -> Run:
 
 def keys_of(given: Iterable[StoredRun]) -> list[Any]:
     """The keys of what :meth:`ValuesBelow.give` gave."""
-    rows = [run.rows for run in ValuesBelow().again(given)]
+    below = ValuesBelow()
+    rows = [below.live(run).rows for run in below.again(given)]
     return [pickle.loads(key) for batch in rows for key in batch.column(KEY).to_pylist()]
 
 
