@@ -12,7 +12,8 @@ import pyarrow as pa
 
 import rayad as rd
 from rayad.actors.replica.parts import part_files, part_reading
-from rayad.dataflow.operators.state.runs import files
+from rayad.dataflow.operators.state.runs import files, runs
+from rayad.snapshots.manifest import PartFile
 from tests.programs import model as m
 from tests.programs.program import Expected, Program
 from tests.simulation import harness
@@ -54,9 +55,10 @@ def known(program: Program) -> Iterator[None]:
 
 @contextmanager
 def all_runs_in_files() -> Iterator[Counter[str]]:
-    """Within it all runs are written; counts the files that are written, named by a snapshot without being written, and read."""
+    """Within it all runs are written, and slices of them handed over by name, however small and many; counts the files that are written,
+    named by a snapshot without being written, read, and handed over."""
     counts: Counter[str] = Counter()
-    write, read = part_files.write_state, part_reading.RunsOfPart.content_of
+    write, read, hand = part_files.write_state, part_reading.RunsOfPart.content_of, part_reading.RunsByName.content_of
 
     def write_state(*args: Any) -> None:
         written = args[4]
@@ -69,9 +71,14 @@ def all_runs_in_files() -> Iterator[Counter[str]]:
         counts["read"] += 1
         return read(self, number)
 
+    def content_by_name(self: Any, name: PartFile) -> Any:
+        counts["handed over"] += 1
+        return hand(self, name)
+
     with patch.object(files, "FILED_BYTES_MIN", 1), patch.object(part_reading.RunsOfPart, "content_of", content_of):
-        with patch("rayad.actors.local.part_events.write_state", write_state):
-            yield counts
+        with patch.object(runs, "PIECES_MAX", 99), patch.object(part_reading.RunsByName, "content_of", content_by_name):
+            with patch("rayad.actors.local.part_events.write_state", write_state):
+                yield counts
 
 
 __all__ = ["JOINED", "all_runs_in_files", "known"]
