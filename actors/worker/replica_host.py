@@ -74,7 +74,7 @@ class ReplicaHost:
         isolated: Callable[[Element], Element | None] | None = None,
         is_newcomer: bool = False,
     ) -> None:
-        self.place = place = Workplace(worker, plan, stage, replica, config, pid=around.pid, moment=around.moment, isolated=isolated)
+        self.place = place = Workplace(worker, plan, stage, replica, config, store, pid=around.pid, moment=around.moment, isolated=isolated)
         self.stage = stage
         self.name, self.core, self.report, self.arrived = place.name, place.core, place.report, place.arrived
         self._tables = ReplicaTables(self.core)

@@ -1,4 +1,5 @@
-"""Files of the runs that do not fit in memory: without a name, so nothing is left behind whatever ends the process, and mapped."""
+"""Files of the runs that do not fit in memory, mapped: without a name, so nothing is left behind whatever ends the process, or the files
+that snapshots have of them."""
 
 from __future__ import annotations
 
@@ -11,7 +12,11 @@ import pyarrow as pa
 
 from rayad.actors.plane.positioned import open_unnamed
 from rayad.actors.plane.spilling_queue import SpillError
+from rayad.dataflow.operators.state.runs.files import Content, opened
+from rayad.progress import SnapshotError
+from rayad.snapshots.manifest import PartFile
 from rayad.snapshots.mapped import mapped
+from rayad.snapshots.store import SnapshotStore
 
 _PREFIX = "rayad-state-"
 
@@ -22,11 +27,13 @@ class StateFiles:
     Args:
         vertex: whose state it is, for messages.
         directory: the folder; None: the system's temporary one.
+        store: of snapshots; None: there are none.
     """
 
-    def __init__(self, vertex: str, directory: str | None) -> None:
+    def __init__(self, vertex: str, directory: str | None, store: SnapshotStore | None = None) -> None:
         self._vertex = vertex
         self._directory = directory
+        self._store = store
 
     def mapped(self, batch: pa.RecordBatch) -> npt.NDArray[np.uint8]:
         """Write a batch, and map what was written. Raises SpillError where the disk does not take it."""
@@ -44,6 +51,14 @@ class StateFiles:
                 f"cannot put {batch.nbytes} bytes of the state of {self._vertex!r} on disk, in {place!r}: {error.strerror or error}; free "
                 "space there, or give another folder by RunConfig(spill_directory=...), or more memory by state_memory_bytes"
             ) from error
+
+    def in_store(self, name: PartFile) -> Content | None:
+        if self._store is None or not self._store.port.is_on_disk:
+            return None
+        try:
+            return opened(self._store.map_named(name), is_mapped=True)
+        except SnapshotError:
+            return None  # the next snapshot tells what is the matter with the store
 
 
 __all__ = ["StateFiles"]

@@ -29,6 +29,7 @@ from rayad.dataflow.operators.stateless import Element
 from rayad.dataflow.pacing import Ahead
 from rayad.dataflow.plan import Plan
 from rayad.progress import InternalError, Timestamp
+from rayad.snapshots.store import SnapshotStore
 
 
 class Sibling(Protocol):
@@ -165,6 +166,7 @@ class Workplace:
         plan: the dataflow.
         stage, replica: which one it is.
         config: of the run.
+        store: of snapshots; None: there are none.
         pid: the id of its process.
         moment: what the vertices' clock says.
         isolated: see :class:`rayad.actors.replica.output.outputs.Outputs`.
@@ -177,6 +179,7 @@ class Workplace:
         stage: int,
         replica: int,
         config: RunConfig,
+        store: SnapshotStore | None = None,
         *,
         pid: int,
         moment: Callable[[], Any],
@@ -199,7 +202,7 @@ class Workplace:
         parking = partial(Parked, int(config.spill_memory_bytes), partial(SpillFile, config.spill_directory))
         memory = None
         if config.state_memory_bytes is not None:
-            memory = MemoryBound(int(config.state_memory_bytes), StateFiles(self.stage.name, config.spill_directory))
+            memory = MemoryBound(int(config.state_memory_bytes), StateFiles(self.stage.name, config.spill_directory, store))
         working = self._tell_working if isolated is not None else None
         waits: dict[str, Any] = {"room": self.sender.room, "gated": gated, "parking": parking, "moment": moment, "memory": memory}
         waits |= {"isolated": isolated, "working": working, "ahead": Ahead.of_run(config)}

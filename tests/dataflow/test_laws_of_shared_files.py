@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 
 from rayad.actors.replica.parts.part_files import dumped, loaded
@@ -40,6 +41,8 @@ class OfThree(Store):
         super().__init__()
         self.named = 0
         """How often slices of files have come by their names."""
+        self.used_again = 0
+        """How often a run on disk became a file of the store."""
         self.parts: dict[int, list[Any]] = {}
         self.replicas: list[Sharing] = []
 
@@ -89,26 +92,39 @@ class Sharing(HeldWhenPut):
         return loaded(b"".join(bytes(piece) for piece in dumped(given, by_name=True)), content_of)
 
 
-def run_sharing(form: Form, seed: int, memory: MemoryBound | None = None) -> int:
-    """Three replicas with one store; gives how often slices have come by name."""
+class InStore(StateFiles):
+    """Runs that do not fit in memory are in files of the store where they can be."""
+
+    def __init__(self, store: OfThree) -> None:
+        super().__init__("shared", None)
+        self._of_three = store
+
+    def in_store(self, name: Any) -> Content | None:
+        self._of_three.used_again += 1
+        return opened(self._of_three.files[name][1], is_mapped=True)
+
+
+def run_sharing(form: Form, seed: int, bytes_max: int | None = None) -> OfThree:
+    """Three replicas with one store."""
     store = OfThree()
+    memory = None if bytes_max is None else MemoryBound(bytes_max, InStore(store))
     with patch.object(runs_module, "PIECES_MAX", 99), patch.object(files, "FILED_BYTES_MIN", 20):
         run_one(form, seed, memory, kind=lambda form, memory: Sharing(form, memory, store))
-    return store.named
+    return store
 
 
 @pytest.mark.parametrize("form", IN_FILES, ids=lambda form: form.name)
 def test_slices_of_files_are_handed_over_by_name(form: Form) -> None:
-    named = sum(run_sharing(form, seed) for seed in SEEDS)
+    named = sum(run_sharing(form, seed).named for seed in SEEDS)
     assert bool(named) is not form.make().by_time, "what is sorted by time has no slices of key-groups"
 
 
 @pytest.mark.parametrize("form", OF_RUNS, ids=lambda form: form.name)
 def test_slices_of_files_are_handed_over_by_name_beyond_the_bound(form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disk, "FILE_BYTES_MIN", 1)
-    memory = MemoryBound(1 << 9, StateFiles("shared", None))
-    named = sum(run_sharing(form, seed, memory) for seed in SEEDS)
-    assert bool(named) is not getattr(form.make(), "by_time", False)
+    stores = [run_sharing(form, seed, 1 << 9) for seed in SEEDS]
+    assert any(store.named for store in stores) is not getattr(form.make(), "by_time", False)
+    assert any(store.used_again for store in stores), "what is on disk is a file of the store"
 
 
 # -- defects that the laws must find ---------------------------------------------------------------
@@ -120,7 +136,13 @@ def the_rows_behind(real: Any, self: Any, low: int, high: int) -> Any:
     return run
 
 
+def the_file_has_other_rows(real: Any, self: Any, name: Any) -> Any:
+    content = real(self, name)
+    return content._replace(rows=content.rows.take(np.arange(content.rows.num_rows)[::-1]))
+
+
 DEFECTS_OF_SHARING = [
+    (InStore, "in_store", the_file_has_other_rows),
     (Run, "slice", a_slice_from_the_beginning),
     (Run, "slice", the_rows_behind),
     (RowsThatLeave, "marked", marks_of_rows_that_are_over_are_lost),
@@ -130,6 +152,5 @@ DEFECTS_OF_SHARING = [
 @pytest.mark.parametrize(("target", "name", "change"), DEFECTS_OF_SHARING, ids=lambda given: getattr(given, "__name__", ""))
 def test_a_defect_of_what_is_handed_over_by_name_is_found(target: Any, name: str, change: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disk, "FILE_BYTES_MIN", 1)
-    memory = MemoryBound(1 << 9, StateFiles("shared", None))
     with around(target, name, change), pytest.raises((AssertionError, ValueError, KeyError)):
-        sum(run_sharing(form, seed, memory) for form in OF_RUNS[::-1] for seed in range(SEEDS_OF_A_DEFECT))
+        sum(run_sharing(form, seed, 1 << 9).named for form in OF_RUNS[::-1] for seed in range(SEEDS_OF_A_DEFECT))

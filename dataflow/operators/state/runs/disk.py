@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rayad.dataflow.operators.state.runs.files import RunFile
+from rayad.dataflow.operators.state.runs.files import Content, RunFile
 from rayad.dataflow.operators.state.runs.run import Run
 
 FILE_BYTES_MIN = 1 << 16
@@ -29,6 +29,9 @@ class RunFiles(Protocol):
     def mapped(self, batch: pa.RecordBatch) -> npt.NDArray[np.uint8]:
         """Write a batch as an Arrow IPC file, and give its content, mapped: to be changed by who gets it, in memory alone. The space is
         given back when nothing refers to it any more, and at the end of the process, however it ends. Raises where the disk is full."""
+
+    def in_store(self, name: Any) -> Content | None:
+        """What is in a file that the replica has written to the store of snapshots, mapped; None where it cannot be mapped."""
 
 
 class Bounded(Protocol):
@@ -107,13 +110,32 @@ class MemoryBound:
         """Put a run on disk, unless it is small or there; gives it."""
         if run.on_disk or run.nbytes < self.file_bytes_min:
             return run
-        if run.is_mapped:
-            for name in run.in_memory:
-                run.beside[name] = self.mapped(run.beside[name].view(np.uint8)).view(run.beside[name].dtype)
-            run.index, run.on_disk, run.in_memory = None, True, ()
+        if run.is_mapped or self._found_in_store(run):
+            self._put_mapped(run)
         else:
             _put(run, self.files)
         return run
+
+    def put_in_store(self, run: Run) -> None:
+        """Let a run on disk be the file that a snapshot has of it, where there is one by now: its own is given back."""
+        if run.on_disk and not run.is_mapped and self._found_in_store(run):
+            self._put_mapped(run)
+
+    def _found_in_store(self, run: Run) -> bool:
+        name = None if run.file is None else run.file.name
+        content = None if name is None else self.files.in_store(name)
+        if content is None or (content.place is None) is not (run.place is None):
+            return False
+        content = content.cut(run.first, len(run))
+        others = {name: numbers for name, numbers in run.beside.items() if name not in content.beside}
+        run.rows, run.place, run.tick, run.beside = content.rows, content.place, content.tick, {**others, **content.beside}
+        run.is_mapped, run.in_memory = True, tuple(name for name, numbers in others.items() if isinstance(numbers, np.ndarray))
+        return True
+
+    def _put_mapped(self, run: Run) -> None:
+        for name in run.in_memory:
+            run.beside[name] = self.mapped(run.beside[name].view(np.uint8)).view(run.beside[name].dtype)
+        run.index, run.size, run.on_disk, run.in_memory = None, None, True, ()
 
     def mapped(self, array: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
         """The bytes of an array in a file, to be changed in memory alone."""

@@ -296,6 +296,8 @@ class Runs(NotedState):
                 run.file, run.first = RunFile(self._content(run, self._beside(run))), 0
             if run.file is not None:
                 out[id(run.file)] = run.file
+                if self.memory is not None:
+                    self.memory.put_in_store(run)
         return list(out.values())
 
     def _content(self, run: Run, beside: dict[str, Any]) -> Content:
