@@ -53,6 +53,8 @@ NO_NEW_DRIVER = {"live"}
 FIXED = {"sinks"}
 """Programs whose result depends on the number of writers."""
 FAST = "/dev/shm"
+STATE_MEMORY_BYTES: int | None = None
+"""The bound of each replica."""
 
 
 @dataclass
@@ -199,6 +201,7 @@ class _Run:
             spill_memory_bytes=rng.choice([1, 400, 64 << 20]),
             combine_hold_s=rng.choice([0.0, 0.001, 0.05]),
             spill_directory=FAST if os.path.isdir(FAST) else None,
+            state_memory_bytes=STATE_MEMORY_BYTES,
             snapshots=SnapshotConfig(
                 timeout_s=TIMEOUT_S,
                 alignment_timeout_s={"unaligned": 0.0, "timeout": 0.05}.get(mode),

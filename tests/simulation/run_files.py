@@ -12,7 +12,9 @@ import pyarrow as pa
 
 import rayad as rd
 from rayad.actors.replica.parts import part_files, part_reading
-from rayad.dataflow.operators.state.runs import files, runs
+from rayad.actors.worker.state_files import StateFiles
+from rayad.dataflow.operators.state.runs import disk, files, runs
+from rayad.dataflow.operators.state.runs.disk import MemoryBound
 from rayad.snapshots.manifest import PartFile
 from tests.programs import model as m
 from tests.programs.program import Expected, Program
@@ -54,6 +56,25 @@ def known(program: Program) -> Iterator[None]:
 
 
 @contextmanager
+def most_on_disk() -> Iterator[Counter[str]]:
+    """Within it nearly no run is in memory; counts the runs on disk that become files of the store."""
+    counts: Counter[str] = Counter()
+    find = StateFiles.in_store
+
+    def in_store(self: Any, name: PartFile) -> Any:
+        found = find(self, name)
+        counts["in the store" if found is not None else "not in the store"] += 1
+        return found
+
+    def bound(bytes_max: int, files: StateFiles) -> MemoryBound:
+        return MemoryBound(1 << 8, files)
+
+    with patch.object(harness, "STATE_MEMORY_BYTES", 1 << 20), patch("rayad.actors.worker.workplace.MemoryBound", bound):
+        with patch.object(disk, "FILE_BYTES_MIN", 1), patch.object(StateFiles, "in_store", in_store):
+            yield counts
+
+
+@contextmanager
 def all_runs_in_files() -> Iterator[Counter[str]]:
     """Within it all runs are written, and slices of them handed over by name, however small and many; counts the files that are written,
     named by a snapshot without being written, read, and handed over."""
@@ -81,4 +102,4 @@ def all_runs_in_files() -> Iterator[Counter[str]]:
                 yield counts
 
 
-__all__ = ["JOINED", "all_runs_in_files", "known"]
+__all__ = ["JOINED", "all_runs_in_files", "known", "most_on_disk"]

@@ -19,7 +19,7 @@ from tests.simulation.coordinator.run import Plan
 from tests.simulation.coordinator.run import run as run_coordinator
 from tests.simulation.defects import around, planted
 from tests.simulation.harness import Outcome, run
-from tests.simulation.run_files import JOINED, all_runs_in_files, known
+from tests.simulation.run_files import JOINED, all_runs_in_files, known, most_on_disk
 from tests.thorough import amount
 
 SEEDS = amount(each_run=8, soak=300)
@@ -38,6 +38,14 @@ def test_results_are_right_and_files_are_named_again() -> None:
             assert not outcome.violation, outcome
     assert min(counts["written"], counts["named again"], counts["read"]) > 4 * SEEDS, counts
     assert counts["handed over"] > SEEDS, counts
+
+
+def test_results_are_right_where_runs_on_disk_become_files_of_the_store() -> None:
+    with known(JOINED), all_runs_in_files(), most_on_disk() as counts:
+        for seed in range(SEEDS):
+            outcome = run_one(seed)
+            assert not outcome.violation, outcome
+    assert counts["in the store"] > 4 * SEEDS, counts
 
 
 def test_results_are_right_where_replicas_share_processes_and_move() -> None:

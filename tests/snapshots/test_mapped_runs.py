@@ -9,13 +9,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from rayad.actors.replica.parts import part_files
 from rayad.actors.worker.state_files import StateFiles
 from rayad.dataflow.operators.state.keyed_state import KeyedState, KeyedVertex
 from rayad.dataflow.operators.state.runs.disk import FILE_BYTES_MIN, MemoryBound
 from rayad.dataflow.operators.state.runs.run import Run
+from rayad.progress import SnapshotError
 from rayad.snapshots import port
 from rayad.snapshots.manifest import Manifest, PartFile
-from tests.snapshots.test_damaged_parts import EPOCHS, ROWS, finished, lived, submitted
+from tests.snapshots.test_damaged_parts import EPOCHS, ROWS, bring, finished, lived, submitted
 
 LOCAL = frozenset({"ext4", "tmpfs", "overlay", "xfs", "btrfs"})
 
@@ -74,4 +76,41 @@ def test_a_run_that_is_mapped_goes_to_disk_without_a_write(tmp_path: Path, monke
     assert all(run.on_disk for run in large)
     assert counting.written == (0 if kinds else len(large))
     assert [run.rows for run in large] == rows
+    assert finished(job) == (EPOCHS * ROWS, {1})
+
+
+@pytest.mark.parametrize("kinds", [LOCAL, frozenset()], ids=["of this machine", "of a network"])
+def test_what_a_snapshot_has_written_of_a_run_on_disk_is_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kinds: frozenset[str]
+) -> None:
+    monkeypatch.setattr(port, "ON_DISK", kinds)
+    monkeypatch.setattr(part_files, "CHAIN_MAX", 0)  # each snapshot is whole
+    job = submitted(tmp_path, state_memory_bytes=1 << 20, spill_directory=str(tmp_path))
+    bring(job, range(EPOCHS - 1))
+    rows = {id(run): run.rows for run in runs_of(job) if run.on_disk}
+    assert rows, "nothing is on disk"
+    job.savepoint()
+    assert not any(run.is_mapped for run in runs_of(job)), "it is asked when the next one lists the files"
+    job.savepoint()
+    there = [run for run in runs_of(job) if run.on_disk and run.file is not None]
+    assert {run.is_mapped for run in there} == {bool(kinds)}
+    assert all(run.rows == rows[id(run)] for run in there)
+    job.crash()
+    assert finished(job) == (EPOCHS * ROWS, {1})
+
+
+def test_a_store_that_is_gone_ends_no_job_whose_runs_could_be_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(port, "ON_DISK", LOCAL)
+    monkeypatch.setattr(part_files, "CHAIN_MAX", 0)
+    job = submitted(tmp_path, state_memory_bytes=1 << 20, spill_directory=str(tmp_path))
+    bring(job, range(EPOCHS - 1))
+    job.savepoint()
+    store = tmp_path / "damaged"
+    store.rename(store.with_suffix(".away"))
+    with pytest.raises(SnapshotError):
+        job.savepoint()
+    assert not any(run.is_mapped for run in runs_of(job))
+    store.with_suffix(".away").rename(store)
+    job.savepoint()
+    assert any(run.is_mapped for run in runs_of(job))
     assert finished(job) == (EPOCHS * ROWS, {1})
