@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from rayad.dataflow.operators.aggregates.aggregators import Count
+from rayad.dataflow.operators.aggregates.collected import CollectList
 from rayad.dataflow.operators.aggregates.partial import Partials
 from rayad.dataflow.operators.joins.interval_runs import IntervalColumns
 from rayad.dataflow.operators.joins.kept_runs import KeptSide
@@ -153,6 +154,25 @@ def _put_totals(totals: ColumnTotals, rows: list[Row]) -> None:
     totals.merge(pa.RecordBatch.from_pydict({"k": [key for key, _ in sums], "n": [total for _, total in sums]}, schema=totals.schema))
 
 
+def _lists() -> ColumnTotals:
+    return ColumnTotals(Partials(CollectList().partials), pa.schema({"k": pa.int64(), "vs": pa.list_(pa.int64())}), 1)
+
+
+def _put_lists_of_totals(totals: ColumnTotals, rows: list[Row]) -> None:
+    lists: dict[int, list[int]] = {}
+    for key, _, value in rows:
+        lists.setdefault(key, []).append(value)
+    totals.merge(pa.RecordBatch.from_pydict({"k": list(lists), "vs": list(lists.values())}, schema=totals.schema))
+
+
+def _rows_of_lists_of_totals(totals: ColumnTotals) -> Iterable[Row]:
+    return ((key, 0, value) for key, (values,) in totals.rows() for value in values)
+
+
+def _without_moments(kept: list[Row], more: list[Row]) -> list[Row]:
+    return kept + [(key, 0, value) for key, _, value in more]
+
+
 def _totals_by_key(kept: list[Row], more: list[Row]) -> list[Row]:
     return _sums([(key, 0, value) for key, _, value in kept], [(key, 0, value) for key, _, value in more])
 
@@ -199,5 +219,6 @@ FORMS = [
     Form("KeyedSets", KeyedSets, _put_set, lambda state: ((key, *value) for key, some in state.kept.items() for value in some), _once),
     Form("KeyedLists", lambda: KeyedLists(1), _put_lists, _rows_of_lists, _all),
     Form("ColumnTotals", _totals, _put_totals, lambda totals: ((key, 0, *total) for key, total in totals.rows()), _totals_by_key),
+    Form("ColumnTotals of lists", _lists, _put_lists_of_totals, _rows_of_lists_of_totals, _without_moments),
     Form("SeenRows", _seen, lambda seen, rows: seen.new(batch(rows)), lambda seen: seen.as_rows(), _once),
 ]

@@ -19,6 +19,8 @@ from rayad.dataflow.operators.aggregates.lists import Lists
 Array = npt.NDArray[Any]
 Held: TypeAlias = "Array | Lists"
 _PLAIN = "iufb"
+OBJECT_BYTES = 64
+"""A short text or bytes, a decimal or a time of day, with what refers to it."""
 
 
 def held_dtype(kind: pa.DataType) -> np.dtype[Any]:
@@ -82,6 +84,17 @@ def as_column(array: Held, kind: pa.DataType) -> pa.Array:
 def nothing_held(kind: pa.DataType) -> Held:
     """What :func:`held` gives of an empty column of this type."""
     return Lists.of(pa.array([], kind)) if pa.types.is_list(kind) else np.zeros(0, held_dtype(kind))
+
+
+def held_bytes(array: Held) -> int:
+    """How much memory it takes, about.
+
+    >>> held_bytes(np.zeros(10, np.int32)), held_bytes(np.full(10, None))
+    (40, 640)
+    """
+    if isinstance(array, Lists) or array.dtype != np.dtype(object):
+        return array.nbytes
+    return len(array) * OBJECT_BYTES
 
 
 def grown(array: Held, size: int, neutral: Any) -> Held:

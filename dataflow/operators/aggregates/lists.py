@@ -61,6 +61,12 @@ class Lists:
     def __len__(self) -> int:
         return len(self.lengths)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes, with items that no list has any more."""
+        of_items: int = sum(items.nbytes for items in self._items)
+        return of_items + self._starts.nbytes + self.lengths.nbytes
+
     def __getitem__(self, at: Any) -> Lists:
         return Lists(self._items, self._starts[at].copy(), self.lengths[at].copy())
 

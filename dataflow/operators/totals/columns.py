@@ -5,20 +5,18 @@ Columns stay columns from the sender to the output. The index from key to slot i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rayad.dataflow.operators.aggregates.held import as_column, as_values, grown, nothing_held
-from rayad.dataflow.operators.aggregates.lists import Lists
+from rayad.dataflow.operators.aggregates.held import as_column, as_values, grown, held_bytes, nothing_held
 from rayad.dataflow.operators.aggregates.partial import Partials
 from rayad.dataflow.operators.keys.schemas import as_schema
 from rayad.dataflow.operators.state.key_index import KeyIndex
 from rayad.dataflow.operators.state.reads.slots import Former, SlotVersions
-from rayad.dataflow.operators.state.runs.disk import Bounded
 from rayad.dataflow.operators.state.runs.order import Positions
 from rayad.dataflow.operators.state.slot_groups import NotColumns, SlotKeys, columns_of_slots
 from rayad.dataflow.operators.state.slots import KEY_BYTES, KEY_BYTES_INTEGER, Slots
@@ -100,14 +98,10 @@ class ColumnTotals(Slots):
         return list(zip(self.arrays, self.schema.types[self.key_columns :], strict=True))
 
     # -- beyond memory ---------------------------------------------------------------
-    def runs(self) -> Iterable[Bounded]:
-        return () if any(isinstance(array, Lists) for array in self.arrays) else super().runs()
-
     @property
     def slot_bytes(self) -> int:
         are_integers = self.key_columns == 1 and self.schema.field(0).type == pa.int64()
-        of_arrays: int = sum(array.nbytes for array in self.arrays)
-        return of_arrays + len(self) * (KEY_BYTES_INTEGER if are_integers else KEY_BYTES)
+        return sum(map(held_bytes, self.arrays)) + len(self) * (KEY_BYTES_INTEGER if are_integers else KEY_BYTES)
 
     def nothing_below(self) -> TotalsBelow:
         return TotalsBelow(self.key_columns)
