@@ -140,24 +140,22 @@ class SnapshotStore:
 
     def map_part(self, file: PartFile) -> memoryview:
         """As :meth:`read_part`, mapped where the store is on a disk of this machine: then the system can have the memory back."""
-        try:
-            data = self.port.mapped(file.path)
-        except OSError as error:
-            raise self._unread(file, error) from error
-        if data is None:
-            return memoryview(self.read_part(file))
-        self._check(file, data)
-        return data
+        return self._mapped(file, is_verified=True)
 
     def map_named(self, file: PartFile) -> memoryview:
-        """A file that another replica of this machine has written or verified, mapped. Its digest is not looked at: who uses some of it
-        reads no more. Raises Damaged where it is not there with its length."""
+        """A file that a replica of this machine has written or verified, mapped. Its digest is looked at only where the store is signed:
+        else who uses some of it reads no more. Raises Damaged where it is not there with its length."""
+        return self._mapped(file, is_verified=self.is_signed)
+
+    def _mapped(self, file: PartFile, *, is_verified: bool) -> memoryview:
         try:
             data = self.port.mapped(file.path)
         except OSError as error:
             raise self._unread(file, error) from error
         if data is None:
             return memoryview(self.read_part(file))
+        if is_verified:
+            self._check(file, data)
         self._check_size(file, len(data))
         return data
 

@@ -16,7 +16,9 @@ from rayad.dataflow.operators.state.runs.disk import FILE_BYTES_MIN, MemoryBound
 from rayad.dataflow.operators.state.runs.run import Run
 from rayad.progress import SnapshotError
 from rayad.snapshots import port
+from rayad.snapshots.errors import Damaged
 from rayad.snapshots.manifest import Manifest, PartFile
+from rayad.snapshots.store import SnapshotStore
 from tests.snapshots.test_damaged_parts import EPOCHS, ROWS, bring, finished, lived, submitted
 
 LOCAL = frozenset({"ext4", "tmpfs", "overlay", "xfs", "btrfs"})
@@ -114,3 +116,22 @@ def test_a_store_that_is_gone_ends_no_job_whose_runs_could_be_its_files(tmp_path
     job.savepoint()
     assert any(run.is_mapped for run in runs_of(job))
     assert finished(job) == (EPOCHS * ROWS, {1})
+
+
+@pytest.mark.parametrize("secret", [None, b"s" * 32], ids=["trusted", "signed"])
+def test_a_file_that_is_mapped_by_its_name_is_verified_where_the_store_is_signed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secret: bytes | None
+) -> None:
+    monkeypatch.setattr(port, "ON_DISK", LOCAL)
+    store = SnapshotStore(str(tmp_path), secret=secret)
+    file = store.write_part(1, "v", 0, [b"what was written"])
+    assert bytes(store.map_named(file)) == b"what was written"
+    Path(tmp_path, file.path).write_bytes(b"what was altered")
+    if secret is None:
+        assert len(store.map_named(file)) == file.size
+    else:
+        with pytest.raises(Damaged, match="its digest differs"):
+            store.map_named(file)
+    Path(tmp_path, file.path).write_bytes(b"short")
+    with pytest.raises(Damaged):
+        store.map_named(file)
