@@ -140,22 +140,26 @@ class SnapshotStore:
 
     def map_part(self, file: PartFile) -> memoryview:
         """As :meth:`read_part`, mapped where the store is on a disk of this machine: then the system can have the memory back."""
-        return self._mapped(file, is_verified=True)
+        if not self.port.is_on_disk:
+            return memoryview(self.read_part(file))
+        data = self.map_named(file)
+        self._check(file, data)
+        return data
+
+    @property
+    def is_shared_by_name(self) -> bool:
+        """Whether a name is enough for a replica to use a file: the store is on a disk of this machine, and not signed."""
+        return self.port.is_on_disk and not self.is_signed
 
     def map_named(self, file: PartFile) -> memoryview:
-        """A file that a replica of this machine has written or verified, mapped. Its digest is looked at only where the store is signed:
-        else who uses some of it reads no more. Raises Damaged where it is not there with its length."""
-        return self._mapped(file, is_verified=self.is_signed)
-
-    def _mapped(self, file: PartFile, *, is_verified: bool) -> memoryview:
+        """A file that a replica of this machine has written or verified: its digest is not looked at, since who uses some of it reads no
+        more. Raises Damaged where it is not there with its length."""
         try:
             data = self.port.mapped(file.path)
         except OSError as error:
             raise self._unread(file, error) from error
         if data is None:
             return memoryview(self.read_part(file))
-        if is_verified:
-            self._check(file, data)
         self._check_size(file, len(data))
         return data
 

@@ -93,8 +93,7 @@ class Migration:
         core: the replica's.
         before, after: the plan in the layouts before and after the step.
         released: where to put ``(edge, time, batch, token)`` that are to be consumed before everything else.
-        store: of snapshots; where it is on a disk of this machine, state that is in its files is handed over by their names. None: there
-            is none.
+        store: of snapshots; state that is in its files is handed over by their names where it is shared so. None: there is none.
     """
 
     def __init__(
@@ -181,7 +180,7 @@ class Migration:
         rights: tuple[Right, ...] = ()
         data: bytes | None = None
         if state is not None:
-            by_name = self._store is not None and self._store.port.is_on_disk
+            by_name = self._store is not None and self._store.is_shared_by_name
             rights, data = self.core.moves.rights_along(), b"".join(dumped(state, by_name=by_name))
             self.cost.state_bytes += len(data)
         hold, latest = self.core.moves.hold_along()

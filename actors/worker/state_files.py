@@ -53,7 +53,7 @@ class StateFiles:
             ) from error
 
     def in_store(self, name: PartFile) -> Content | None:
-        if self._store is None or not self._store.port.is_on_disk:
+        if self._store is None or not self._store.is_shared_by_name:
             return None
         try:
             return opened(self._store.map_named(name), is_mapped=True)

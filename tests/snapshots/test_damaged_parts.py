@@ -32,7 +32,8 @@ def submitted(folder: Path, **more: Any) -> Any:
     keyed = rows.key_by("key")
     keyed.join(rows.key_by("key"), name="pairs").probe("paired").collect("pairs")
     keyed.count(name="counts").probe("counted").collect("counts")
-    run = rd.RunConfig(storage_path=str(folder), snapshots=rd.SnapshotConfig(interval_s=None, keep=5), **more)
+    more = {"snapshots": rd.SnapshotConfig(interval_s=None, keep=5), **more}
+    run = rd.RunConfig(storage_path=str(folder), **more)
     return flow.submit(run, runtime="local", parallelism=2)
 
 
