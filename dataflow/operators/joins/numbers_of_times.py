@@ -45,10 +45,13 @@ class EpochNumbers(NumbersOfTimes):
         return Timestamp(number)
 
     def upper(self, time: Timestamp, then: Any) -> tuple[list[Timestamp], Any]:
-        if then.max(initial=0) <= time.epoch:
+        last = int(then.max(initial=0))
+        if last <= time.epoch:
             return [time], None
+        if then.min() == last:
+            return [Timestamp(last)], None
         found, which = np.unique(np.maximum(then, time.epoch), return_inverse=True)
-        return list(map(Timestamp, found.tolist())), which if len(found) > 1 else None
+        return list(map(Timestamp, found.tolist())), which
 
     def in_epochs_until(self, epoch: int, numbers: Any) -> Any:
         return numbers <= epoch
