@@ -150,7 +150,9 @@ def raising(name: str, marker: Path | None) -> rd.Dataflow:
 
 @pytest.mark.soak
 def test_an_exception_that_does_not_come_again_is_survived(nothing_left: Check, tmp_path: Path) -> None:
-    result = raising("once", tmp_path / "raised").run(surviving(tmp_path, failures=1), parallelism=1, timeout_s=PATIENCE_S)
+    result = raising("once", tmp_path / "raised").run(
+        surviving(tmp_path, failures=1, survive_errors=True), parallelism=1, timeout_s=PATIENCE_S
+    )
     model.require_same(result["counts"], counted(EPOCHS[:60]), "counts")
     assert result.statistics.failures == 1
 
@@ -158,7 +160,7 @@ def test_an_exception_that_does_not_come_again_is_survived(nothing_left: Check, 
 @pytest.mark.soak
 def test_an_exception_that_comes_again_and_again_ends_the_job_early(nothing_left: Check, tmp_path: Path) -> None:
     with pytest.raises(rd.DataflowError) as caught:
-        raising("always", None).run(surviving(tmp_path, failures=9), parallelism=1, timeout_s=PATIENCE_S)
+        raising("always", None).run(surviving(tmp_path, failures=9, survive_errors=True), parallelism=1, timeout_s=PATIENCE_S)
     told = str(caught.value)
     assert re.search(r"'strict'\[0\] \(test_recovery\.py:\d+\) failed in on_recv .*at \(40\): ValueError: epoch 40 is cursed", told)
     assert any("the same error came back after each of 2 restarts" in note for note in caught.value.__notes__)
