@@ -124,12 +124,12 @@ def run(sizes: Sizes) -> Measurement:
     aims = []
     for direction in DIRECTIONS:
         names = {how: f"{how}, {direction}, {sizes.rows:,} trades" for how in ("Rayad, columns", "pandas", "Polars")}
-        work = {
+        by_system: dict[str, Callable[[], list[int]]] = {
             "Rayad, columns": partial(by_rayad, *both, direction, sizes.epochs, False),
             "pandas": partial(by_pandas, *both, direction),
             "Polars": partial(by_polars, *both, direction),
         }
-        systems = [system(names[how], work[how], sizes.rows) for how in names]
+        systems = [system(names[how], by_system[how], sizes.rows) for how in names]
         compare(out, systems, repetitions=sizes.repetitions, unit="ns/row", what=f"all found the same prices, {direction}")
         aims += [(names["Rayad, columns"], names[how], "") for how in ("pandas", "Polars")]
     few = tables(sizes.small_rows, sizes.shares)

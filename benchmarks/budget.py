@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import rayad as rd
@@ -109,7 +108,7 @@ def programs(sizes: Sizes) -> dict[str, tuple[Callable[[], rd.Dataflow], int]]:
         "word count, columns": (partial(wordcount.columns, f"{text}/*.txt"), 10),
     }
     for keys in sizes.keys:
-        folder: Path = inputs.keyed_folder(sizes.rows, keys, 2)
+        folder = str(inputs.keyed_folder(sizes.rows, keys, 2))
         out[f"keyed sum of columns, {keys:,} keys"] = (partial(keyed_sum.columns, folder), 1)
     of_rows = rows.Sizes(records=sizes.records)
     out["keyed sum of Python records"] = (partial(rows.program, of_rows, combined=True), 1)

@@ -44,7 +44,8 @@ def degrees(edges: rd.Collection) -> rd.Collection:
 
 def reachable(edges: rd.Collection) -> rd.Collection:
     """From node 0."""
-    return rd.graphs.reachable(edges, [0])
+    found: rd.Collection = rd.graphs.reachable(edges, [0])
+    return found
 
 
 PROGRAMS: dict[str, Build] = {

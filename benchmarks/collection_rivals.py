@@ -15,6 +15,7 @@ import statistics
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,7 @@ def main() -> None:
     asked.add_argument("--peer", choices=["pathway", "none"], default="pathway")
     given = asked.parse_args()
     orders, customers = made(given.orders, given.customers, given.epochs, given.changes)
-    systems = {
+    systems: dict[str, Callable[[], Figures]] = {
         "rayad, columns": lambda: ours(orders, customers, given.epochs, "columns"),
         "rayad, rows": lambda: ours(orders, customers, given.epochs, "rows"),
     }

@@ -205,8 +205,9 @@ def run_once(case: Case, replicas: int, sizes: Sizes) -> tuple[dict[str, int], l
         result = job.wait()
         lines = read_lines(journal)
     decisions = {line["number"]: line for line in lines if line["kind"] == "decision" and line["outcome"] == "applied"}
-    layout = result.statistics.scaling.layout
-    return {name: layout[name] for name in case.needs}, list(decisions.values()), sorted(record for _, record in result["out"])
+    scaled = result.statistics.scaling
+    assert scaled is not None, "the job scales itself"
+    return {name: scaled.layout[name] for name in case.needs}, list(decisions.values()), sorted(record for _, record in result["out"])
 
 
 def run(sizes: Sizes) -> Measurement:

@@ -27,6 +27,7 @@ class Sizes:
     repetitions: int = 3
     scales: tuple[int, ...] = (14, 15, 16, 17, 18, 19, 20)
     replicas: int = 2
+    timeout_s: float = 300.0
     algorithms: tuple[str, ...] = (COMPONENTS, PAGERANK, STRONG)
 
 
@@ -43,7 +44,7 @@ def run(sizes: Sizes) -> Measurement:
     half = (len(ladder) - 1) // 2
 
     def rung(algorithm: str, edges: int) -> float:
-        return measure(out, algorithm, scale_of[edges], sizes.replicas)
+        return measure(out, algorithm, scale_of[edges], sizes)
 
     def name(algorithm: str, edges: int) -> str:
         return f"{algorithm}, scale {scale_of[edges]}"
@@ -55,11 +56,11 @@ def run(sizes: Sizes) -> Measurement:
     return out
 
 
-def measure(out: Measurement, algorithm: str, scale: int, replicas: int) -> float:
+def measure(out: Measurement, algorithm: str, scale: int, sizes: Sizes) -> float:
     """Seconds of one run; its result is checked against the reference where there is one."""
     folder = graph_folder(scale)
     settle()
-    outcome = run_rayad(algorithm, folder, replicas, loading=False)
+    outcome = run_rayad(algorithm, folder, sizes.replicas, timeout_s=sizes.timeout_s, loading=False)
     if algorithm != STRONG:
         out.check(f"{algorithm}: equal to the reference", outcome.digest, inputs.digest_of(folder)[SCRIPTS[algorithm]])
     return outcome.seconds

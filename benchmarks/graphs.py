@@ -142,12 +142,13 @@ def loading_program(algorithm: str, path: Path) -> rd.Dataflow:
     """Only the loading: read, prepare, exchange and store the edges as the algorithm does."""
     flow = rd.Dataflow("loading")
     prepared = prepared_edges(flow.read_parquet(str(path)), None, "loading")
-    exchanged = {
+    exchanged: dict[str, list[rd.Stream[Any] | rd.KeyedStream[Any, Any]]] = {
         COMPONENTS: [prepared.rebalance(buffer=64, keep_batches=True)],
         PAGERANK: [prepared.key_by("src")],
         STRONG: [prepared.key_by("src"), prepared.key_by("dst")],
     }
-    flow.vertex(Arrived if algorithm == COMPONENTS else Sorted, inputs=exchanged[algorithm], name="arrived")
+    arrived: type[rd.Vertex] = Arrived if algorithm == COMPONENTS else Sorted
+    flow.vertex(arrived, inputs=exchanged[algorithm], name="arrived")
     return flow
 
 
@@ -159,11 +160,9 @@ def arrays_of(values: Any) -> tuple[np.ndarray, np.ndarray]:
     return np.array(node), np.array(value)
 
 
-def digest_of(algorithm: str, node: np.ndarray, value: np.ndarray, reference: Path) -> list[Any]:
+def digest_of(algorithm: str, arrays: tuple[np.ndarray, np.ndarray], reference: Path) -> list[Any]:
     """The digest of the arrays that are asked for."""
-    if algorithm == PAGERANK:
-        return rank_digest(node, value, reference)
-    return label_digest(node, value)
+    return rank_digest(*arrays, reference) if algorithm == PAGERANK else label_digest(*arrays)
 
 
 def one(algorithm: str, folder: str, replicas: int, propagated: bool = False, loading: bool = True, **options: Any) -> dict[str, Any]:
@@ -175,17 +174,19 @@ def one(algorithm: str, folder: str, replicas: int, propagated: bool = False, lo
         parallelism=replicas,
         **options,
     )
-    told = {"seconds": done.seconds, "digest": digest_of(algorithm, *done.value, Path(folder, REFERENCE)), "start_s": done.start_s}
+    digest = digest_of(algorithm, done.value, Path(folder, REFERENCE))
+    told = {"seconds": done.seconds, "digest": digest, "start_s": done.start_s}
     if loading:
         told["loading_s"] = timed(lambda: loading_program(algorithm, edges), lambda result: None, parallelism=replicas, **options).seconds
     return told
 
 
-def run_rayad(algorithm: str, folder: Path, sizes: Sizes, propagated: bool = False) -> GraphOutcome:
+def run_rayad(
+    algorithm: str, folder: Path, replicas: int, *, timeout_s: float, propagated: bool = False, loading: bool = True
+) -> GraphOutcome:
     """One run in a process of its own."""
-    arguments = {"algorithm": algorithm, "folder": str(folder), "replicas": sizes.replicas}
-    arguments |= {"propagated": propagated, "loading": not propagated}
-    done = run_ours("graphs", arguments, ray_address=ray_address(), timeout_s=sizes.timeout_s, nice=WORKER_NICE)
+    arguments = {"algorithm": algorithm, "folder": str(folder), "replicas": replicas, "propagated": propagated, "loading": loading}
+    done = run_ours("graphs", arguments, ray_address=ray_address(), timeout_s=timeout_s, nice=WORKER_NICE)
     return GraphOutcome(done.seconds, done.digest, done.wall_s, None, done.version, loading_s=done.told.get("loading_s"))
 
 
@@ -224,7 +225,11 @@ def systems(algorithm: str, scale: int, folder: Path, sizes: Sizes, peers: tuple
 
 def rayad(algorithm: str, scale: int, folder: Path, sizes: Sizes, share: int = 1, *, kind: str = RAYAD, beside: str = "") -> System:
     """One of ours as a system."""
-    return System(name_of(kind, algorithm, scale, share) + beside, partial(run_rayad, algorithm, folder, sizes, kind == PROPAGATED))
+    propagated = kind == PROPAGATED
+    run_one = partial(
+        run_rayad, algorithm, folder, sizes.replicas, timeout_s=sizes.timeout_s, propagated=propagated, loading=not propagated
+    )
+    return System(name_of(kind, algorithm, scale, share) + beside, run_one)
 
 
 def run(sizes: Sizes, peers: tuple[str, ...] | None = None) -> Measurement:

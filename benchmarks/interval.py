@@ -9,6 +9,7 @@ import math
 import statistics
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 
 from benchmarks.interval_paper import DAY, HOUR, MINUTE, TABLE_1, Experiment, claims, implied_cost_s
 from benchmarks.interval_simulation import (
@@ -255,17 +256,17 @@ def choose(out: Measurement, sizes: Sizes) -> None:
         found: dict[str, list[float]] = {label: [] for label in ("auto", "30 s", *CHOICES)}
         for seed in range(sizes.repetitions):
             failures_s = failure_times_s(scaled, seed)
-            options = {"seed": seed, "lag_s": lag_s}
-            chosen = run_job(scaled, failures_s, IntervalEstimator(), **options)
-            foreseen = run_job(scaled, failures_s, ScheduledInterval(*foresight(scaled)), **options).utilization
-            every_30_s = run_job(scaled, failures_s, ScheduledInterval((math.inf, 30.0)), **options).utilization
+            run = partial(run_job, scaled, failures_s, seed=seed, lag_s=lag_s)
+            chosen = run(IntervalEstimator())
+            foreseen = run(ScheduledInterval(*foresight(scaled))).utilization
+            every_30_s = run(ScheduledInterval((math.inf, 30.0))).utilization
             auto.add(chosen.utilization)
             best.add(foreseen)
             fixed.add(every_30_s)
             found["auto"].append(chosen.utilization / foreseen)
             found["30 s"].append(every_30_s / foreseen)
             for label, choice in CHOICES.items():
-                found[label].append(run_job(scaled, failures_s, choice(), **options).utilization / foreseen)
+                found[label].append(run(choice()).utilization / foreseen)
             if seed == 0 and name == RISE:
                 out.charts.append(_chart_of(name, scaled, list(chosen.chosen)))
         out.ratios += [

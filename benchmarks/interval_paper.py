@@ -141,5 +141,5 @@ def _rate_of_best(interval_s: float, cost_s: float) -> float:
 def implied_cost_s(row: Experiment) -> float:
     """The cost of a snapshot with which equation 10 would give the printed U(T*) at the printed T*, all else as printed."""
     interval_s = row.best_min * MINUTE
-    _, *others = row.process
-    return interval_s * (1 - row.printed_best / utilization(interval_s, 0.0, *others))
+    _, failures_per_s, restart_s, operators, lag_s = row.process
+    return interval_s * (1 - row.printed_best / utilization(interval_s, 0.0, failures_per_s, restart_s, operators, lag_s))

@@ -91,7 +91,12 @@ def read_job(servers: str, topic: str, sizes: Sizes) -> int:
     flow = rd.Dataflow("kafka")
     rows: list[int] = []
     read = flow.from_kafka(servers, topic, parts=1, stop="latest", batch_rows=BATCH)
-    read.map_batches(lambda batch: [rows.append(len(batch)), batch][1]).probe("read")
+
+    def count(batch: Any) -> Any:
+        rows.append(len(batch))
+        return batch
+
+    read.map_batches(count).probe("read")
     flow.run(runtime="local")
     return sum(rows)
 

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
+import cloudpickle  # type: ignore[import-untyped]
 import ray
 
 from benchmarks import inputs
@@ -250,7 +250,8 @@ def run(sizes: Sizes) -> Measurement:
 def main() -> None:
     """``python -m benchmarks.mpr NAME SIZES``: one loop, as JSON."""
     name, given = sys.argv[1], json.loads(sys.argv[2])
-    sizes = Sizes(**{field: tuple(value) if isinstance(value, list) else value for field, value in given.items()})
+    fields: dict[str, Any] = {field: tuple(value) if isinstance(value, list) else value for field, value in given.items()}
+    sizes = Sizes(**fields)
     done = run_version(name, sizes, "sequential", 1)
     print(json.dumps({"seconds": done.seconds, "md5": done.digest}))
 

@@ -113,8 +113,8 @@ def query5(flow: rd.Dataflow, folder: Path) -> None:
     """The auctions with the most bids in the last ten seconds, every two seconds."""
     bids = read(flow, folder, "bids", "auction", "date_time").assign_timestamps("date_time")
     counts = bids.key_by("auction").window(rd.windows.sliding(WINDOW, SLIDE)).count(name="counts")
-    counts = counts.as_columns("auction", "start", "end", "bids")
-    hottest = counts.key_by("start").window(rd.windows.per_epoch()).max_by("bids", name="hottest")  # a window fires in one epoch
+    counted = counts.as_columns("auction", "start", "end", "bids")
+    hottest = counted.key_by("start").window(rd.windows.per_epoch()).max_by("bids", name="hottest")  # a window fires in one epoch
     hottest.as_columns().map_batches(lambda batch: batch.select(["start", "auction", "bids"])).collect("out", columnar=True)
 
 

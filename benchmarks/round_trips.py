@@ -8,7 +8,6 @@ from typing import Any
 import ray
 
 
-@ray.remote(num_cpus=0)  # type: ignore[misc]
 class Echo:
     """Answers."""
 
@@ -18,7 +17,8 @@ class Echo:
 
 def start(count: int) -> list[Any]:
     """Start actors that answer, and call each once."""
-    actors = [Echo.remote() for _ in range(count)]
+    made: Any = ray.remote(num_cpus=0)(Echo)
+    actors = [made.remote() for _ in range(count)]
     ray.get([actor.ping.remote() for actor in actors for _ in range(20)])
     return actors
 

@@ -47,7 +47,7 @@ QUICK = Sizes(repetitions=1, epochs=5, programs=1, large_epochs=2, large_rows=50
 class Untold(ArrowSource):
     """The same records, of which nothing is known when the program is written."""
 
-    schema = None  # type: ignore[assignment]
+    schema = None
 
 
 def table_of(sizes: Sizes) -> pa.Table:

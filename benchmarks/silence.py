@@ -63,7 +63,6 @@ def timers_s(epoch_s: float, sizes: Sizes) -> list[float]:
     return [late for _, late in job.wait()["late"]]
 
 
-@ray.remote(num_cpus=0)
 class Sleeper:
     """What a user writes without Rayad."""
 
@@ -88,7 +87,8 @@ def run(sizes: Sizes) -> Measurement:
             out.check("every timer has fired once, and none too early", (len(late_s), min(late_s) >= 0.0), (sizes.timers, True))
             ours.add(*(1000 * one for one in late_s))
         settle()
-        sleeper = Sleeper.remote()
+        made: Any = ray.remote(num_cpus=0)(Sleeper)
+        sleeper = made.remote()
         waits_s = [sizes.within_s * (n + 1) / sizes.timers for n in range(sizes.timers)]
         alone.add(*(1000 * one for one in ray.get(sleeper.run.remote(waits_s))))
         ray.kill(sleeper)

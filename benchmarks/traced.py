@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import tracemalloc
 from types import TracebackType
+from typing import Any
 
 import pyarrow as pa
 
@@ -21,7 +22,7 @@ class Traced:
 
     def __init__(self, *, forgets: bool = False) -> None:
         self._forgets = forgets
-        self._caches: list[Remembered] = []
+        self._caches: list[Remembered[Any]] = []
         self._before = 0
 
     def __enter__(self) -> Traced:
@@ -47,5 +48,5 @@ class Traced:
         gc.collect()
         return int(tracemalloc.get_traced_memory()[0] + pa.total_allocated_bytes()) - self._before
 
-    def _found(self) -> list[Remembered]:
+    def _found(self) -> list[Remembered[Any]]:
         return [each for each in gc.get_objects() if isinstance(each, Remembered)] if self._forgets else []
