@@ -18,7 +18,7 @@ from pathlib import Path
 PROTOCOL = frozenset(
     {
         *("checkpoint", "restore", "take_changes", "restore_changes", "forget_changes"),
-        *("index", "give", "take", "gave"),
+        *("index", "give", "take", "gave", "index_held", "give_held", "take_held", "gave_held", "rows_stored", "restore_rows"),
         *("inline", "fits", "entries", "put_entries"),
         *("changed", "named", "shaped", "unshaped", "put_in", "left", "empty", "renumber"),
         *("learn", "goes_with", "marks", "marked", "bits", "put_bits"),

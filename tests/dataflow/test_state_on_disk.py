@@ -194,7 +194,7 @@ def test_the_laws_find_a_defect_of_rows_that_were_seen_and_are_on_disk(
     defect: type[SeenBelow], files: Counting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sound = next(form for form in FORMS if form.name == "SeenRows")
-    monkeypatch.setattr(SeenRows, "nothing_below", lambda self: defect(1))
+    monkeypatch.setattr(SeenRows, "runs_below", defect)
     monkeypatch.setattr(MemoryBound, "piece_bytes", 50)
     with pytest.raises(AssertionError):
         sum(run_one(sound, seed, MemoryBound(0, files)) for seed in range(SEEDS_OF_A_DEFECT))
@@ -207,7 +207,7 @@ class WithEqualPlaces(AlikeByPlace):
 
 
 def test_rows_of_one_place_are_told_apart(files: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SeenRows, "nothing_below", lambda self: WithEqualPlaces(1))
+    monkeypatch.setattr(SeenRows, "runs_below", WithEqualPlaces)
     monkeypatch.setattr(MemoryBound, "piece_bytes", 50)
     sound = next(form for form in FORMS if form.name == "SeenRows")
     assert sum(run_one(sound, seed, MemoryBound(0, files)) for seed in range(SEEDS)) >= 0

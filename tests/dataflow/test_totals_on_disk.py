@@ -78,9 +78,9 @@ class Job:
         self.begin(resume="latest")
 
     @property
-    def below(self) -> list[TotalsBelow]:
+    def below(self) -> int:
         totals = [core.vertex.totals for core in self.job.cores.values() if hasattr(core.vertex, "totals")]
-        return [part.below for two in totals for part in two.columns.there if part.below is not None]
+        return sum(part.count_below for two in totals for part in two.columns.there)
 
     def run(self, disturb: Callable[[Job, int], Any] = lambda job, epoch: None) -> Rows:
         for epoch, batch in enumerate(self.given):
@@ -88,7 +88,7 @@ class Job:
             rows.send(batch)
             rows.advance_to(epoch + 1)
             self.job.probe("seen").wait(epoch)
-            self.most_below = max([self.most_below, *(runs.count for runs in self.below)])
+            self.most_below = max(self.most_below, self.below)
             disturb(self, epoch)
         self.job.input("rows").close()
         rows = self.job.wait()["out"]

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
-from rayad.dataflow.operators.state.by_key.beyond_memory import NotedBeyondMemory
+from rayad.dataflow.operators.state.by_key.beyond_memory import NotedRowsBeyondMemory
 from rayad.dataflow.operators.state.stored_columns import stored_mixed, taken_back_mixed
 from rayad.dataflow.operators.state.touched_keys import Additions
 
@@ -14,7 +14,7 @@ SIDES = ("left", "right")
 """The tables of what a join keeps."""
 
 
-class RecordsInTime(NotedBeyondMemory):
+class RecordsInTime(NotedRowsBeyondMemory):
     """Records in dicts by key. An increment has the batches that have come, and the last watermark: all else follows from them."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class RecordsInTime(NotedBeyondMemory):
     def note(self, side: int, batch: Any, told: tuple[Any, ...], records: int) -> None:
         """A batch of so many records has been put in."""
         self._placed = self._placed + records if self.is_used else 0
-        self._below.size.changed(records)
+        self._size.changed(records)
         self._noted.note((side, batch, *told), records, self._placed)
 
     def pass_over(self, mark: Any) -> None:

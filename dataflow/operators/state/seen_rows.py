@@ -7,7 +7,7 @@ Beyond a bound on memory rows are in sorted runs, by key-group and code; one tha
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -95,10 +95,12 @@ def first_positions(contents: pa.RecordBatch) -> Positions:
 class SeenBelow(RowsBelow):
     """Rows that have been seen and have no slot. The place of a row is its key-group, and then its code: a key may have many rows."""
 
+    def __init__(self) -> None:
+        super().__init__(0)
+
     def places(self, rows: pa.RecordBatch) -> Places:
-        return places_in_groups(
-            groups_of_columns(rows.columns[: self.keys], self.key_groups), content_codes(rows).view(np.uint64), self.key_groups
-        )
+        keys = rows.columns[: keyed_columns(rows.schema) or 0]
+        return places_in_groups(groups_of_columns(keys, self.key_groups), content_codes(rows).view(np.uint64), self.key_groups)
 
     def are_alike(self, asked: pa.RecordBatch, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         alike = np.ones(rows.num_rows, np.bool_)
@@ -118,7 +120,7 @@ class SeenBelow(RowsBelow):
                 yield run.rows.slice(low, high - low)
 
 
-class SeenRows(NotedState, Slots, ColumnForm):
+class SeenRows(Slots[SeenBelow], NotedState, ColumnForm):
     """Distinct rows of batches whose leading columns are marked as the key.
 
     Args:
@@ -131,9 +133,10 @@ class SeenRows(NotedState, Slots, ColumnForm):
     """
 
     inline = True
+    runs_below: ClassVar[type[SeenBelow]] = SeenBelow
 
     def __init__(self, pairs: Callable[[pa.RecordBatch], list[Any]]) -> None:
-        super().__init__()
+        super().__init__(self.runs_below)
         self._pairs = pairs
         self._schema: pa.Schema | None = None
         self._batches: list[pa.RecordBatch] = []  # slot after slot
@@ -142,11 +145,10 @@ class SeenRows(NotedState, Slots, ColumnForm):
         self._noted: Additions = Additions()
         self.came: RowsAtEpochs | None = None
         """Told of the slots that come; None: nobody has read yet."""
-        self.below: SeenBelow | None
 
     @property
     def is_used(self) -> bool:
-        return self.is_below or self._count > (0 if self._given is None else int(np.count_nonzero(self._given)))
+        return self.is_beyond_memory or self._count > (0 if self._given is None else int(np.count_nonzero(self._given)))
 
     @property
     def noted_bytes(self) -> int:
@@ -163,10 +165,11 @@ class SeenRows(NotedState, Slots, ColumnForm):
         return self._new(batch)
 
     def _new(self, contents: pa.RecordBatch) -> Positions:
-        if self.below is None or not self.is_below:
+        runs = self._below.some
+        if runs is None:
             return self._new_in_slots(contents)
         first = first_positions(contents)
-        first = first[~self.below.known(contents.take(pa.array(first)))]
+        first = first[~runs.known(contents.take(pa.array(first)))]
         return first[self._new_in_slots(contents.take(pa.array(first)))]
 
     def _new_in_slots(self, contents: pa.RecordBatch) -> Positions:
@@ -222,7 +225,7 @@ class SeenRows(NotedState, Slots, ColumnForm):
         return self._count
 
     @property
-    def slot_bytes(self) -> int:
+    def held_bytes(self) -> int:
         of_rows: int = sum(batch.nbytes for batch in self._batches)
         return of_rows + KEY_BYTES_INTEGER * self._count
 
@@ -232,10 +235,6 @@ class SeenRows(NotedState, Slots, ColumnForm):
     def rows_at(self, slots: Positions) -> pa.RecordBatch:
         """The rows of slots, marked with their key."""
         return self._at(slots)
-
-    def nothing_below(self) -> SeenBelow:
-        assert self._schema is not None
-        return SeenBelow(keyed_columns(self._schema) or 0)
 
     def empty(self, slots: Positions) -> None:
         """Rows stay, since codes lead to them."""
@@ -253,7 +252,7 @@ class SeenRows(NotedState, Slots, ColumnForm):
         self._batches, self._index, self._count = [], None, 0
         if left.num_rows:
             self._new_in_slots(left)
-        elif not self.is_below:
+        elif not self.is_beyond_memory:
             self._schema = None
         self.came = came
         self.forget_changes()
@@ -273,7 +272,7 @@ class SeenRows(NotedState, Slots, ColumnForm):
 
     def pairs_below(self, keys: Sequence[Any] | None = None) -> list[Any]:
         """The rows without a slot, perhaps only those of these keys and of some others, as the row form has them."""
-        below = self.below
+        below = self._below.runs
         if below is None:
             return []
         groups = range(below.key_groups) if keys is None else {key_group(key, below.key_groups) for key in keys}
@@ -298,12 +297,12 @@ class SeenRows(NotedState, Slots, ColumnForm):
     # -- snapshots -----------------------------------------------------------------
     def checkpoint(self) -> Any:
         rows = stored(self._kept())
-        return rows if self.below is None or not self.is_below else {"rows": rows, "schema": self._schema, "below": self.below.checkpoint()}
+        return rows if (below := self._below.some) is None else {"rows": rows, "schema": self._schema, "below": below.checkpoint()}
 
     def restore(self, stored: Any) -> None:
         if isinstance(stored, dict):
             self._schema = stored["schema"]
-            self.made_below().restore(stored["below"])
+            self._below.made().restore(stored["below"])
             stored = stored["rows"]
         self.restore_changes(stored)
         self.forget_changes()
@@ -335,8 +334,8 @@ class SeenRows(NotedState, Slots, ColumnForm):
         self._schema = self._schema or _schema_of(given)
         super().take(given)
 
-    def take_rows(self, rows: pa.RecordBatch) -> None:
-        self._new(rows)
+    def take_held(self, given: pa.RecordBatch) -> None:
+        self._new(given)
 
 
 def _schema_of(given: pa.RecordBatch | Beyond) -> pa.Schema:

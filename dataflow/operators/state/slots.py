@@ -8,48 +8,43 @@ What a state keeps by slot, arrays of totals or rows that have been seen, it say
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rayad.dataflow.operators.state.beyond_memory import BeyondMemory
 from rayad.dataflow.operators.state.group_index import chosen, compacted
-from rayad.dataflow.operators.state.keyed_state import KeyedState
-from rayad.dataflow.operators.state.runs import disk
-from rayad.dataflow.operators.state.runs.above_runs import Beyond
-from rayad.dataflow.operators.state.runs.disk import Bounded, MemoryBound
-from rayad.dataflow.operators.state.runs.files import RunFile
+from rayad.dataflow.operators.state.runs.above_runs import RunsBelow
 from rayad.dataflow.operators.state.runs.order import Positions
 from rayad.dataflow.operators.state.runs.rows_below import RowsBelow
-from rayad.dataflow.operators.state.runs.run import Run
-from rayad.dataflow.operators.state.slot_groups import NotColumns, SlotGroups, SlotKeys
+from rayad.dataflow.operators.state.slot_groups import SlotGroups, SlotKeys
 
 KEY_BYTES_INTEGER, KEY_BYTES = 48, 200
 """A key in the index: pandas' table of integers keeps each twice, at most a third full; a dict has an object for each key and slot."""
 
 Mask = npt.NDArray[np.bool_]
+Below = TypeVar("Below", bound=RowsBelow)
 
 
-class Slots(KeyedState):
-    """State by slot above sorted runs, which there are only beyond a bound on memory."""
+class Slots(BeyondMemory[RunsBelow[Below]]):
+    """State by slot above sorted runs of what has no slot.
 
-    def __init__(self) -> None:
+    Args:
+        runs_below: gives runs for the rows of :meth:`rows_at`, with nothing in them.
+    """
+
+    def __init__(self, runs_below: Callable[[], Below]) -> None:
+        super().__init__(RunsBelow(runs_below))
         self._groups: SlotGroups | None = None
         self._given: Mask | None = None  # slots in which nothing is, of those that there were then
-        self._memory: MemoryBound | None = None
-        self.below: RowsBelow | None = None
-        """What has no slot; None: all has one."""
 
     # -- what a state says of its slots ------------------------------------------------
     @abstractmethod
     def __len__(self) -> int:
         """How many there are, those included in which nothing is."""
-
-    @property
-    @abstractmethod
-    def slot_bytes(self) -> int:
-        """About how much memory they take."""
 
     @abstractmethod
     def slot_keys(self) -> SlotKeys:
@@ -60,12 +55,8 @@ class Slots(KeyedState):
         """What is in these as rows, which can be taken in again. Raises NotColumns where Arrow does not have the keys."""
 
     @abstractmethod
-    def take_rows(self, rows: pa.RecordBatch) -> None:
+    def take_held(self, given: pa.RecordBatch) -> None:
         """Keep what :meth:`rows_at` gave."""
-
-    @abstractmethod
-    def nothing_below(self) -> RowsBelow:
-        """Runs for such rows."""
 
     @abstractmethod
     def empty(self, slots: Positions) -> None:
@@ -112,69 +103,23 @@ class Slots(KeyedState):
 
     # -- beyond memory -----------------------------------------------------------------
     @property
-    def is_below(self) -> bool:
-        """Whether anything is below."""
-        return self.below is not None and not self.below.is_empty
-
-    @property
     def count(self) -> int:
         """Slots, and rows without one, those included of which nothing is left."""
-        return len(self) + (0 if self.below is None else self.below.count)
+        return len(self) + self.count_below
 
-    def runs(self) -> Iterable[Bounded]:
-        return (self,)
-
-    @property
-    def memory(self) -> MemoryBound | None:
-        """The bound on memory; None: there is none."""
-        return self._memory
-
-    @memory.setter
-    def memory(self, memory: MemoryBound | None) -> None:
-        self._memory = memory
-        if self.below is not None:
-            self.below.memory = memory
-
-    @property
-    def memory_bytes(self) -> int:
-        """Bytes of slots, about, and of what else is in memory."""
-        return self.slot_bytes + (0 if self.below is None else self.below.memory_bytes)
-
-    def all(self) -> list[Run]:
-        """What is in slots becomes a run, if that is worth one; gives the runs."""
-        if self.slot_bytes >= disk.FILE_BYTES_MIN:
-            self._put_below()
-        return [] if self.below is None else self.below.all()
-
-    def files(self) -> list[RunFile]:
-        """Of the runs."""
-        return [] if self.below is None else self.below.files()
-
-    def made_below(self) -> RowsBelow:
-        """The runs, where there are none with nothing in them."""
-        if self.below is None:
-            self.below = self.nothing_below()
-            self.below.memory = self._memory
-        return self.below
-
-    def _put_below(self) -> None:
+    def put_below(self) -> None:
         """Nothing has a slot any more; but where Arrow does not have the keys nothing changes."""
         slots = self.used()
         if len(slots):
-            try:
-                rows = self.rows_at(slots)
-            except NotColumns:
-                return
-            self.made_below().put(rows)
+            rows = self.rows_at(slots)
+            self._below.made().put(rows)
         self._given, self._groups = None, None
         self.forget_slots()
 
     # -- to other replicas ---------------------------------------------------------------
-    def index(self, key_groups: int) -> Iterator[None]:
+    def index_held(self, key_groups: int) -> Iterator[None]:
         self._groups = SlotGroups(key_groups)
-        yield from self._groups.slices(self.slot_keys())
-        if self.below is not None:
-            yield from self.below.index(key_groups)
+        return self._groups.slices(self.slot_keys())
 
     def leaves(self, groups: frozenset[int], key_groups: int) -> Mask:
         """Which slots are of these groups, shape (slots,)."""
@@ -187,27 +132,17 @@ class Slots(KeyedState):
         slots: Positions = np.flatnonzero(self.leaves(groups, key_groups) & self.there(np.arange(len(self)), len(self)))
         return slots
 
-    def give(self, groups: frozenset[int], key_groups: int) -> pa.RecordBatch | Beyond | None:
-        """What these groups have as rows, perhaps with runs. Raises NotColumns, with nothing given, where Arrow does not have the keys."""
+    def give_held(self, groups: frozenset[int], key_groups: int) -> pa.RecordBatch | None:
         slots = self.slots_of_groups(groups, key_groups) if len(self) else np.zeros(0, np.int64)
-        rows = compacted(self.rows_at(slots)) if len(slots) else None
-        if len(slots):
-            self.pass_over(slots)
-            self.empty(slots)
-        runs = [] if self.below is None else self.below.give(groups, key_groups)
-        return Beyond(rows, runs) if runs else rows
+        if not len(slots):
+            return None
+        rows = compacted(self.rows_at(slots))
+        self.pass_over(slots)
+        self.empty(slots)
+        return rows
 
-    def take(self, given: pa.RecordBatch | Beyond) -> None:
-        rows, runs = given if isinstance(given, Beyond) else (given, None)
-        if runs is not None:
-            self.made_below().take(runs)
-        if rows is not None:
-            self.take_rows(rows)
-
-    def gave(self) -> None:
+    def gave_held(self) -> None:
         self._groups = None
-        if self.below is not None:
-            self.below.gave()
         if self._given is not None:
             needed = np.flatnonzero(self.needed())
             if 2 * len(needed) <= len(self):

@@ -6,6 +6,7 @@ Columns stay columns from the sender to the output. The index from key to slot i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from rayad.dataflow.operators.totals.stored_slots import ChangedSlots, columns_o
 from rayad.dataflow.records.moments import keys_in
 
 
-class ColumnTotals(Slots):
+class ColumnTotals(Slots[TotalsBelow]):
     """Totals per key in numpy arrays; a key keeps its slot as long as it is here.
 
     Args:
@@ -35,7 +36,7 @@ class ColumnTotals(Slots):
     """
 
     def __init__(self, partials: Partials, schema: pa.Schema, key_columns: int) -> None:
-        super().__init__()
+        super().__init__(partial(TotalsBelow, key_columns))
         self.schema = schema
         self.key_columns = key_columns
         self.partials = partials
@@ -45,7 +46,6 @@ class ColumnTotals(Slots):
         self.versions: SlotVersions | None = None
         """What changed slots had before; None: nobody has read yet."""
         self.arrays = self._nothing()
-        self.below: TotalsBelow | None
 
     def _nothing(self) -> list[Any]:
         return [nothing_held(kind) for kind in self.schema.types[self.key_columns :]]
@@ -74,7 +74,7 @@ class ColumnTotals(Slots):
 
     def _slots_of(self, partial: pa.RecordBatch) -> Any:
         columns = partial.columns[: self.key_columns]
-        if self._index is None and self._first_keys is None and self.below is None:
+        if self._index is None and self._first_keys is None and self._below.runs is None:
             self._first_keys = columns
             return slice(0, partial.num_rows)
         return self._made_index().slots_of(columns)
@@ -99,12 +99,9 @@ class ColumnTotals(Slots):
 
     # -- beyond memory ---------------------------------------------------------------
     @property
-    def slot_bytes(self) -> int:
+    def held_bytes(self) -> int:
         are_integers = self.key_columns == 1 and self.schema.field(0).type == pa.int64()
         return sum(map(held_bytes, self.arrays)) + len(self) * (KEY_BYTES_INTEGER if are_integers else KEY_BYTES)
-
-    def nothing_below(self) -> TotalsBelow:
-        return TotalsBelow(self.key_columns)
 
     def forget_slots(self) -> None:
         self._index, self._first_keys, self._changes = None, None, None
@@ -115,12 +112,13 @@ class ColumnTotals(Slots):
     def _brought_back(self, keys: list[pa.Array], slots: Any, before: int) -> npt.NDArray[np.int64] | None:
         """Give the keys of rows in slots in which nothing was the totals that they have below; gives these slots. None: there is nothing
         below."""
-        if self.below is None or not self.is_below:
+        runs = self._below.some
+        if runs is None:
             return None
         self._changes = None
         fresh = np.flatnonzero(~self.there(slots, before))
         at = pa.array(fresh)
-        which, totals = self.below.taken_out([column.take(at) for column in keys])
+        which, totals = runs.taken_out([column.take(at) for column in keys])
         back: npt.NDArray[np.int64] = slots[fresh[which]]
         if totals is not None:
             self.partials.merge_at(self.arrays, back, self.partials.filled(totals.columns[self.key_columns :]))
@@ -129,13 +127,14 @@ class ColumnTotals(Slots):
 
     def _bring_back(self, keys: Sequence[Any]) -> None:
         """Give those of these keys that have totals below a slot with them."""
-        if self.below is None or not self.is_below:
+        runs = self._below.some
+        if runs is None:
             return
         types = self.schema.types[: self.key_columns]
         found = self._made_index().found(list(keys))
         there = (found >= 0) & self.there(found, len(self))
         for columns in _as_columns([key for key, is_there in zip(keys, there.tolist(), strict=True) if not is_there], types):
-            _, totals = self.below.taken_out(columns)
+            _, totals = runs.taken_out(columns)
             if totals is not None:
                 slots = self._slots_of(totals)
                 for i in range(self.partials.width):
@@ -146,7 +145,7 @@ class ColumnTotals(Slots):
 
     def _rows_below(self) -> list[tuple[Any, tuple[Any, ...]]]:
         out: list[tuple[Any, tuple[Any, ...]]] = []
-        for run in () if self.below is None else self.below.each_live():
+        for run in self._below.each_live():
             columns = [column.to_pylist() for column in run.rows.columns[self.key_columns :]]
             out += zip(keys_in(run.rows.columns[: self.key_columns]), zip(*columns, strict=True), strict=True)
         return out
@@ -217,7 +216,7 @@ class ColumnTotals(Slots):
         keys = self._index.key_columns(types) if self._index is not None else self._first_keys
         totals = [narrowed(a[: len(self)], kind) for a, kind in self._typed()]
         out = {"keys": stored_keys(keys), "totals": totals, "given": self._given_slots()}
-        return out if self.below is None or not self.is_below else {**out, "below": self.below.checkpoint()}
+        return out if self._below.some is None else {**out, "below": self._below.some.checkpoint()}
 
     def restore(self, stored: dict[str, Any]) -> None:
         keys = stored["keys"]
@@ -228,11 +227,11 @@ class ColumnTotals(Slots):
         self.arrays = [widened(total, own) for total, own in zip(stored["totals"], self.arrays, strict=True)]
         self._restore_given(stored["given"])
         if "below" in stored:
-            self.made_below().restore(stored["below"])
+            self._below.made().restore(stored["below"])
 
     def take_changes(self) -> Callable[[], dict[str, Any]] | None:
         """The keys that are new since the last call, and the totals that have changed, or all of them where these are more than half."""
-        if self.is_below:
+        if self.is_beyond_memory:
             self._changes = None  # what is in slots is little, and the runs are in files that are written once
             return None
         changes, self._changes = self._changes, ChangedSlots(len(self))
@@ -277,8 +276,8 @@ class ColumnTotals(Slots):
         for i, array in enumerate(self.arrays):
             array[slots] = self.partials.neutral(i, array.dtype)
 
-    def take_rows(self, rows: pa.RecordBatch) -> None:
-        self.merge(rows)
+    def take_held(self, given: pa.RecordBatch) -> None:
+        self.merge(given)
 
     def drop(self, keys: list[Any]) -> None:
         """Forget these keys, of which some may not be here. Their slots stay behind, as those of :meth:`give`; the next of
@@ -310,14 +309,14 @@ class ColumnTotals(Slots):
         if self.schema.equals(schema):
             return self
         out = ColumnTotals(self.partials, schema, self.key_columns)
-        out.memory = self._memory
+        out.memory = self.memory
         slots = self.used()
         if len(slots):
             out.merge(as_schema(self.rows_at(slots), schema))
-        for run in () if self.below is None else self.below.each_live():
+        for run in self._below.each_live():
             out.merge(as_schema(run.rows, schema))
-            if self._memory is not None:
-                self._memory.hold([out])
+            if self.memory is not None:
+                self.memory.hold([out])
         return out
 
     def forget_changes(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from rayad.dataflow.operators.aggregates.aggregators import Aggregator
-from rayad.dataflow.operators.state.by_key.beyond_memory import NotedBeyondMemory, moments_of
+from rayad.dataflow.operators.state.by_key.beyond_memory import NotedRowsBeyondMemory, moments_of
 from rayad.dataflow.operators.state.by_key.rows import Named
 from rayad.dataflow.operators.state.reads.at_epochs import AtEpochs, Epochs
 from rayad.dataflow.operators.state.tables import WINDOW, Entries
@@ -26,7 +26,7 @@ def _key_and_window(pair: Any) -> Any:
     return pair[0], pair[1][0]
 
 
-class OpenWindows(NotedBeyondMemory):
+class OpenWindows(NotedRowsBeyondMemory):
     """What windows that have not fired hold. Windows of one size keep a dict for each window; sessions one dict of all keys. Beyond memory
     a key has one row with all its windows, which comes up when the first of them ends."""
 
@@ -56,7 +56,7 @@ class OpenWindows(NotedBeyondMemory):
         sessions those that have when all of the time is in. ``pairs`` must stay as they are."""
         ended = set()
         self.fetch(key for key, _ in pairs)
-        self._below.size.changed(len(pairs))
+        self._size.changed(len(pairs))
         if self.read is not None and self._of_sessions:
             self.read.note_sessions(key for key, _ in pairs)
         elif self.read is not None:

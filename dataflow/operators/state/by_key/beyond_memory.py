@@ -11,29 +11,67 @@ from typing import Any
 
 import pyarrow as pa
 
+from rayad.dataflow.operators.state.beyond_memory import Below, BeyondMemory, NotedBeyondMemory
 from rayad.dataflow.operators.state.by_key.rows import RowsByKey
-from rayad.dataflow.operators.state.keyed_state import NotedState
-from rayad.dataflow.operators.state.runs.above_runs import RunsBelow
-from rayad.dataflow.operators.state.runs.disk import Bounded, MemoryBound
+from rayad.dataflow.operators.state.runs.dict_above_runs import KeysBelow
 from rayad.dataflow.operators.state.runs.due_rows import has_order
-from rayad.dataflow.operators.state.runs.files import RunFile
-from rayad.dataflow.operators.state.runs.run import Run
+from rayad.dataflow.operators.state.runs.size_of_values import SizeOfRows
 from rayad.dataflow.operators.state.slot_groups import NotColumns
 from rayad.dataflow.records.exact import Inexact, array_of
 
 
-class RowsBeyondMemory(RowsByKey):
-    """State in dicts by key, of which what does not fit in memory is in runs."""
+class RowsAboveRuns(BeyondMemory[Below], RowsByKey):
+    """State in dicts by key, or in a set of pairs, above runs."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._below = RunsBelow(self.moments)
+    def __init__(self, below: Below) -> None:
+        super().__init__(below)
+        RowsByKey.__init__(self)
+        self._size = SizeOfRows()
 
-    # -- what a form says ------------------------------------------------------------
     @abstractmethod
     def in_memory(self) -> Collection[Any]:
         """What is in memory, for its size."""
 
+    @property
+    def held_bytes(self) -> int:
+        return self._size.of(self.in_memory())
+
+    # -- snapshots ---------------------------------------------------------------------
+    def checkpoint(self) -> Any:
+        return self._below.stored(self.rows_stored())
+
+    def restore(self, stored: Any) -> None:
+        self.restore_rows(self._below.restored(stored))
+
+    def rows_stored(self) -> Any:
+        """What is in memory, for a snapshot."""
+        return RowsByKey.checkpoint(self)
+
+    def restore_rows(self, stored: Any) -> None:
+        """Take back what :meth:`rows_stored` gave."""
+        RowsByKey.take(self, stored)
+
+    # -- to other replicas -------------------------------------------------------------
+    def index_held(self, key_groups: int) -> Iterator[None]:
+        return RowsByKey.index(self, key_groups)
+
+    def give_held(self, groups: frozenset[int], key_groups: int) -> Any:
+        return RowsByKey.give(self, groups, key_groups)
+
+    def take_held(self, given: Any) -> None:
+        RowsByKey.take(self, given)
+
+    def gave_held(self) -> None:
+        RowsByKey.gave(self)
+
+
+class RowsBeyondMemory(RowsAboveRuns[KeysBelow]):
+    """State in dicts by key, of which what does not fit in memory is in runs."""
+
+    def __init__(self) -> None:
+        super().__init__(KeysBelow())
+
+    # -- what a form says ------------------------------------------------------------
     @abstractmethod
     def by_key(self) -> dict[Any, Any]:
         """What each key has in memory."""
@@ -52,20 +90,15 @@ class RowsBeyondMemory(RowsByKey):
         return None
 
     # -- what is looked for ------------------------------------------------------------
-    @property
-    def is_beyond_memory(self) -> bool:
-        """Whether any of it is in runs."""
-        return self._below.runs is not None
-
     def fetch(self, keys: Iterable[Any]) -> None:
         """Let what these keys have be in memory."""
         if self._below.runs is not None:
-            self.go_up(self._below.up(keys))
+            self._up(self._below.up(keys))
 
     def fetch_due(self, has_come: Callable[[Any], bool]) -> None:
         """Let the keys be in memory for whose moments this holds; it holds for all moments before one for which it does."""
         if self._below.runs is not None:
-            self.go_up(self._below.due(has_come))
+            self._up(self._below.due(has_come))
 
     def fetch_all(self) -> None:
         """Let all be in memory."""
@@ -76,76 +109,21 @@ class RowsBeyondMemory(RowsByKey):
         """The keys that are in runs, and what they have. They stay."""
         return iter(()) if self._below.runs is None else self._below.runs.items_here()
 
+    def _up(self, came: Mapping[Any, Any]) -> None:
+        self._size.changed(len(came))
+        self.go_up(came)
+
     # -- within a bound ----------------------------------------------------------------
-    def runs(self) -> Iterable[Bounded]:
-        return (self,)
-
-    @property
-    def memory(self) -> MemoryBound | None:
-        """The bound on memory; None: there is none."""
-        return self._below.memory
-
-    @memory.setter
-    def memory(self, memory: MemoryBound | None) -> None:
-        self._below.memory = memory
-
-    @property
-    def memory_bytes(self) -> int:
-        """Bytes of rows in memory, about, and of runs in memory."""
-        runs = self._below.runs
-        return self._below.size.of(self.in_memory()) + (0 if runs is None else runs.memory_bytes)
-
-    def all(self) -> list[Run]:
-        """What is in memory becomes a run, if that is worth one; gives the runs."""
-        if self._below.is_worth_a_run(self.in_memory()) and self._below.put(self.by_key()):
-            self.all_gone_down()
-            self._indices.forget()
-            self.forget_changes()
-        return self._below.all()
-
-    def files(self) -> list[RunFile]:
-        """Of the runs."""
-        return self._below.files()
-
-    # -- snapshots, and to other replicas ----------------------------------------------
-    def checkpoint(self) -> Any:
-        return self._below.stored(self.rows_stored())
-
-    def restore(self, stored: Any) -> None:
-        self.restore_rows(self._below.restored(stored))
-
-    def rows_stored(self) -> Any:
-        """What is in memory, for a snapshot."""
-        return super().checkpoint()
-
-    def restore_rows(self, stored: Any) -> None:
-        """Take back what :meth:`rows_stored` gave."""
-        super().take(stored)
-
-    def index(self, key_groups: int) -> Iterator[None]:
-        yield from super().index(key_groups)
-        if self._below.runs is not None:
-            yield from self._below.runs.index(key_groups)
-
-    def give(self, groups: frozenset[int], key_groups: int) -> Any:
-        return self._below.given(super().give(groups, key_groups), groups, key_groups)
-
-    def take(self, given: Any) -> None:
-        rows = self._below.taken(given)
-        if rows is not None:
-            super().take(rows)
-
-    def gave(self) -> None:
-        super().gave()
-        if self._below.runs is not None:
-            self._below.runs.gave()
+    def put_below(self) -> None:
+        kept = self.by_key()
+        self._below.put(kept, self.moments(kept))
+        self.all_gone_down()
+        self._indices.forget()
+        self.forget_changes()
 
 
-class NotedBeyondMemory(RowsBeyondMemory, NotedState):
-    """The same, whose changes are noted. What is in runs is never part of an increment."""
-
-    def take_changes(self) -> Callable[[], Any] | None:
-        return super().take_changes() if self._below.runs is None else None
+class NotedRowsBeyondMemory(NotedBeyondMemory[KeysBelow], RowsBeyondMemory):
+    """The same, whose changes are noted."""
 
 
 def moments_of(moments: Iterable[Any]) -> pa.Array:
@@ -159,4 +137,4 @@ def moments_of(moments: Iterable[Any]) -> pa.Array:
     return found
 
 
-__all__ = ["NotedBeyondMemory", "RowsBeyondMemory", "moments_of"]
+__all__ = ["NotedRowsBeyondMemory", "RowsAboveRuns", "RowsBeyondMemory", "moments_of"]

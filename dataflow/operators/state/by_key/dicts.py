@@ -7,12 +7,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapp
 from operator import itemgetter
 from typing import Any, ClassVar
 
-from rayad.dataflow.operators.state.by_key.beyond_memory import NotedBeyondMemory, RowsBeyondMemory
+from rayad.dataflow.operators.state.by_key.beyond_memory import NotedRowsBeyondMemory, RowsBeyondMemory
 from rayad.dataflow.operators.state.by_key.changing import Changing
 from rayad.dataflow.operators.state.by_key.rows import Named
 from rayad.dataflow.operators.state.reads.at_epochs import AtEpochs, Epochs
 from rayad.dataflow.operators.state.reads.dicts import DictAtEpochs
-from rayad.dataflow.operators.state.runs.above_runs import AboveRuns, Beyond
+from rayad.dataflow.operators.state.runs.above_runs import Beyond
+from rayad.dataflow.operators.state.runs.dict_above_runs import AboveRuns
 from rayad.dataflow.operators.state.runs.values_below import keys_of
 from rayad.dataflow.operators.state.stored_rows import FEW_ROWS, StoredRows, plain_and_few
 from rayad.dataflow.operators.state.tables import Entries, Opening, Whole, dict_of_entries, entries_of_dict
@@ -52,11 +53,11 @@ class DictByKey(RowsBeyondMemory):
 
     def fetch(self, keys: Iterable[Any]) -> None:
         if self._below.runs is not None:
-            self.go_up(self._below.up(keys, self._kept))
+            self._up(self._below.up(keys, self._kept))
 
     def to_add_to(self, items: int) -> MutableMapping[Any, Any]:
         """The dict, to which so many items are about to be added by a form that notes them itself."""
-        self._below.size.changed(items)
+        self._size.changed(items)
         return self._everything()
 
     def _everything(self) -> MutableMapping[Any, Any]:
@@ -85,7 +86,7 @@ class DictByKey(RowsBeyondMemory):
         return Changing(given, lambda: self._note_changed(keys))
 
     def _note_changed(self, keys: Collection[Any]) -> None:
-        self._below.size.changed(len(keys))
+        self._size.changed(len(keys))
         self.note(keys, len(self._kept))
 
     def before_change(self, keys: Iterable[Any]) -> None:
@@ -149,7 +150,7 @@ class DictByKey(RowsBeyondMemory):
         self._kept.update(some)
 
 
-class KeyedDict(DictByKey, NotedBeyondMemory):
+class KeyedDict(NotedRowsBeyondMemory, DictByKey):
     """A value by key; keys come and go.
 
     Args:

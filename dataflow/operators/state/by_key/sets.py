@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
+from rayad.dataflow.operators.state.beyond_memory import NotedBeyondMemory
+from rayad.dataflow.operators.state.by_key.beyond_memory import RowsAboveRuns
 from rayad.dataflow.operators.state.by_key.dicts import KeyedDict
-from rayad.dataflow.operators.state.by_key.rows import Named, RowsByKey
+from rayad.dataflow.operators.state.by_key.rows import Named
 from rayad.dataflow.operators.state.contents import comparable, originals
-from rayad.dataflow.operators.state.keyed_state import NotedState
 from rayad.dataflow.operators.state.reads.at_epochs import AtEpochs, Epochs
 from rayad.dataflow.operators.state.reads.seen import PairsAtEpochs
-from rayad.dataflow.operators.state.runs import disk
-from rayad.dataflow.operators.state.runs.above_runs import Beyond
-from rayad.dataflow.operators.state.runs.disk import Bounded, MemoryBound
-from rayad.dataflow.operators.state.runs.files import RunFile
+from rayad.dataflow.operators.state.runs.above_runs import RunsBelow
 from rayad.dataflow.operators.state.runs.pairs_below import PairsBelow
-from rayad.dataflow.operators.state.runs.run import Run
-from rayad.dataflow.operators.state.runs.size_of_values import SizeOfRows
-from rayad.dataflow.operators.state.slot_groups import NotColumns
 from rayad.dataflow.operators.state.tables import Entries
 from rayad.dataflow.operators.state.touched_keys import Additions
 
 
-class GrowingSet(NotedState, RowsByKey):
+class GrowingSet(NotedBeyondMemory[RunsBelow[PairsBelow]], RowsAboveRuns[RunsBelow[PairsBelow]]):
     """``(key, something)`` pairs that stay. Beyond a bound on memory they are in runs, where they are looked up and stay.
 
     >>> seen = GrowingSet()
@@ -32,14 +27,9 @@ class GrowingSet(NotedState, RowsByKey):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(RunsBelow(PairsBelow))
         self._kept: set[Any] = set()
         """What is in memory."""
-        self._below: PairsBelow | None = None
-        """What is not; None: nothing."""
-        self._memory: MemoryBound | None = None
-        self._size = SizeOfRows()
-        self._is_refused = False
         self._noted: Additions = Additions()
         self.came: PairsAtEpochs | None = None
         """Told of the pairs that come; None: nobody has read yet."""
@@ -50,20 +40,19 @@ class GrowingSet(NotedState, RowsByKey):
     @property
     def kept(self) -> Collection[Any]:
         """All pairs, to be read."""
-        return self._kept if self._below is None else [*self._kept, *self.pairs_below()]
+        return self._kept if self._below.runs is None else [*self._kept, *self.pairs_below()]
 
-    @property
     def in_memory(self) -> Collection[Any]:
         """Those in memory, to be read."""
         return self._kept
 
     def pairs_below(self, keys: Iterable[Any] | None = None) -> Iterator[Any]:
         """The pairs that are not in memory, perhaps only those of these keys and of some others."""
-        return iter(()) if self._below is None else self._below.pairs_here(keys)
+        return iter(()) if self._below.runs is None else self._below.runs.pairs_here(keys)
 
     @property
     def is_used(self) -> bool:
-        return bool(self._kept) or self._below is not None
+        return bool(self._kept) or self.is_beyond_memory
 
     def not_in_memory(self, pairs: Iterable[Any]) -> list[Any]:
         """Those of these pairs that :meth:`new` may give: to be asked first, since files are slower."""
@@ -73,9 +62,9 @@ class GrowingSet(NotedState, RowsByKey):
     def new(self, pairs: Iterable[Any]) -> list[Any]:
         """Those of these pairs, which differ, that are not here."""
         fresh = self.not_in_memory(pairs)
-        if self._below is None or not fresh:
+        if self._below.runs is None or not fresh:
             return fresh
-        known = self._below.known(fresh).tolist()
+        known = self._below.runs.known(fresh).tolist()
         return [pair for pair, is_known in zip(fresh, known, strict=True) if not is_known]
 
     def that_drops(self) -> KeyedSets:
@@ -96,101 +85,17 @@ class GrowingSet(NotedState, RowsByKey):
     def put_in(self, name: str, some: Any) -> None:
         self.add(list(some))
 
-    # -- beyond memory ---------------------------------------------------------------
-    def runs(self) -> Iterable[Bounded]:
-        return (self,)
-
-    @property
-    def is_beyond_memory(self) -> bool:
-        """Whether any of it is in runs."""
-        return self._below is not None
-
-    @property
-    def memory(self) -> MemoryBound | None:
-        """The bound on memory; None: there is none."""
-        return self._memory
-
-    @memory.setter
-    def memory(self, memory: MemoryBound | None) -> None:
-        self._memory = memory
-        if self._below is not None:
-            self._below.memory = memory
-
-    @property
-    def memory_bytes(self) -> int:
-        """Bytes of pairs in memory, about, and of runs in memory."""
-        return self._size.of(self._kept) + (0 if self._below is None else self._below.memory_bytes)
-
-    def all(self) -> list[Run]:
-        """What is in memory becomes a run, if that is worth one and each pair has a hash that is the same everywhere; gives the runs."""
-        if self._kept and not self._is_refused and self._size.of(self._kept) >= disk.FILE_BYTES_MIN:
-            try:
-                self._made_below().put_pairs(self._kept)
-            except NotColumns:
-                self._is_refused = True  # it would be asked for again after each batch
-                self._forget_nothing_below()
-            else:
-                self._kept = set()
-                self._indices.forget()
-                self.forget_changes()
-                if self.came is not None:
-                    self.came.begin_anew()
-        return [] if self._below is None else self._below.all()
-
-    def _made_below(self) -> PairsBelow:
-        if self._below is None:
-            self._below = PairsBelow()
-            self._below.memory = self._memory
-        return self._below
-
-    def _forget_nothing_below(self) -> None:
-        if self._below is not None and self._below.is_empty:
-            self._below = None
-
-    def files(self) -> list[RunFile]:
-        """Of the runs."""
-        return [] if self._below is None else self._below.files()
-
-    # -- snapshots, and to other replicas ----------------------------------------------
-    def checkpoint(self) -> Any:
-        rows = super().checkpoint()
-        return rows if self._below is None else Beyond(rows, self._below.checkpoint())
-
-    def restore(self, stored: Any) -> None:
-        if isinstance(stored, Beyond):
-            self._made_below().restore(stored.runs)
-            stored = stored.rows
-        super().take(stored)
-
-    def take_changes(self) -> Callable[[], Any] | None:
-        """What is in runs is never part of an increment."""
-        return super().take_changes() if self._below is None else None
+    def put_below(self) -> None:
+        """Raises NotColumns where a pair has no hash that is the same everywhere."""
+        self._below.made().put_pairs(self._kept)
+        self._kept = set()
+        self._indices.forget()
+        self.forget_changes()
+        if self.came is not None:
+            self.came.begin_anew()
 
     def changed(self, noted: list[list[Any]]) -> Any:
         return [pair for pairs in noted for pair in pairs]
-
-    def index(self, key_groups: int) -> Iterator[None]:
-        yield from super().index(key_groups)
-        if self._below is not None:
-            yield from self._below.index(key_groups)
-
-    def give(self, groups: frozenset[int], key_groups: int) -> Any:
-        rows = super().give(groups, key_groups)
-        runs = [] if self._below is None else self._below.give(groups, key_groups)
-        self._forget_nothing_below()
-        return Beyond(rows, runs) if runs else rows
-
-    def take(self, given: Any) -> None:
-        if isinstance(given, Beyond):
-            self._made_below().take(given.runs)
-            given = given.rows
-        if given is not None:
-            super().take(given)
-
-    def gave(self) -> None:
-        super().gave()
-        if self._below is not None:
-            self._below.gave()
 
     # -- as a table --------------------------------------------------------------------
     def entries(self) -> dict[str, Entries]:
@@ -228,7 +133,7 @@ class KeyedSets(KeyedDict):
         self.fetch(key for key, _ in pairs)
         self.before_change(key for key, _ in pairs)
         self.put_in("", _by_key(pairs))
-        self._below.size.changed(len(pairs))
+        self._size.changed(len(pairs))
         self.note([key for key, _ in pairs], len(self._kept))
 
     def unshaped(self, stored: Any) -> Named:

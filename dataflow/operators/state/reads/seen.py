@@ -30,7 +30,6 @@ class Pairs(Protocol):
     came: PairsAtEpochs | None
     """Told of those that come, and when those in memory leave it."""
 
-    @property
     def in_memory(self) -> Collection[Any]:
         """Those in memory."""
 
@@ -53,7 +52,7 @@ class Rows(Protocol):
         """How many there are, those that were given away included."""
 
     @property
-    def is_below(self) -> bool:
+    def is_beyond_memory(self) -> bool:
         """Whether there are rows without a slot."""
 
     def are_here(self) -> npt.NDArray[np.bool_]:
@@ -118,7 +117,7 @@ class PairsAtEpochs(CameIn):
         super().__init__(epochs)
         self._state = state
         self._by_key: dict[Any, dict[Any, int]] = {}
-        for key, value in state.in_memory:
+        for key, value in state.in_memory():
             self._by_key.setdefault(key, {})[value] = BEFORE
         state.came = self
 
@@ -208,7 +207,7 @@ class RowsAtEpochs(CameIn):
 
     def give(self, groups: frozenset[int], key_groups: int) -> Any:
         slots = self._state.slots_of_groups(groups, key_groups)
-        since = None if self._state.is_below else self.since
+        since = None if self._state.is_beyond_memory else self.since
         return self._state.rows_at(slots) if len(slots) else None, self._came[slots], since
 
     def take(self, given: Any) -> None:

@@ -41,6 +41,10 @@ class ValuesBelow(RowsThatLeave):
         self.there = 0
         """How many keys are here."""
 
+    @property
+    def is_empty(self) -> bool:
+        return not self.there
+
     def places(self, rows: pa.RecordBatch) -> Places:
         return places_of_hashes(rows.column(HASH).to_numpy(), self.key_groups)
 
