@@ -19,6 +19,9 @@ from rayad.snapshots.mapped import mapped
 from rayad.snapshots.store import SnapshotStore
 
 _PREFIX = "rayad-state-"
+RELEASED_EVERY_BYTES = 1 << 25
+"""When so much has been written memory that is free goes back to the system: what was written was in memory, and the process keeps what it
+frees (``rayad.actors.process.allocator``), in pieces between others that grow with the state."""
 
 
 class StateFiles:
@@ -34,6 +37,7 @@ class StateFiles:
         self._vertex = vertex
         self._directory = directory
         self._store = store
+        self._written = 0  # since memory was last released
 
     def mapped(self, batch: pa.RecordBatch) -> npt.NDArray[np.uint8]:
         """Write a batch, and map what was written. Raises SpillError where the disk does not take it."""
@@ -42,7 +46,9 @@ class StateFiles:
             try:
                 with os.fdopen(fd, "wb", closefd=False) as file, pa.ipc.new_file(pa.PythonFile(file), batch.schema) as writer:
                     writer.write_batch(batch)
-                return mapped(fd, os.fstat(fd).st_size)
+                size = os.fstat(fd).st_size
+                self._release(size)
+                return mapped(fd, size)
             finally:
                 os.close(fd)
         except OSError as error:
@@ -51,6 +57,12 @@ class StateFiles:
                 f"cannot put {batch.nbytes} bytes of the state of {self._vertex!r} on disk, in {place!r}: {error.strerror or error}; free "
                 "space there, or give another folder by RunConfig(spill_directory=...), or more memory by state_memory_bytes"
             ) from error
+
+    def _release(self, written: int) -> None:
+        self._written += written
+        if self._written >= RELEASED_EVERY_BYTES:
+            self._written = 0
+            pa.default_memory_pool().release_unused()  # of the C library, where it allocates from that: numpy's arrays, too
 
     def in_store(self, name: PartFile) -> Content | None:
         if self._store is None or not self._store.is_shared_by_name:
