@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -255,7 +256,8 @@ class MomentVertex(KeyedVertex):
             self.notify_at(Timestamp.of(time.epoch, (END,) * len(time.counters)), None)
 
     def _end(self, epoch: int) -> None:
-        left = [time for time, some in self.waiting.items() if time.epoch <= epoch and any(some)]
+        first = takewhile(lambda time: time.epoch <= epoch, self.waiting)  # any that is behind others is the first before the job ends
+        left = [time for time in first if any(self.waiting[time])]
         if left:
             raise InternalError(f"{self.name}: epoch {epoch} is over, and {left} have not been handled")
         self.epochs.under_way, self.epochs.ended = None, epoch
