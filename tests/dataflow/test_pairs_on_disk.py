@@ -89,7 +89,7 @@ def test_values_without_a_hash_that_is_the_same_everywhere_stay_in_memory(monkey
     assert seen.is_beyond_memory
     assert len(once(seen, [("k", Own(1)), ("k", 3), ("k", Own(1)), ("k", Own(2))])) == 2
     memory.hold([seen])
-    assert len(seen.in_memory) == 2
+    assert len(seen.in_memory()) == 2
     assert not once(seen, [("k", Own(2)), ("k", 4)])
     assert len(seen.kept) == 7
 
