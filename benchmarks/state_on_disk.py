@@ -1,5 +1,6 @@
-"""State many times as large as the memory it may have: a join of two streams over all time, open windows, running totals, distinct values,
-a collection joined with its counts, Python values by key, distinct Python objects, timers of keyed processes, sessions in rows.
+"""State many times as large as the memory it may have: a join of two streams over all time, open windows, windows over one large epoch,
+running totals, distinct values, a collection joined with its counts, Python values by key, distinct Python objects, timers of keyed
+processes, sessions in rows.
 
 ``python -m benchmarks.state_on_disk join --rows 16000000 --bound-mib 64`` prints, over time, how much has come, the resident anonymous
 memory of the process (``/proc/self/smaps_rollup``) and how much of files it has mapped (not all is resident at once). The job runs in the
@@ -24,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 import rayad as rd
-from benchmarks.sources import Generated
+from benchmarks.sources import Generated, in_one_epoch
 
 BATCH_ROWS = 50_000
 EVERY_S = 2.0
@@ -99,6 +100,22 @@ def windowed(rows: int, run: rd.RunConfig) -> tuple[Any, Any]:
         fired.wait(source.epoch - 1)
     source.close()
     job.wait()
+    return found[0], rows
+
+
+def at_once(rows: int, run: rd.RunConfig) -> tuple[Any, Any]:
+    """The sums over the windows that came of one epoch, and those that had to: all records wait until it is complete."""
+    windows = 1_000
+    found = [0]
+
+    def keep(batch: Any) -> list[Any]:
+        found[0] += int(batch.column(batch.num_columns - 1).to_numpy().sum())
+        return []
+
+    flow = rd.Dataflow("epoch-on-disk")
+    source = flow.source(Generated(1, lambda part: in_one_epoch(events(rows, windows))), name="events").assign_timestamps("at")
+    source.key_by("key").window(rd.windows.tumbling(WIDTH)).sum("v").map_batches(keep).collect("nothing")
+    flow.run(run, runtime="local", parallelism=1)
     return found[0], rows
 
 
@@ -387,7 +404,9 @@ def mapped() -> float:
 
 
 @click.command()
-@click.argument("what", type=click.Choice(["join", "windows", "totals", "distinct", "collection", "rows", "objects", "timers", "sessions"]))
+@click.argument(
+    "what", type=click.Choice(["join", "windows", "totals", "distinct", "collection", "rows", "objects", "timers", "sessions", "epoch"])
+)
 @click.option(
     "--rows", default=16_000_000, show_default=True, help="Of each side of the join; of all windows; how many keys or values there are."
 )
@@ -399,6 +418,7 @@ def main(what: str, rows: int, bound_mib: int, directory: str | None) -> None:
     work = {
         "join": joined,
         "windows": windowed,
+        "epoch": at_once,
         "totals": totalled,
         "distinct": seen_once,
         "collection": collected,

@@ -19,9 +19,12 @@ from rayad.dataflow.operators.state import group_index, touched_keys
 from rayad.dataflow.operators.state.by_key.dicts import GrowingDict, KeyedDict
 from rayad.dataflow.operators.state.by_key.lists import KeyedLists
 from rayad.dataflow.operators.state.by_key.sets import GrowingSet, KeyedSets
+from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.operators.state.runs import runs as runs_module
 from rayad.dataflow.operators.state.runs.runs import Runs
 from rayad.dataflow.operators.state.seen_rows import SeenRows
+from rayad.dataflow.operators.state.waiting import Batches
+from rayad.dataflow.operators.state.waiting_in_pieces import WaitingInPieces
 from rayad.dataflow.operators.totals.columns import ColumnTotals
 from rayad.dataflow.operators.windows.pane_ticks import Form as PaneForm
 from rayad.dataflow.operators.windows.pane_ticks import Grid
@@ -29,6 +32,7 @@ from rayad.dataflow.operators.windows.panes import Panes
 from rayad.dataflow.operators.windows.session_columns import Sessions
 from rayad.dataflow.records.batches import mark_keyed, to_rows
 from rayad.dataflow.windows import Between
+from rayad.progress import Timestamp
 
 GAP = 1
 
@@ -206,6 +210,31 @@ def _seen() -> SeenRows:
     return SeenRows(to_rows)
 
 
+class Notified(KeyedVertex):
+    """Lets batches of two inputs wait."""
+
+    def __init__(self) -> None:
+        self.pending = WaitingInPieces(self, Batches(), Batches())
+
+    def notify_at(self, time: Timestamp, capability: Any = None) -> None:
+        """Nobody asks."""
+
+
+def _put_waiting(state: WaitingInPieces, rows: list[Row]) -> None:
+    for side in (0, 1):
+        some = [row for row in rows if row[2] % 2 == side]
+        if some:
+            columns = batch(some)
+            padded = columns.append_column("pad", pa.array(["." * 50] * len(some)))
+            state[Timestamp(some[0][1])][side].append(padded.replace_schema_metadata(columns.schema.metadata))
+
+
+def _rows_waiting(state: WaitingInPieces) -> Iterable[Row]:
+    entries = state.entries()[""]
+    assert all(value[1] % 2 == side for value, side in zip(entries.columns["value"], entries.columns["input"], strict=True))
+    return ((key, *value[:2]) for key, value in zip(entries.keys, entries.columns["value"], strict=True))
+
+
 FORMS = [
     Form("Runs", lambda: Runs(1), _put_runs, _rows_of_runs, _all),
     Form("Runs with moments", lambda: Runs(1, 1), _put_runs, _rows_of_runs, _all),
@@ -220,5 +249,6 @@ FORMS = [
     Form("KeyedLists", lambda: KeyedLists(1), _put_lists, _rows_of_lists, _all),
     Form("ColumnTotals", _totals, _put_totals, lambda totals: ((key, 0, *total) for key, total in totals.rows()), _totals_by_key),
     Form("ColumnTotals of lists", _lists, _put_lists_of_totals, _rows_of_lists_of_totals, _without_moments),
+    Form("WaitingInPieces", lambda: Notified().pending, _put_waiting, _rows_waiting, _all),
     Form("SeenRows", _seen, lambda seen, rows: seen.new(batch(rows)), lambda seen: seen.as_rows(), _once),
 ]

@@ -31,6 +31,7 @@ from rayad.dataflow.operators.state.runs.merging import InOrder
 from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.operators.state.runs.runs import Runs
 from rayad.dataflow.operators.state.seen_rows import SeenBelow, SeenRows
+from rayad.dataflow.operators.state.waiting import Waiting
 from rayad.dataflow.operators.totals.totals import Totals
 from rayad.dataflow.records.batches import to_rows
 from rayad.dataflow.records.content_codes import content_codes
@@ -105,7 +106,9 @@ def test_results_of_operators_are_the_same_on_disk(keyed: Keyed, data: st.DataOb
     def step_and_hold(self: Driven, what: Any) -> None:
         step(self, what)
         if isinstance(self.vertex, KeyedVertex):
-            memory.hold(self.vertex.states().values())
+            memory.hold(
+                state for state in self.vertex.states().values() if not isinstance(state, Waiting)
+            )  # it is compared as it is stored
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Driven, "step", step_and_hold)

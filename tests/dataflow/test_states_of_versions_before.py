@@ -65,13 +65,14 @@ class Names(pickle.Unpickler):
 
 
 STATE = "rayad.dataflow.operators.state"
+EVERYWHERE = {f"{STATE}.stored_columns._unchanging", "rayad.progress.timestamp._of"}
 
 
 @pytest.mark.parametrize(
     ("bytes_max", "named"),
     [
-        (None, {f"{STATE}.stored_columns._unchanging", f"{STATE}.stored_rows.ByPosition"}),
-        (0, {f"{STATE}.stored_columns._unchanging", f"{STATE}.runs.above_runs.Beyond"}),
+        (None, {*EVERYWHERE, f"{STATE}.stored_rows.ByPosition"}),
+        (0, {*EVERYWHERE, f"{STATE}.runs.above_runs.Beyond", f"{STATE}.waiting_in_pieces.PartInRuns"}),
     ],
 )
 def test_what_snapshots_name_is_where_it_was(bytes_max: int | None, named: set[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from rayad.actors.replica.parts import part_files, part_reading
 from rayad.actors.worker.state_files import StateFiles
 from rayad.dataflow.operators.state.runs import disk, files, runs
 from rayad.dataflow.operators.state.runs.disk import MemoryBound
+from rayad.dataflow.operators.state.runs.waiting_runs import WaitingRuns
 from rayad.snapshots.manifest import PartFile
 from tests.programs import model as m
 from tests.programs.program import Expected, Program
@@ -57,21 +58,26 @@ def known(program: Program) -> Iterator[None]:
 
 @contextmanager
 def most_on_disk() -> Iterator[Counter[str]]:
-    """Within it nearly no run is in memory; counts the runs on disk that become files of the store."""
+    """Within it nearly no run is in memory; counts the runs on disk that become files of the store, and those of batches that wait."""
     counts: Counter[str] = Counter()
-    find = StateFiles.in_store
+    find, put = StateFiles.in_store, WaitingRuns.put
 
     def in_store(self: Any, name: PartFile) -> Any:
         found = find(self, name)
         counts["in the store" if found is not None else "not in the store"] += 1
         return found
 
+    def put_waiting(self: Any, batches: list[pa.RecordBatch]) -> Any:
+        counts["waiting"] += 1
+        return put(self, batches)
+
     def bound(bytes_max: int, files: StateFiles) -> MemoryBound:
         return MemoryBound(1 << 8, files)
 
     with patch.object(harness, "STATE_MEMORY_BYTES", 1 << 20), patch("rayad.actors.worker.workplace.MemoryBound", bound):
         with patch.object(disk, "FILE_BYTES_MIN", 1), patch.object(StateFiles, "in_store", in_store):
-            yield counts
+            with patch.object(WaitingRuns, "put", put_waiting):
+                yield counts
 
 
 @contextmanager

@@ -59,16 +59,26 @@ def test_results_are_right_where_replicas_share_processes_and_move() -> None:
     assert min(counts["written"], counts["named again"], counts["read"]) > 0, counts
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "sliding-columns",
-        "session-columns",
-        "window-join-sliding-6-columns",
-        "interval-join-around-full-columns",
-        "as-of-join-nearest-inner-columns",
-    ],
-)
+OF_EVENT_TIME = [
+    "sliding-columns",
+    "session-columns",
+    "window-join-sliding-6-columns",
+    "interval-join-around-full-columns",
+    "as-of-join-nearest-inner-columns",
+]
+
+
+@pytest.mark.parametrize("name", [*OF_EVENT_TIME, "totals-composite-columns", "per-epoch-columns"])
+def test_what_waits_for_its_time_on_disk_is_taken_in_once(name: str) -> None:
+    program = harness.all_programs()[name]
+    with all_runs_in_files(), most_on_disk() as counts:
+        for seed in range(SEEDS):
+            outcome = run(seed, program=program, count=FAULTS, rescales=seed % 2 == 1)
+            assert not outcome.violation, outcome
+    assert counts["waiting"] > 2 * SEEDS, counts
+
+
+@pytest.mark.parametrize("name", OF_EVENT_TIME)
 def test_windows_and_joins_over_event_time_are_right_where_their_runs_are_files(name: str) -> None:
     program = harness.all_programs()[name]
     with all_runs_in_files() as counts:

@@ -12,7 +12,8 @@ import pyarrow as pa
 from rayad.dataflow.operators.joins.pairs import NotColumnar
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.operators.state.two_forms import Columns, Rows, TwoForms
-from rayad.dataflow.operators.state.waiting import Batches, Waiting
+from rayad.dataflow.operators.state.waiting import Batches
+from rayad.dataflow.operators.state.waiting_in_pieces import WaitingInPieces
 from rayad.dataflow.operators.windows.assigning import SENT_ROWS_MAX
 from rayad.dataflow.operators.windows.watermarks import Marks
 from rayad.dataflow.records.batches import no_rows, to_rows
@@ -34,7 +35,7 @@ class JoinInTime(KeyedVertex, EndVertex, ABC):
     may_change = frozenset({"delays"})
 
     def __init__(self, delays: tuple[Any, ...]) -> None:
-        self.pending = Waiting(self, Batches(), Batches())  # left, right
+        self.pending = WaitingInPieces(self, Batches(), Batches())  # left, right
         self.marks = Marks(delays, self.pending)
 
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
@@ -47,9 +48,9 @@ class JoinInTime(KeyedVertex, EndVertex, ABC):
     def on_notify(self, time: Timestamp) -> None:
         late: list[Any] = []
         mark = self.marks.ahead_of(time)
-        for side, batches in enumerate(self.pending.pop(time, ())):
-            if batches:
-                for *place, record in self._put(side, batches, mark, time):
+        for piece in self.pending.pieces(time):
+            for side, batches in enumerate(piece):
+                for *place, record in self._put(side, batches, mark, time) if batches else ():
                     late.append((*place, (record, None) if side == 0 else (None, record)))
         if late:
             self.send_by(1, late, time)

@@ -300,9 +300,13 @@ class Waiting(dict[Timestamp, Any], WholeState):
     def gave(self) -> None:
         self._known = None
 
+    def pairs(self, time: Timestamp) -> list[tuple[int, Any, Any]]:
+        """What waits for a time: the number of the form, key and value of each."""
+        return self._form.pairs(self[time])
+
     def entries(self) -> dict[str, Entries]:
         """What waits: its time, and by which of the forms it has come."""
-        rows = [(time, *pair) for time, kept in self.items() for pair in self._form.pairs(kept)]
+        rows = [(time, *pair) for time in self for pair in self.pairs(time)]
         keys = [key for _, _, key, _ in rows]
         return {"": Entries(keys, {TIME: [row[0] for row in rows], "input": [row[1] for row in rows], "value": [row[3] for row in rows]})}
 

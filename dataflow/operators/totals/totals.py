@@ -7,6 +7,7 @@ sum that leaves 64 bits, and columns of types that do not go together turn the s
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ from rayad.dataflow.operators.state.reads.slots import SlotVersions
 from rayad.dataflow.operators.state.slot_groups import NotColumns
 from rayad.dataflow.operators.state.two_forms import TwoForms
 from rayad.dataflow.operators.state.waiting import Batches, ByKey, Waiting
+from rayad.dataflow.operators.state.waiting_in_pieces import WaitingInPieces
 from rayad.dataflow.operators.totals.at_epochs import TotalsAtEpochs
 from rayad.dataflow.operators.totals.columns import ColumnTotals
 from rayad.dataflow.records.batches import mark_keyed, no_rows, to_rows
@@ -35,7 +37,7 @@ COMPACT_ROWS = 1 << 19
 """Pending columnar partials are merged when they reach this many rows."""
 
 
-class TotalsByTime(KeyedVertex):
+class TotalsByTime(KeyedVertex, ABC):
     """Partials wait for their time; its input are pairs, or columns, made by :class:`rayad.dataflow.operators.aggregates.combiner.Combine`.
 
     Args:
@@ -51,7 +53,7 @@ class TotalsByTime(KeyedVertex):
         if columnar:
             import_group_by()
         self.aggregator = aggregator
-        self.pending = Waiting(self, ByKey(self._merge_rows), Batches())
+        self.pending = WaitingInPieces(self, ByKey(self._merge_rows), Batches())
         self._uncompacted: dict[Timestamp, int] = {}  # rows of columns that wait
         self._partials = Partials(aggregator.partials)
 
@@ -82,10 +84,14 @@ class TotalsByTime(KeyedVertex):
                     require_hashable(key)
             raise error
 
-    def _popped(self, time: Timestamp) -> tuple[dict[Any, Any], list[pa.RecordBatch]]:
-        """What has waited for a time that is complete."""
+    def on_notify(self, time: Timestamp) -> None:
         self._uncompacted.pop(time, None)
-        return self.pending.pop(time, None) or ({}, [])
+        for rows, batches in self.pending.pieces(time):
+            self.complete(time, rows, batches)
+
+    @abstractmethod
+    def complete(self, time: Timestamp, rows: dict[Any, Any], batches: list[pa.RecordBatch]) -> None:
+        """Take in what has waited for a time that is complete: all of some keys."""
 
     def _compact(self, batches: list[pa.RecordBatch]) -> pa.RecordBatch | None:
         """One row per distinct key; None when a sum could leave 64 bits, or types differ so that rows must do it."""
@@ -215,8 +221,7 @@ class Totals(TotalsByTime):
         super().__init__(aggregator, columnar=columnar)
         self.totals = TwoForms(GrowingDict(beside=self.pending.rows, opening=aggregator), lambda: TotalsInColumns(aggregator))
 
-    def on_notify(self, time: Timestamp) -> None:
-        rows, batches = self._popped(time)
+    def complete(self, time: Timestamp, rows: dict[Any, Any], batches: list[pa.RecordBatch]) -> None:
         kept = self.totals.rows
         if batches and not rows and not kept.kept:
             compacted = self._compact(batches)
@@ -247,8 +252,7 @@ class Totals(TotalsByTime):
 class EpochTotals(TotalsByTime):
     """Totals of each time alone: ``(key, window, value)`` with the window [epoch, epoch + 1), or [round, round + 1) inside a loop."""
 
-    def on_notify(self, time: Timestamp) -> None:
-        rows, batches = self._popped(time)
+    def complete(self, time: Timestamp, rows: dict[Any, Any], batches: list[pa.RecordBatch]) -> None:
         if batches and not rows:
             compacted = self._compact(batches)
             if compacted is not None:

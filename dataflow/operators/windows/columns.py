@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -141,6 +141,15 @@ class WindowColumns(PartsBySchema[Panes | Sessions]):
         if self.read is not None:
             self.read.before_change()
         return self._results(self.state.due(None if watermark is None else self._mark(watermark)))
+
+    def fired(self, watermark: Any) -> Iterator[pa.RecordBatch | list[Any] | None]:
+        """As :meth:`due`, a part after the other where much is on disk."""
+        state, until = self.state, None if watermark is None else self._mark(watermark)
+        assert state is not None
+        if self.read is not None:
+            self.read.before_change()
+        for step in state.steps(until) if isinstance(state, Panes) else (until,):
+            yield self._results(state.due(step))
 
     def _results(self, found: tuple[pa.Table, bool] | None) -> pa.RecordBatch | list[Any] | None:
         """Merged and finished, with the column ``window``; rows where a sum leaves 64 bits."""

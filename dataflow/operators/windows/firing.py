@@ -15,7 +15,8 @@ import pyarrow as pa
 from rayad.dataflow.operators.aggregates.aggregators import Aggregator
 from rayad.dataflow.operators.keys.keyed import import_group_by
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
-from rayad.dataflow.operators.state.waiting import Batches, Waiting
+from rayad.dataflow.operators.state.waiting import Batches
+from rayad.dataflow.operators.state.waiting_in_pieces import WaitingInPieces
 from rayad.dataflow.operators.windows.assigning import SENT_ROWS_MAX
 from rayad.dataflow.operators.windows.kept_windows import KeptWindows
 from rayad.dataflow.operators.windows.watermarks import Marks
@@ -36,7 +37,7 @@ class EventWindows(KeyedVertex, EndVertex):
             import_group_by()
         self.aggregator = aggregator
         self.windows = windows
-        self.pending = Waiting(self, Batches(), Batches())  # rows, columns
+        self.pending = WaitingInPieces(self, Batches(), Batches())  # rows, columns
         self.marks = Marks(delays, self.pending)
         self.open = KeptWindows(aggregator, windows)
 
@@ -53,8 +54,9 @@ class EventWindows(KeyedVertex, EndVertex):
             rows.append(batch)
 
     def on_notify(self, time: Timestamp) -> None:
-        rows, columns = self.pending.pop(time, ((), []))
-        self.open.accept(rows, columns, self.marks.ahead_of(time))
+        mark = self.marks.ahead_of(time)
+        for rows, columns in self.pending.pieces(time):
+            self.open.accept(rows, columns, mark)
         if self.marks.advance(time):
             self._fire(time, self.marks.watermark.now)
 
@@ -63,11 +65,9 @@ class EventWindows(KeyedVertex, EndVertex):
 
     def _fire(self, time: Timestamp, mark: Any) -> None:
         """Emit and forget the windows that end at or before ``mark`` (None: all)."""
-        columns, rows = self.open.due(mark)
-        if isinstance(columns, pa.RecordBatch):
-            for at in range(0, columns.num_rows, SENT_ROWS_MAX):
-                self.send_by(0, columns.slice(at, SENT_ROWS_MAX), time)
-        elif columns:
-            self.send_by(0, columns, time)
-        if rows:
-            self.send_by(0, rows, time)
+        for fired in self.open.fired(mark):
+            if isinstance(fired, pa.RecordBatch):
+                for at in range(0, fired.num_rows, SENT_ROWS_MAX):
+                    self.send_by(0, fired.slice(at, SENT_ROWS_MAX), time)
+            elif fired:
+                self.send_by(0, fired, time)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
 
@@ -44,6 +44,12 @@ class KeptWindows(TwoForms[OpenWindows, WindowColumns]):
     def due(self, mark: Any) -> tuple[pa.RecordBatch | list[Any] | None, list[Any]]:
         """Results of the windows that end at or before ``mark`` (None: all), of the columns and of the rows; they are forgotten."""
         return self.columns.due(mark) if self.columns.is_used else None, self.rows.due(mark)
+
+    def fired(self, mark: Any) -> Iterator[pa.RecordBatch | list[Any] | None]:
+        """As :meth:`due`, a part after the other."""
+        if self.columns.is_used:
+            yield from self.columns.fired(mark)
+        yield self.rows.due(mark)
 
     def _pairs_of(self, batches: list[pa.RecordBatch]) -> list[Any]:
         """The state becomes rows; gives these batches as pairs."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rayad.dataflow.operators.state.runs.order import Ticks, between, ticks
+from rayad.dataflow.operators.state.runs.order import Ticks, between, edges_of, ticks
 from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.operators.state.runs.runs import Runs
 from rayad.dataflow.operators.windows.pane_ticks import Form, Grid, as_bounds
@@ -21,6 +21,8 @@ from rayad.dataflow.records.batches import one_batch, take_rows
 from rayad.dataflow.records.event_times import later
 
 _INT64 = np.iinfo(np.int64)
+FIRED_ROWS = 1 << 17
+"""Where state may be on disk about so many rows fire at once; of one moment all do."""
 
 
 class Panes(Runs):
@@ -128,13 +130,20 @@ class Panes(Runs):
         """Take partials in, but for those of windows that have ended at ``mark``."""
         self.add([replace(run if mark is None else self.needed(run, mark), passed=mark)])
 
+    def steps(self, until: int | None) -> list[int | None]:
+        """Up to where windows are to fire, one step after the other, so that not too many rows do at once; the last step is ``until``."""
+        there = [run.tick[: between(run.tick, None, until)[1]] for run in self.all()] if self.memory is not None else []
+        there = [ticks_due for ticks_due in there if len(ticks_due)]
+        pieces = sum(map(len, there)) // FIRED_ROWS
+        return [*edges_of(there, pieces).tolist(), until] if pieces > 1 else [until]
+
     def due(self, until: int | None) -> tuple[pa.Table, bool] | None:
         """As :meth:`windows`, of the state; what only they hold is forgotten."""
         out = self.windows(self.all(), until)
         self._until = until
         if until is None:
             self.forget_changes()
-        self.change(lambda run: None if until is None else replace(self.needed(run, until), passed=until))
+        self.change(lambda run: None if until is None else replace(self.needed(run, until), passed=later(run.passed, until)))
         return out
 
 

@@ -1,0 +1,189 @@
+"""Windows, joins by time and totals of columns, to which more comes at one time than memory may have: with the same results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import rayad as rd
+from rayad.dataflow.operators.aggregates.aggregators import Count
+from rayad.dataflow.operators.aggregates.partial import Partials
+from rayad.dataflow.operators.state.runs import disk, waiting_runs
+from rayad.dataflow.operators.state.runs.waiting_runs import LargeTimes, WaitingRuns
+from rayad.dataflow.operators.windows import panes
+from rayad.dataflow.operators.windows.pane_ticks import Form, Grid
+from rayad.dataflow.operators.windows.panes import Panes
+
+EPOCHS, PARTS, ROWS, KEYS, DELAY = 3, 10, 200, 300, 40
+BOUND = 1 << 20
+
+
+TOTALS: dict[str, Callable[[Any], Any]] = {
+    "tumbling": lambda keyed: keyed.window(rd.windows.tumbling(10)).sum("v", name="kept"),
+    "sliding": lambda keyed: keyed.window(rd.windows.sliding(12, 4)).mean("v", name="kept"),
+    "session": lambda keyed: keyed.window(rd.windows.session(6)).count(name="kept"),
+    "per epoch": lambda keyed: keyed.window(rd.windows.per_epoch()).sum("v", name="kept"),
+    "running": lambda keyed: keyed.aggregate({"n": "count", "most": ("max", "v")}, name="kept"),
+    "best": lambda keyed: keyed.window(rd.windows.tumbling(10)).max_by("v", name="kept"),
+}
+JOINS: dict[str, Callable[[Any, Any], Any]] = {
+    "windows": lambda left, right: left.window(rd.windows.tumbling(10)).join(right, how="full", name="kept"),
+    "within": lambda left, right: left.join(right, within=rd.windows.between(-3, 3), how="left", name="kept"),
+    "as-of": lambda left, right: left.join_asof(right, tolerance=5, name="kept"),
+    "forward": lambda left, right: left.join_asof(right, direction="forward", tolerance=9, name="kept"),
+}
+
+
+class Job:
+    """Each epoch comes in several parts; between two the job is disturbed."""
+
+    def __init__(self, kind: str, folder: Path, bound: int | None) -> None:
+        self._kind = kind
+        self._config = rd.RunConfig(storage_path=str(folder), state_memory_bytes=bound)
+        self.were_in_runs = 0
+        flow = rd.Dataflow("waiting")
+        timed = flow.input("rows").assign_timestamps("at", max_delay=DELAY)
+        if self._kind in TOTALS:
+            kept = TOTALS[self._kind](timed.key_by("k"))
+        else:
+            kept = JOINS[self._kind](*(timed.filter(rd.col("side") == side).key_by("k") for side in (0, 1)))
+        kept.probe("seen").collect("out")
+        self.job: Any = flow.submit(self._config, runtime="local", parallelism=2)
+
+    def run(self, *, disturbed: bool) -> list[Any]:
+        for epoch in range(EPOCHS):
+            for part in range(PARTS):
+                rows = self.job.input("rows")
+                rows.send(batch_of(epoch, part))
+                if disturbed:
+                    self._disturb(part)
+            self.job.input("rows").advance_to(epoch + 1)
+            self.job.probe("seen").wait(epoch)
+        self.job.input("rows").close()
+        return sorted(((time.epoch, row) for time, row in self.job.wait()["out"]), key=repr)
+
+    def _disturb(self, part: int) -> None:
+        self.job.savepoint()  # what was sent has come
+        waiting = [core.vertex.pending for core in self.job.cores.values() if hasattr(core.vertex, "pending")]
+        self.were_in_runs += sum(pending.is_beyond_memory for pending in waiting if hasattr(pending, "is_beyond_memory"))
+        match part % 5:
+            case 1:
+                self.job.rescale("kept", 1 + part % 3)
+            case 2 | 3:
+                self.job.crash()
+            case 4:
+                self.job.rescale("kept", 3)
+
+
+def batch_of(epoch: int, part: int) -> pa.RecordBatch:
+    """Rows around the time of an epoch; some are late."""
+    chance = np.random.default_rng((epoch, part))
+    at = 100 * epoch + chance.integers(-90, 100, ROWS)
+    columns = {"k": chance.integers(0, KEYS, ROWS), "at": at, "v": chance.integers(0, 1000, ROWS), "side": chance.integers(0, 2, ROWS)}
+    return pa.record_batch(columns)
+
+
+@pytest.fixture(autouse=True)
+def many_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Little of the bound is used, in pieces of 1 KiB."""
+    for name, part in (("HELD_PART", 1 << 7), ("LEFT_PART", 1 << 8), ("PIECE_PART", 1 << 10)):
+        monkeypatch.setattr(disk, name, part)
+    monkeypatch.setattr(panes, "FIRED_ROWS", 50)
+
+
+def expected(kind: str, folder: Path) -> list[Any]:
+    return Job(kind, folder, None).run(disturbed=False)
+
+
+@pytest.mark.parametrize("kind", [*TOTALS, *JOINS])
+def test_results_are_the_same_with_most_of_what_waits_on_disk(kind: str, tmp_path: Path) -> None:
+    job = Job(kind, tmp_path / "held", BOUND)
+    found = job.run(disturbed=True)
+    assert job.were_in_runs > 5
+    assert found == expected(kind, tmp_path / "free")
+
+
+def test_rows_among_columns_are_taken_in_with_them(tmp_path: Path) -> None:
+    """Then all of a time is there at once: a key may have some of each."""
+
+    def run(bound: int | None) -> list[Any]:
+        job = Job("within", tmp_path / str(bound), bound)
+        rows = job.job.input("rows")
+        for part in range(PARTS):
+            rows.send(batch_of(0, part))
+            job.job.savepoint()
+        rows.send(batch_of(0, PARTS).to_pylist())
+        rows.close()
+        return sorted((row for _, row in job.job.wait()["out"]), key=repr)
+
+    assert run(BOUND) == run(None)
+
+
+def test_a_job_without_a_bound_keeps_batches_as_they_came(tmp_path: Path) -> None:
+    job = Job("tumbling", tmp_path, None)
+    job.run(disturbed=True)
+    assert not job.were_in_runs
+
+
+def test_windows_that_have_fired_at_a_sibling_that_is_ahead_do_not_fire_again() -> None:
+    """Nor in steps, of which the first are before what fired last."""
+    schema = pa.schema({"k": pa.int64(), "at": pa.int64(), "n": pa.int64()})
+    ahead, behind = (Panes(Form(schema, 1, 1, Partials(Count().partials)), Grid(6, 2)) for _ in range(2))
+    ahead.keep(ahead.run_of([pa.record_batch({"k": [1] * 5, "at": [2, 4, 6, 8, 10], "n": [1] * 5}, schema=schema)]), None)
+    fired, _ = ahead.due(10)  # type: ignore[misc]
+    assert set(fired["at"].to_pylist()) == {-2, 0, 2, 4}, "where windows begin that end at 4 to 10"
+    behind.take(ahead.give(frozenset(range(8)), 8))
+    assert behind.due(6) is None
+    assert behind.due(10) is None
+    fired, _ = behind.due(None)  # type: ignore[misc]
+    assert set(fired["at"].to_pylist()) == {6, 8, 10}
+
+
+# -- planted defects ----------------------------------------------------------------------------------
+def loses_a_run(self: WaitingRuns) -> None:
+    REAL_TAKE_IN(self)
+    if len(self._sequences) > 2:
+        self._sequences.pop()
+
+
+def only_the_first_piece(self: LargeTimes, time: Any, kept: Any) -> Any:
+    yield next(iter(REAL_PIECES(self, time, kept)))
+
+
+def moved_runs_stay(self: LargeTimes, time: Any, groups: Any, key_groups: int) -> Any:
+    return {}
+
+
+def forgotten_in_a_snapshot(self: LargeTimes, time: Any) -> Any:
+    return {}
+
+
+REAL_TAKE_IN, REAL_PIECES = WaitingRuns._take_in_fresh, LargeTimes.pieces
+DEFECTS = {
+    "a run is lost": (WaitingRuns, "_take_in_fresh", loses_a_run),
+    "only the first piece is taken in": (LargeTimes, "pieces", only_the_first_piece),
+    "moved groups stay": (LargeTimes, "give", moved_runs_stay),
+    "runs are in no snapshot": (LargeTimes, "stored", forgotten_in_a_snapshot),
+}
+
+
+@pytest.mark.parametrize("name", DEFECTS)
+def test_planted_defects_are_found(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(*DEFECTS[name])
+    assert Job("tumbling", tmp_path / "held", BOUND).run(disturbed=True) != expected("tumbling", tmp_path / "free")
+
+
+def test_keys_that_share_a_place_are_in_one_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def few(columns: Any, key_groups: int) -> Any:
+        return REAL_PLACES(columns, key_groups) >> np.uint64(56) << np.uint64(56)
+
+    monkeypatch.setattr(waiting_runs, "places_of", few)
+    assert Job("as-of", tmp_path / "held", BOUND).run(disturbed=True) == expected("as-of", tmp_path / "free")
+
+
+REAL_PLACES = waiting_runs.places_of
