@@ -9,6 +9,7 @@ restores, gives and takes each of them by the name of its attribute. What there 
 | ``by_key.by_moment`` | dicts by key whose keys come to a moment, in its order |
 | ``by_key.sets``, ``by_key.lists`` | sets and lists of what has come for each key |
 | ``waiting`` | what waits for its time to be complete, and asks for the notification |
+| ``waiting_in_pieces`` | the same, of which columns may be on disk: it is taken in a piece at a time |
 | ``two_forms`` | columns as long as all batches are columns, rows from then on |
 
 What each replica has whole is :class:`Everywhere`. Each says how it is a table (``tables``), for :func:`rayad.read_state` and its inverse.
