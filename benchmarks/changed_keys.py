@@ -25,15 +25,18 @@ from benchmarks.machine import in_process
 from benchmarks.peer_environments import run_peer
 from benchmarks.sources import Generated
 
-BOUND = 8 << 20
+STRIDE = 6_180_339_887
+"""Odd and no multiple of 5: where the number of keys is a power of ten, each key comes once."""
 
 
 def numbers_of(sizes: dict[str, int]) -> Iterator[Any]:
-    """The keys of each epoch."""
-    order = np.random.default_rng(0).permutation(sizes["keys"])
-    yield from (order[at : at + sizes["batch"]] for at in range(0, sizes["keys"], sizes["batch"]))
+    """The keys of each epoch: first each once, in an order far from theirs; then distinct ones by chance."""
+    keys = sizes["keys"]
+    for at in range(0, keys, sizes["batch"]):
+        yield np.arange(at, min(at + sizes["batch"], keys)) * STRIDE % keys
     for each in range(sizes["epochs"]):
-        yield np.random.default_rng(1 + each).choice(sizes["keys"], sizes["changed"], replace=False)
+        chance = np.random.default_rng(1 + each)
+        yield chance.permutation(np.unique(chance.integers(0, keys, sizes["changed"])))
 
 
 def batches(sizes: dict[str, int], marks: list[float], part: int) -> Iterator[rd.SourceBatch]:
@@ -56,7 +59,7 @@ def ours(sizes: dict[str, int]) -> dict[str, Any]:
 
     flow = rd.Dataflow("changed-keys")
     flow.source(Generated(1, partial(batches, sizes, marks)), name="keys").key_by("key").count(name="n").map_batches(keep).collect("none")
-    config = rd.RunConfig(state_memory_bytes=BOUND, spill_directory=str(sizes["folder"]))
+    config = rd.RunConfig(state_memory_bytes=sizes["bound"], spill_directory=str(sizes["folder"]))
     began_s = time.perf_counter()
     flow.run(config, runtime="local", parallelism=1)
     ended_s = time.perf_counter()
@@ -67,12 +70,13 @@ def ours(sizes: dict[str, int]) -> dict[str, Any]:
 @click.option("--keys", default=1_000_000, show_default=True)
 @click.option("--epochs", default=20, show_default=True)
 @click.option("--changed", default=20_000, show_default=True, help="Keys of an epoch.")
+@click.option("--bound-mib", default=8, show_default=True, help="RunConfig.state_memory_bytes, in MiB.")
 @click.option("--repetitions", default=3, show_default=True)
 @click.option("--folder", type=click.Path(), help="Where files are; a temporary one by default.")
-def main(keys: int, epochs: int, changed: int, repetitions: int, folder: str | None) -> None:
+def main(keys: int, epochs: int, changed: int, bound_mib: int, repetitions: int, folder: str | None) -> None:
     """Measure both, in turns."""
     with tempfile.TemporaryDirectory(dir=folder) as place:
-        sizes = {"keys": keys, "epochs": epochs, "changed": changed, "batch": 50_000, "folder": place}
+        sizes = {"keys": keys, "epochs": epochs, "changed": changed, "batch": 50_000, "folder": place, "bound": bound_mib << 20}
         figures: dict[str, list[tuple[float, float]]] = {"Rayad": [], "lmdb": []}
         digests = set()
         for _ in range(repetitions):

@@ -31,13 +31,14 @@ def epoch(store, numbers):
 
 
 folder = tempfile.mkdtemp(dir=arguments["folder"])
-store = lmdb.open(folder, map_size=4 << 30, sync=False, metasync=False, writemap=False)
+store = lmdb.open(folder, map_size=16 << 30, sync=False, metasync=False, writemap=False)
 began = time.perf_counter()
-order = np.random.default_rng(0).permutation(arguments["keys"])
-digest = sum(epoch(store, order[at : at + arguments["batch"]]) for at in range(0, arguments["keys"], arguments["batch"]))
+keys, size = arguments["keys"], arguments["batch"]
+digest = sum(epoch(store, np.arange(at, min(at + size, keys)) * 6_180_339_887 % keys) for at in range(0, keys, size))
 loaded = time.perf_counter()
 for each in range(arguments["epochs"]):
-    digest += epoch(store, np.random.default_rng(1 + each).choice(arguments["keys"], arguments["changed"], replace=False))
+    chance = np.random.default_rng(1 + each)
+    digest += epoch(store, chance.permutation(np.unique(chance.integers(0, keys, arguments["changed"]))))
 seconds = time.perf_counter() - loaded
 store.close()
 shutil.rmtree(folder)
