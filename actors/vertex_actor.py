@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rayad.actors.plane.replica_id import ReplicaId
     from rayad.actors.replica.input.source_parts import Resumable
     from rayad.actors.replica.places import Places
+    from rayad.actors.replica.questions import Begins
     from rayad.actors.replica.recent import News
     from rayad.actors.replica.report import Left, Pulse, ReplicaReport
     from rayad.autoscale.statistics import ReplicaReading
@@ -226,7 +227,7 @@ class VertexActor:
         """See :meth:`WorkerHost.doing`."""
         return self._host.doing() if self._host is not None else None
 
-    def begun(self) -> dict[str, tuple[int, int | None]] | None:
+    def begun(self) -> dict[ReplicaId, Begins] | None:
         """See :meth:`WorkerHost.begun`; None before the replicas were first built."""
         return self._host.begun() if self._host is not None else None
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rayad.actors.coordinator.running_job import RunningJob
 from rayad.actors.job import JobState
-from rayad.actors.plane.replica_id import replicas_of
+from rayad.actors.plane.replica_id import ReplicaId, replicas_of
 from rayad.actors.replica.places import Places
 from rayad.actors.tables.where import Where
 from rayad.dataflow.logical_graph import NodeKind
@@ -27,7 +27,7 @@ class Layout:
         places: which process holds which replica.
         actors: the processes, by name.
         where: where their planes listen, by name.
-        starts: those that hold replicas of sources and live inputs.
+        starts: the replicas of sources and live inputs.
         titles: of processes, as people know them.
     """
 
@@ -35,7 +35,7 @@ class Layout:
     places: Places
     actors: Mapping[str, Any]
     where: Mapping[str, Where]
-    starts: tuple[str, ...]
+    starts: tuple[ReplicaId, ...]
     titles: Mapping[str, str]
 
 
@@ -45,7 +45,7 @@ def layout_of(job: RunningJob) -> Layout | None:
         return None
     plan, actors = job.plan, dict(job.crew.actors)
     owners = {stage.id: plan.owners(stage) for stage in plan.stages if stage.kind is NodeKind.VERTEX}
-    starts = job.places.processes_of(replicas_of([stage for stage in plan.stages if stage.kind in (NodeKind.SOURCE, NodeKind.INPUT)]))
+    starts = tuple(replicas_of([stage for stage in plan.stages if stage.kind in (NodeKind.SOURCE, NodeKind.INPUT)]))
     there = {name: actors[name] for name in job.crew.processes() if name in actors}
     found = {name: job.found[name] for name in there if name in job.found}
     where = {

@@ -13,8 +13,9 @@ from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
 from rayad.actors.cluster import ray_calls
 from rayad.actors.coordinator.readable import Layout
 from rayad.actors.driver.coordinator_line import NoAnswer
-from rayad.actors.replica.tables import Answer, Elsewhere
-from rayad.actors.tables.line import Asked, Line
+from rayad.actors.plane.replica_id import ReplicaId
+from rayad.actors.replica.questions import Answer, Asked, Begins, Begun, Elsewhere
+from rayad.actors.tables.line import Line, Ticket
 from rayad.actors.tables.reading import Question
 from rayad.actors.tables.table import Readable, told_open
 from rayad.dataflow.plan import Plan
@@ -24,6 +25,8 @@ PAUSE_S = 0.005
 """How long a reader waits before it asks again."""
 ANSWER_S = 5.0
 """How long a process, or the coordinator, may take for its answers; then it is asked again."""
+SOON_S = 0.01
+"""How long a loop has to tell which epochs have begun; then another thread of its process is asked."""
 LEAST_S = 0.1
 """Who does not answer within less, at the end of the time for a read, may have had none: what was known of all before holds."""
 WAY_S = 1.0
@@ -137,32 +140,14 @@ class RayTables(Readable):
     def carry(self, questions: Sequence[Question], left_s: float) -> Sequence[Answer | None]:
         until_s = self.now_s() + left_s
         layout = self._known(left_s)
-        by_process: dict[str, list[int]] = {}
-        for at, question in enumerate(questions):
-            by_process.setdefault(layout.places.process_of(*question.to), []).append(at)
         wait_s = min(ANSWER_S, max(0.0, until_s - self.now_s()))
         answer_s = self.now_s() + wait_s - min(WAY_S, wait_s / 4)
-        asked = []
-        for process, places in by_process.items():
-            line = self._line(layout, process)
-            if line is not None:
-                mine: list[Asked] = [(questions[at].to, questions[at].ask) for at in places]
-                asked.append((process, line, line.ask(mine)))
-        answers: list[Answer | None] = [None] * len(questions)
-        silent = []
-        try:
-            for process, line, ticket in asked:
-                told = line.wait(ticket, min(answer_s, self.now_s() + LOOK_S))
-                if told is None and self._is_there(line, answer_s):
-                    told = line.wait(ticket, answer_s)
-                if told is not None:
-                    for at, answer in zip(by_process[process], told, strict=True):
-                        answers[at] = answer
-                elif not line.is_lost:
-                    silent.append(process)
-        finally:
-            for _, line, ticket in asked:
-                line.forget(ticket)
+
+        def waited(line: Line, ticket: Ticket) -> list[Answer | None] | None:
+            told = line.wait(ticket, min(answer_s, self.now_s() + LOOK_S))
+            return line.wait(ticket, answer_s) if told is None and self._is_there(line, answer_s) else told
+
+        answers, silent = self._answered(layout, [(question.to, question.ask) for question in questions], waited)
         if not silent or wait_s >= LEAST_S:
             self._silent = self._doing(layout, silent, min(WAY_S, max(0.0, until_s - self.now_s())))
         if any(answer is None or isinstance(answer, Elsewhere) for answer in answers):
@@ -170,6 +155,31 @@ class RayTables(Readable):
             if None in answers:
                 self._require_running()
         return answers
+
+    def _answered(
+        self, layout: Layout, questions: Sequence[Asked], waited: Callable[[Line, Ticket], list[Answer | None] | None]
+    ) -> tuple[list[Answer | None], list[str]]:
+        """What each question was answered, all asked at once (None: nobody has), and the processes that are there and have not answered
+        while it was ``waited``."""
+        by_process: dict[str, list[int]] = {}
+        for at, (to, _) in enumerate(questions):
+            by_process.setdefault(layout.places.process_of(*to), []).append(at)
+        lines = {process: line for process in by_process if (line := self._line(layout, process)) is not None}
+        tickets = {process: line.ask([questions[at] for at in by_process[process]]) for process, line in lines.items()}
+        answers: list[Answer | None] = [None] * len(questions)
+        silent = []
+        try:
+            for process, line in lines.items():
+                told = waited(line, tickets[process])
+                if told is not None:
+                    for at, answer in zip(by_process[process], told, strict=True):
+                        answers[at] = answer
+                elif not line.is_lost:
+                    silent.append(process)
+        finally:
+            for process, ticket in tickets.items():
+                lines[process].forget(ticket)
+        return answers, silent
 
     def _is_there(self, line: Line, until_s: float) -> bool:
         """Whether a process that does not answer is where it was asked, as far as is known; else it has been replaced."""
@@ -193,28 +203,33 @@ class RayTables(Readable):
             return {}
 
     def begun(self, left_s: float) -> int:
-        found = [self._sent()]
+        sent = self._sent()
         until_s = self.now_s() + left_s
         while True:
             layout = self._known(max(0.0, until_s - self.now_s()))
-            processes = [process for process in layout.starts if process in layout.actors]
-            wait_s = min(ANSWER_S, max(0.0, until_s - self.now_s()))
-            told = self._calls.ask([(layout.actors[process], "begun", ()) for process in processes], wait_s)
-            if len(processes) == len(layout.starts) and None not in told:
+            told = self._begun(layout, until_s)
+            if len(told) == len(layout.starts):
                 break
             self._is_stale = True
             self._require_running()
             if self.now_s() >= until_s:
-                late = [process for process, each in zip(processes, told, strict=True) if each is None]
+                late = sorted(layout.places.processes_of(at for at in layout.starts if at not in told))
                 raise TimeoutError(f"job {self.name!r}: {late} have not told within {left_s:.3g} s which epochs have begun")
             clock.sleep(PAUSE_S)
-        self._open = {}
-        for each in told:
-            for name, (begun, is_open_in) in each.items():
-                found.append(begun)
-                if is_open_in is not None:
-                    self._open[name] = is_open_in
-        return max(found)
+        self._open = {self.plan.stage(at.stage).name: each.open_in for at, each in told.items() if each.open_in is not None}
+        return max([sent, *(each.last for each in told.values())])
+
+    def _begun(self, layout: Layout, until_s: float) -> dict[ReplicaId, Begins]:
+        """What the sources and live inputs that answer tell. A loop that is busy, or waits in a source, does not answer soon: another
+        thread of its process does, at ten times the price."""
+        wait_s = min(until_s, self.now_s() + SOON_S)
+        answers, _ = self._answered(layout, [(at, Begun()) for at in layout.starts], lambda line, ticket: line.wait(ticket, wait_s))
+        told = {at: answer for at, answer in zip(layout.starts, answers, strict=True) if isinstance(answer, Begins)}
+        others = layout.places.processes_of(at for at in layout.starts if at not in told)
+        calls = [(layout.actors[process], "begun", ()) for process in others if process in layout.actors]
+        for each in self._calls.ask(calls, min(ANSWER_S, max(0.0, until_s - self.now_s()))):
+            told.update(each or {})
+        return told
 
     def unanswered(self) -> str:
         return "; ".join(self._silent)

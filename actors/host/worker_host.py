@@ -19,6 +19,7 @@ from rayad.actors.plane.replica_id import ReplicaId
 from rayad.actors.process.activity import Activity, activity_of
 from rayad.actors.process.mailbox import WHILE_IT_LIVES_S, Mailbox, NoAnswer
 from rayad.actors.replica.places import Places
+from rayad.actors.replica.questions import Begins
 from rayad.actors.replica.recent import News
 from rayad.actors.replica.report import Left, ReplicaReport
 from rayad.actors.worker.asked import change, is_so, roll_back
@@ -204,11 +205,10 @@ class WorkerHost:
         activity = self.activity()
         return str(activity) if activity is not None else None
 
-    def begun(self) -> dict[str, tuple[int, int | None]]:
-        """By source or live input that is read here: the last epoch of which it may have given something, -1 of none; and the epoch in
-        which a live input is open. From any thread."""
+    def begun(self) -> dict[ReplicaId, Begins]:
+        """Of each source or live input that is read here. From any thread."""
         hosts = [host for host in list(self.worker.hosts.values()) if host.place.stage.kind in (NodeKind.SOURCE, NodeKind.INPUT)]
-        return {host.place.stage.name: (host.core.begun, host.core.input.epoch) for host in hosts}
+        return {host.place.at: host.begun() for host in hosts}
 
     def activity(self) -> Activity | None:
         """What the loop is busy with; None when it waits for something to do."""

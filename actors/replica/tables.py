@@ -7,87 +7,19 @@ nothing for certain, and every answer that gives rows is right. Pure: called bet
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
 
 from rayad.actors.replica.core import ReplicaCore
 from rayad.actors.replica.passed import passed_here
+from rayad.actors.replica.questions import Answer, Begins, Elsewhere, Look, Read, Refused, Rows, Standing
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.operators.state.live import LiveState
-from rayad.dataflow.operators.state.tables import Entries
 from rayad.dataflow.operators.state.versions import LAST
-from rayad.dataflow.records.key_hashing import key_group
 from rayad.progress import DataflowError
 
 HELD_S = 10.0
 """For so long after a question former values are kept for who has asked it."""
-
-
-class Look(NamedTuple):
-    """Which epochs can be read? From now on former values are kept.
-
-    Args:
-        reader: who asks, by a name of its own.
-        state: which state of the vertex; None: the only one.
-        from_epoch: the reader will ask for no epoch before this one.
-    """
-
-    reader: str
-    state: str | None
-    from_epoch: int
-
-
-class Read(NamedTuple):
-    """What was there when an epoch was over?
-
-    Args:
-        reader, state: as of :class:`Look`.
-        epoch: :data:`LAST` is when all input has ended; None: the newest that can be read, which only one replica may be asked for.
-        least: with None: no epoch before this one.
-        groups: the key-groups that are asked for.
-        keys: the keys in these that are asked for; None: all.
-    """
-
-    reader: str
-    state: str | None
-    epoch: int | None
-    groups: frozenset[int]
-    keys: tuple[Any, ...] | None
-    least: int = -1
-
-
-class Standing(NamedTuple):
-    """To :class:`Look`: the epochs from ``oldest`` to ``passed`` can be read (none where the first is larger). ``end``: the last epoch of
-    the input, where it is known."""
-
-    oldest: int
-    passed: int
-    end: int | None
-
-
-class Rows(NamedTuple):
-    """To :class:`Read`: the rows, and the epoch that they are of; ``has_one``: a key has one at most."""
-
-    entries: Entries
-    has_one: bool
-    epoch: int
-
-
-class Elsewhere(NamedTuple):
-    """To :class:`Read`: some of the key-groups are not here, or on their way here. ``owners``: of all, as this replica knows it."""
-
-    owners: tuple[int, ...]
-
-
-class Refused(NamedTuple):
-    """It cannot be read, and why."""
-
-    why: str
-
-
-Ask = Look | Read
-Answer = Standing | Rows | Elsewhere | Refused
 
 
 @dataclass(slots=True)
@@ -113,8 +45,12 @@ class ReplicaTables:
         core = self.core
         return passed_here(core.view, core.notificator.pending(), sends_at_end=core.sends_at_end)
 
+    def begun(self) -> Begins:
+        """To :class:`Begun`. From any thread."""
+        return Begins(self.core.begun, self.core.input.epoch)
+
     # -- questions -----------------------------------------------------------------------
-    def answer(self, ask: Ask, now_s: float) -> Answer:
+    def answer(self, ask: Look | Read, now_s: float) -> Answer:
         """Answer between two activations."""
         try:
             state = self._begin(ask.state)
@@ -130,7 +66,6 @@ class ReplicaTables:
         if epoch is None:
             least = max(least, live.since(state))
             self._holds[ask.reader] = _Hold(least, now_s + HELD_S)
-            self._forget(live, passed, now_s)
             epoch = passed
         if isinstance(ask, Look) or epoch < least or (epoch == LAST and not is_named):
             return self._standing(live, state, passed)  # which tells the last epoch of the input, too
@@ -201,24 +136,4 @@ class ReplicaTables:
             self._forget(live, self.passed(), now_s)
 
 
-def groups_of(keys: Collection[Any], key_groups: int) -> dict[int, list[Any]]:
-    """Keys by their key-group. Raises DataflowError for what can be no key."""
-    found: dict[int, list[Any]] = {}
-    for key in keys:
-        found.setdefault(key_group(key, key_groups), []).append(key)
-    return found
-
-
-__all__ = [
-    "HELD_S",
-    "Answer",
-    "Ask",
-    "Elsewhere",
-    "Look",
-    "Read",
-    "Refused",
-    "ReplicaTables",
-    "Rows",
-    "Standing",
-    "groups_of",
-]
+__all__ = ["HELD_S", "ReplicaTables"]

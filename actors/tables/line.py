@@ -19,12 +19,10 @@ from typing import Any
 from rayad.actors.plane.batch_codec import batch_time, decode_batch, encode_batch
 from rayad.actors.plane.plane import ConnectFailed, Plane
 from rayad.actors.plane.protocol import Kind, reader_name
-from rayad.actors.plane.replica_id import ReplicaId
-from rayad.actors.replica.tables import Answer, Ask, Refused
+from rayad.actors.replica.questions import Answer, Asked, Refused, packed_questions, unpacked_answers
 from rayad.actors.tables.where import Where
 from rayad.progress import ProtocolError, Timestamp, say
 
-Asked = tuple[ReplicaId, Ask]
 POLL_S = 1.0
 """How long whoever polls waits in one go."""
 
@@ -75,7 +73,7 @@ class Line:
         """Ask these, from any thread, without waiting. Raises DataflowError where a key cannot be pickled."""
         with self._turn:
             self._number += 1
-            ticket = Ticket(self._number, len(questions), encode_batch(Timestamp(self._number), list(questions)))
+            ticket = Ticket(self._number, len(questions), encode_batch(Timestamp(self._number), packed_questions(questions)))
             self._to_send.append(ticket)
             self._open[ticket.number] = ticket
             if self._is_led:
@@ -135,10 +133,10 @@ class Line:
 def _read(payload: Any, count: int) -> list[Answer | None]:
     """The answers; a refusal of all where they, or the questions there, cannot be read."""
     try:
-        answers: Any = decode_batch(payload)[1]
+        answers = unpacked_answers(decode_batch(payload)[1])
     except Exception as error:  # of a class that is unknown here, say
         answers = [Refused(f"the answer cannot be read here: {type(error).__name__}: {say(error)}")]
-    return answers if len(answers) == count else answers * count  # type: ignore[no-any-return]
+    return answers if len(answers) == count else answers * count
 
 
-__all__ = ["Asked", "Line", "Ticket"]
+__all__ = ["Line", "Ticket"]

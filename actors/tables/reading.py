@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rayad.actors.plane.replica_id import ReplicaId
-from rayad.actors.replica.tables import Answer, Ask, Elsewhere, Look, Read, Refused, Rows, Standing, groups_of
+from rayad.actors.replica.questions import Answer, Elsewhere, Look, Read, Refused, Rows, Standing, groups_of
 from rayad.dataflow.operators.state.tables import Entries
 from rayad.dataflow.operators.state.versions import LAST
 from rayad.progress import DataflowError, InternalError
@@ -29,11 +29,11 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """An :data:`Ask` to a replica, of one of the tables that are read (by its number)."""
+    """What a replica is asked, of one of the tables that are read (by its number)."""
 
     table: int
     to: ReplicaId
-    ask: Ask
+    ask: Look | Read
 
 
 class Reading:
@@ -93,7 +93,7 @@ class Reading:
             for group in self._wanted if self.epoch is None else self._left[number]:
                 by_owner.setdefault(owners[group], []).append(group)
             for replica in sorted(by_owner):
-                ask: Ask
+                ask: Look | Read
                 if self.epoch is None and (len(by_owner) > 1 or len(self._tables) > 1 or self.most is not None):
                     ask = Look(self._reader, table.state, self.need)
                 else:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from rayad.actors.plane.batch_codec import batch_time, decode_batch, encode_batch, payload_bytes
 from rayad.actors.plane.frames import PAYLOAD_BYTES_MAX, Frame
 from rayad.actors.plane.protocol import Kind
-from rayad.actors.replica.tables import Refused
+from rayad.actors.replica.questions import Refused, packed_answers, unpacked_questions
 from rayad.progress import Timestamp, say
 
 if TYPE_CHECKING:
     from rayad.actors.plane.replica_id import ReplicaId
-    from rayad.actors.replica.tables import Answer, Ask
+    from rayad.actors.replica.questions import Answer, Ask
     from rayad.actors.worker.replica_host import ReplicaHost
     from rayad.actors.worker.surroundings import Link
 
@@ -49,7 +49,7 @@ def _answers(hosts: Mapping[int, ReplicaHost], payload: Any) -> list[Answer | No
     """To each question; one refusal where the questions cannot be read here. No key of a reader, whose class may be unknown here or whose
     methods may raise, does any harm to the job."""
     try:
-        _, questions = decode_batch(payload)
+        questions = unpacked_questions(decode_batch(payload)[1])
     except Exception as error:
         return [Refused(f"the question cannot be read where the state is: {type(error).__name__}: {say(error)}")]
     return [_guarded(hosts, *question) for question in questions]
@@ -70,7 +70,7 @@ def _answer(hosts: Mapping[int, ReplicaHost], at: ReplicaId, ask: Ask) -> Answer
 
 def _packed(number: Timestamp, answers: list[Any]) -> list[bytes | memoryview]:
     try:
-        parts = encode_batch(number, answers)
+        parts = encode_batch(number, packed_answers(answers))
         size = payload_bytes(parts)
         if size <= PAYLOAD_BYTES_MAX:
             return parts
@@ -78,7 +78,7 @@ def _packed(number: Timestamp, answers: list[Any]) -> list[bytes | memoryview]:
         why = f"the answer has {size} bytes, {most}: read keys with get_many(...), or a snapshot with rd.read_state(...)"
     except Exception as error:
         why = f"the answer cannot be sent: {say(error)}"
-    return encode_batch(number, [Refused(why) for _ in answers])
+    return encode_batch(number, packed_answers([Refused(why)] * len(answers)))
 
 
 __all__ = ["Readers"]

@@ -24,9 +24,10 @@ from rayad.actors.plane.protocol import (
     unpack_view,
 )
 from rayad.actors.replica.input.source_parts import Resumable
+from rayad.actors.replica.questions import Answer, Ask, Begins, Begun
 from rayad.actors.replica.recent import News, Recent
 from rayad.actors.replica.report import ReplicaReport
-from rayad.actors.replica.tables import Answer, Ask, ReplicaTables
+from rayad.actors.replica.tables import ReplicaTables
 from rayad.actors.worker.looking import note_counts
 from rayad.actors.worker.payloads import ENDED, Handed, bytes_of, credit_of, numbered, opened
 from rayad.actors.worker.rescaling import MARK, HostRescale
@@ -407,9 +408,15 @@ class ReplicaHost:
 
     def answer(self, ask: Ask) -> Answer:
         """To one who reads the vertex' state; in the loop, between two activations."""
+        if isinstance(ask, Begun):
+            return self.begun()
         if not self.place.is_subscribed:
             self.place.touch()  # it has to be told of its frontier from now on
         return self._tables.answer(ask, self.place.clock.monotonic())
+
+    def begun(self) -> Begins:
+        """See :class:`Begun`. From any thread."""
+        return self._tables.begun()
 
     def recent(self) -> dict[str, Recent]:
         """By sink that tells its updates, by its key: the last records written."""

@@ -79,7 +79,11 @@ def balances(epoch: int) -> dict[int, int]:
 class HostCalls:
     """Calls of processes that are threads of this one; each in a thread, as Ray's are."""
 
+    def __init__(self) -> None:
+        self.methods: list[str] = []
+
     def ask(self, calls: Sequence[tuple[Any, str, tuple[Any, ...]]], timeout_s: float) -> list[Any]:
+        self.methods += [method for _, method, _ in calls]
         answers: list[Any] = [None] * len(calls)
 
         def one(at: int) -> None:
@@ -94,14 +98,15 @@ class HostCalls:
         return answers
 
 
-def readable(hosts: Hosts, ended: Callable[[], str | None] = lambda: None) -> RayTables:
+def readable(hosts: Hosts, ended: Callable[[], str | None] = lambda: None, calls: HostCalls | None = None) -> RayTables:
     plan = hosts.plan
     owners = {stage.id: plan.owners(stage) for stage in plan.stages if stage.kind is NodeKind.VERTEX}
-    starts = hosts.places.processes_of(replicas_of([stage for stage in plan.stages if stage.kind is NodeKind.SOURCE]))
+    starts = tuple(replicas_of([stage for stage in plan.stages if stage.kind is NodeKind.SOURCE]))
     titles = {name: hosts.places.title(name, plan) for name in hosts.hosts}
     where = {name: Where(name, address, 1, "test", SECRET, seals=False) for name, address in hosts.addresses.items()}
     layout = Layout(owners, hosts.places, hosts.hosts, where, starts, titles)
-    return RayTables("bank", plan, lambda left_s: layout, lambda left_s: None, ended, lambda: ended() is not None, lambda: -1, HostCalls())
+    calls = calls or HostCalls()
+    return RayTables("bank", plan, lambda left_s: layout, lambda left_s: None, ended, lambda: ended() is not None, lambda: -1, calls)
 
 
 @contextmanager
@@ -149,6 +154,38 @@ def test_a_fresh_value_has_all_that_a_source_has_given() -> None:
         while found == Value(None, -1):  # the source has not given it yet
             found = table.get(3, fresh=True, timeout_s=PATIENCE_S)
         assert found == Value(100, 0)
+
+
+def test_a_call_asks_for_what_has_begun_only_where_a_source_waits_in_its_loop() -> None:
+    waits, goes_on = threading.Event(), threading.Event()
+
+    class Waiting(_Part):
+        def next_batch(self) -> Any:
+            if self.at == 2 and not goes_on.is_set():
+                waits.set()
+                assert goes_on.wait(PATIENCE_S)
+            return super().next_batch()
+
+    class Source(Gated):
+        def build_part(self, part: int, resume: int | None) -> rd.SourcePart:
+            return Waiting(self.gate)
+
+    flow, gate, calls = rd.Dataflow("bank"), threading.Semaphore(2), HostCalls()
+    flow.source(Source(gate), name="moves").key_by(lambda pair: pair[0]).sum(lambda pair: pair[1], name="balances").collect("out")
+    hosts = start_hosts(flow, 1, "vertices")
+    try:
+        job = readable(hosts, calls=calls)
+        assert waits.wait(PATIENCE_S)
+        assert (job.begun(PATIENCE_S), calls.methods) == (1, ["begun"])
+        goes_on.set()
+        while calls.methods:  # a machine that has other things to do may be late, too
+            calls.methods.clear()
+            assert job.begun(PATIENCE_S) == 1
+        assert Table(job, "balances", Wanted(hosts.stage("balances"), None)).get(3, fresh=True, timeout_s=PATIENCE_S) == Value(100, 1)
+    finally:
+        goes_on.set()
+        gate.release(EPOCHS)
+        hosts.join(PATIENCE_S)
 
 
 def test_a_refusal_names_the_operator() -> None:
