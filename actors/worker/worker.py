@@ -16,11 +16,12 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 from rayad.actors.plane.frames import Frame
-from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, Changes, Kind, is_driver, is_reader, pack_report
+from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, Changes, Kind, pack_report
 from rayad.actors.plane.replica_id import ReplicaId
 from rayad.actors.replica.input.source_parts import Resumable
 from rayad.actors.replica.places import Places
 from rayad.actors.replica.report import Abandoned, Left
+from rayad.actors.worker.lost_peers import LostPeers
 from rayad.actors.worker.readers import Readers
 from rayad.actors.worker.replica_host import ReplicaHost
 from rayad.actors.worker.surroundings import Surroundings
@@ -34,8 +35,6 @@ from rayad.snapshots.store import SnapshotStore
 
 SLICE_S = 0.002
 """How long activations run before frames are looked at and progress is reported again."""
-LOST_S = 5.0
-"""How long a peer may be lost before this worker fails: until then the process that knows the cause may report it, or replace the peer."""
 _OF_EDGES = (Kind.DATA, Kind.BARRIER, Kind.CREDIT)
 
 
@@ -71,8 +70,7 @@ class Worker:
         self.left: list[tuple[ReplicaId, Left]] = []
         """What replicas that have retired leave behind."""
         self.handed_over: deque[tuple[Sibling, int, int, int, Any]] = deque()
-        self.lost: dict[str, float] = {}
-        """Peers whose connection was lost, and when."""
+        self.lost = LostPeers(self)
         self.is_done = False
         """The progress actor has said that the job is complete."""
         self.rewinding = 0
@@ -187,7 +185,7 @@ class Worker:
         if self._incarnations.get(process, self.link.incarnation) != incarnation:
             self._incarnations[process] = incarnation
             self.link.expect(process, incarnation)
-            self.lost.pop(process, None)
+            self.lost.forget(process)
             self._contacts.discard(process)
 
     def connect(self, process: str, address: Any) -> None:
@@ -234,7 +232,7 @@ class Worker:
                 del self._joining[stage]
                 self._register(self.hosts[stage])
             elif (gone := next((process for process in missing if process in self.lost), None)) is not None:
-                raise ConnectionError(f"{self._title()} cannot connect to {self._title(gone)}: {self.link.why_lost(gone)}")
+                raise ConnectionError(f"{self.title()} cannot connect to {self.title(gone)}: {self.link.why_lost(gone)}")
             elif now_s > until_s:
                 raise ProtocolError(
                     f"{self.name} waited {self.config.start_timeout_s} s for connections from {missing}: did these actors start?"
@@ -274,7 +272,7 @@ class Worker:
             self._hand_over()
         self._look_for_the_left()
         self._settle()
-        self._look_for_lost()
+        self.lost.look()
         if self.is_abandoned:
             raise Abandoned(f"{self.name} was given up: the job goes on in another incarnation")
 
@@ -461,39 +459,16 @@ class Worker:
                 host.core.abort_sinks()
             host.close()
 
-    # -- trouble -------------------------------------------------------------------------------------
-    def _look_for_lost(self) -> None:
-        now_s = self.clock.monotonic()
-        for peer in self.link.take_lost():
-            if is_reader(peer):
-                self.link.forget(peer)
-            elif not is_driver(peer):
-                self.lost[peer] = now_s
-                if peer == PROGRESS and not self.is_done:
-                    raise ConnectionError(f"{self._title()} lost its connection to the progress actor: {self.link.why_lost(peer)}")
-        for peer, since_s in list(self.lost.items()):
-            if not self._may_hold(peer):
-                del self.lost[peer]  # a later change may bring a process of that name
-            elif now_s - since_s > LOST_S and not self._may_be_lost(peer):
-                raise ConnectionError(f"{self._title()} lost its connection to {self._title(peer)}: {self.link.why_lost(peer)}")
-
-    def _may_hold(self, peer: str) -> bool:
-        """Whether a peer belongs to the job in some layout that a replica here knows; else it has retired, or its change was refused."""
-        plans = [host.place.plan for host in self.hosts.values()] or [self._plan]
-        return peer in (PROGRESS, COORDINATOR) or any(self.places.replicas_at(peer, plan) for plan in plans)
-
-    def _may_be_lost(self, peer: str) -> bool:
-        """Whether a peer may be gone: the job is complete, or it ended on purpose."""
-        return (self.is_done and peer != COORDINATOR) or self.link.connected(peer) or self.link.has_left(peer)
-
+    # -- what it is ----------------------------------------------------------------------------------
     @property
     def plan(self) -> Plan:
         """In the layout of now."""
         host = next(iter(self.hosts.values()), None)
         return host.place.plan if host is not None else self._plan
 
-    def _title(self, process: str = "") -> str:
+    def title(self, process: str = "") -> str:
+        """What a process, or this one, is called by people."""
         return self.places.title(process or self.name, self.plan)
 
 
-__all__ = ["LOST_S", "SLICE_S", "Worker"]
+__all__ = ["SLICE_S", "Worker"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any, Protocol
 
@@ -55,9 +55,12 @@ class Worksite(Protocol):
     """The vertices that read no more."""
     rewinding: int
     """Until this incarnation is counted, views still count work that has been rolled back, and are ignored (``upstream.py``)."""
-    lost: dict[str, float]
     handed_over: deque[tuple[Sibling, int, int, int, Any]]
     """What replicas have sent to others in this worker: to whom, kind, edge, the sender's number, payload."""
+
+    @property
+    def lost(self) -> Iterable[str]:
+        """The processes whose connection is lost."""
 
     def beside(self, stage: int, replica: int) -> Sibling | None:
         """That replica, if it lives in this worker."""

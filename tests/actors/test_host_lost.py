@@ -14,7 +14,7 @@ import rayad as rd
 from rayad.actors.plane.batch_codec import encode_batch
 from rayad.actors.plane.plane import Address, Plane
 from rayad.actors.plane.protocol import Kind, driver_name, pack_number
-from rayad.actors.worker import worker as worker_module
+from rayad.actors.worker import lost_peers
 from tests.actors.hosts import SECRET, Hosts, start_hosts
 
 _MET = threading.Event()
@@ -64,7 +64,7 @@ def test_a_single_closed_connection_between_two_replicas_costs_nothing() -> None
 def test_a_connection_that_is_lost_for_good_ends_the_replica_that_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Regression: it hung for ever, because only the connection with the progress actor was watched, and frames to lost peers were
     dropped."""
-    monkeypatch.setattr(worker_module, "LOST_S", 0.05)
+    monkeypatch.setattr(lost_peers, "LOST_S", 0.05)
     hosts = start_hosts(counting(), unix_sockets=False, failures=rd.FailureConfig(heartbeat_timeout_s=0.5))
     assert _MET.wait(20)
     plane, peer = between(hosts, "meeting", "counts")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import random
+
 from rayad.actors.lead.layouts import prepared, target
+from rayad.actors.local.bus import VirtualClock
 from rayad.actors.plane.batch_codec import encode_batch
 from rayad.progress import Timestamp
-from tests.actors.test_worker_lost import worker
+from tests.actors.one_worker import worker_of_two
 
 
 def test_what_was_restored_is_passed_on_before_what_has_arrived() -> None:
     """So rare that seeds do not find it: a step of a change reaches a replica that has not consumed yet what was in flight at the cut."""
-    made = worker()
+    made = worker_of_two(VirtualClock(random.Random(0)))
     _, counts = made.plan.stages
     (edge,) = made.plan.edges_into(counts.id)
     host, wanted = made.hosts[counts.id], {counts.id: 2}
