@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rayad.actors.plane.replica_id import ReplicaId
     from rayad.actors.replica.input.source_parts import Resumable
     from rayad.actors.replica.places import Places
-    from rayad.actors.replica.questions import Begins
+    from rayad.actors.replica.reads.questions import Begins
     from rayad.actors.replica.recent import News
     from rayad.actors.replica.report import Left, Pulse, ReplicaReport
     from rayad.autoscale.statistics import ReplicaReading

@@ -14,7 +14,7 @@ from rayad.actors.cluster import ray_calls
 from rayad.actors.coordinator.readable import Layout
 from rayad.actors.driver.coordinator_line import NoAnswer
 from rayad.actors.plane.replica_id import ReplicaId
-from rayad.actors.replica.questions import Answer, Asked, Begins, Begun, Elsewhere
+from rayad.actors.replica.reads.questions import Answer, Asked, Begins, Begun, Elsewhere
 from rayad.actors.tables.line import Line, Ticket
 from rayad.actors.tables.reading import Question
 from rayad.actors.tables.table import Readable, told_open

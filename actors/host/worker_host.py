@@ -19,7 +19,7 @@ from rayad.actors.plane.replica_id import ReplicaId
 from rayad.actors.process.activity import Activity, activity_of
 from rayad.actors.process.mailbox import WHILE_IT_LIVES_S, Mailbox, NoAnswer
 from rayad.actors.replica.places import Places
-from rayad.actors.replica.questions import Begins
+from rayad.actors.replica.reads.questions import Begins
 from rayad.actors.replica.recent import News
 from rayad.actors.replica.report import Left, ReplicaReport
 from rayad.actors.worker.asked import change, is_so, roll_back

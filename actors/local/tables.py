@@ -8,7 +8,7 @@ from rayad.actors.coordinator.readable import committed_of
 from rayad.actors.job import JobState
 from rayad.actors.local.handles import Stepped
 from rayad.actors.plane.replica_id import replicas_of
-from rayad.actors.replica.questions import Answer
+from rayad.actors.replica.reads.questions import Answer
 from rayad.actors.tables.reading import Question
 from rayad.actors.tables.table import Readable, told_open
 from rayad.dataflow.logical_graph import NodeKind

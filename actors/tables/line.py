@@ -19,7 +19,7 @@ from typing import Any
 from rayad.actors.plane.batch_codec import batch_time, decode_batch, encode_batch
 from rayad.actors.plane.plane import ConnectFailed, Plane
 from rayad.actors.plane.protocol import Kind, reader_name
-from rayad.actors.replica.questions import Answer, Asked, Refused, packed_questions, unpacked_answers
+from rayad.actors.replica.reads.questions import Answer, Asked, Refused, packed_questions, unpacked_answers
 from rayad.actors.tables.where import Where
 from rayad.progress import ProtocolError, Timestamp, say
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rayad.actors.plane.replica_id import ReplicaId
-from rayad.actors.replica.questions import Answer, Elsewhere, Look, Read, Refused, Rows, Standing, groups_of
+from rayad.actors.replica.reads.questions import Answer, Elsewhere, Look, Read, Refused, Rows, Standing, groups_of
 from rayad.dataflow.operators.state.tables import Entries
 from rayad.dataflow.operators.state.versions import LAST
 from rayad.progress import DataflowError, InternalError

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rayad.actors.replica.questions import Answer
+from rayad.actors.replica.reads.questions import Answer
 from rayad.actors.tables.reading import Question, Reading, Wanted
 from rayad.dataflow.config import check_timeout
 from rayad.dataflow.epochs import last_together

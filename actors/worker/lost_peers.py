@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, is_driver, is_reader
-
-if TYPE_CHECKING:
-    from rayad.actors.worker.worker import Worker
+from rayad.actors.worker.surroundings import Clock, Link
 
 LOST_S = 5.0
 """How long a peer may be lost before a worker fails: until then the process that knows the cause may report it, or replace the peer."""
+
+
+class Connected(Protocol):
+    """A worker, as far as its connections go."""
+
+    link: Link
+    clock: Clock
+    is_done: bool
+    """The job is complete."""
+
+    def title(self, process: str = "") -> str:
+        """What a process, or this one, is called by people."""
+
+    def knows(self, process: str) -> bool:
+        """Whether a process holds replicas in some layout that is known here; else it has retired, or its change was refused."""
 
 
 class LostPeers:
@@ -21,7 +34,7 @@ class LostPeers:
         worker: that one.
     """
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: Connected) -> None:
         self._worker = worker
         self._since_s: dict[str, float] = {}
 
@@ -47,15 +60,10 @@ class LostPeers:
                 if peer == PROGRESS and not worker.is_done:
                     raise ConnectionError(f"{worker.title()} lost its connection to the progress actor: {link.why_lost(peer)}")
         for peer, since_s in list(self._since_s.items()):
-            if not self._may_come_back(peer):
+            if peer not in (PROGRESS, COORDINATOR) and not worker.knows(peer):
                 del self._since_s[peer]  # a later change may bring a process of that name
             elif now_s - since_s > LOST_S and not self._may_be_lost(peer):
                 raise ConnectionError(f"{worker.title()} lost its connection to {worker.title(peer)}: {link.why_lost(peer)}")
-
-    def _may_come_back(self, peer: str) -> bool:
-        """Whether a peer belongs to the job in some layout that a replica here knows; else it has retired, or its change was refused."""
-        plans = [host.place.plan for host in self._worker.hosts.values()] or [self._worker.plan]
-        return peer in (PROGRESS, COORDINATOR) or any(self._worker.places.replicas_at(peer, plan) for plan in plans)
 
     def _may_be_lost(self, peer: str) -> bool:
         """Whether a peer may be gone: the job is complete, or it ended on purpose."""

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from rayad.actors.plane.batch_codec import batch_time, decode_batch, encode_batch, payload_bytes
 from rayad.actors.plane.frames import PAYLOAD_BYTES_MAX, Frame
 from rayad.actors.plane.protocol import Kind
-from rayad.actors.replica.questions import Refused, packed_answers, unpacked_questions
+from rayad.actors.replica.reads.questions import Refused, packed_answers, unpacked_questions
 from rayad.progress import Timestamp, say
 
 if TYPE_CHECKING:
     from rayad.actors.plane.replica_id import ReplicaId
-    from rayad.actors.replica.questions import Answer, Ask
+    from rayad.actors.replica.reads.questions import Answer, Ask
     from rayad.actors.worker.replica_host import ReplicaHost
     from rayad.actors.worker.surroundings import Link
 

@@ -24,10 +24,10 @@ from rayad.actors.plane.protocol import (
     unpack_view,
 )
 from rayad.actors.replica.input.source_parts import Resumable
-from rayad.actors.replica.questions import Answer, Ask, Begins, Begun
+from rayad.actors.replica.reads.questions import Answer, Ask, Begins, Begun
+from rayad.actors.replica.reads.tables import ReplicaTables
 from rayad.actors.replica.recent import News, Recent
 from rayad.actors.replica.report import ReplicaReport
-from rayad.actors.replica.tables import ReplicaTables
 from rayad.actors.worker.looking import note_counts
 from rayad.actors.worker.payloads import ENDED, Handed, bytes_of, credit_of, numbered, opened
 from rayad.actors.worker.rescaling import MARK, HostRescale

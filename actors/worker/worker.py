@@ -466,6 +466,11 @@ class Worker:
         host = next(iter(self.hosts.values()), None)
         return host.place.plan if host is not None else self._plan
 
+    def knows(self, process: str) -> bool:
+        """Whether a process holds replicas in some layout that a replica here knows."""
+        plans = [host.place.plan for host in self.hosts.values()] or [self._plan]
+        return any(self.places.replicas_at(process, plan) for plan in plans)
+
     def title(self, process: str = "") -> str:
         """What a process, or this one, is called by people."""
         return self.places.title(process or self.name, self.plan)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rayad.actors.replica.tables import ReplicaTables
+from rayad.actors.replica.reads.tables import ReplicaTables
 from rayad.dataflow.operators.state.reads.slots import SlotVersions
 from rayad.dataflow.operators.state.tables import values_of
 from rayad.dataflow.operators.state.versions import Versions

@@ -14,7 +14,7 @@ import pytest
 
 import rayad as rd
 from rayad.actors.plane.replica_id import ReplicaId
-from rayad.actors.replica.questions import Read, Refused, Rows
+from rayad.actors.replica.reads.questions import Read, Refused, Rows
 from rayad.actors.tables.line import Asked, Line
 from rayad.actors.tables.where import Where
 from rayad.dataflow.records.key_hashing import key_group

@@ -11,6 +11,9 @@ import pytest
 
 import rayad as rd
 from rayad.actors.local.local_job import LocalJob
+from rayad.actors.plane.replica_id import ReplicaId
+from rayad.actors.replica.reads.questions import Read, Rows
+from rayad.actors.replica.reads.tables import HELD_S, ReplicaTables
 from rayad.actors.tables.table import Value
 from rayad.dataflow.operators.totals.totals import Totals
 from rayad.progress import DataflowError
@@ -41,6 +44,21 @@ def test_a_key_has_a_value_and_an_epoch(parallelism: int) -> None:
     assert table.get("gin") == Value(None, 1)
     assert table.get_many(["milk", "gin"]) == {"milk": Value(1, 1), "gin": Value(None, 1)}
     assert table.get_many([]) == {}
+
+
+def test_readers_that_are_gone_are_forgotten_though_nothing_moves_any_more() -> None:
+    job = counts(parallelism=1)
+    assert job.table("count").get("tea", fresh=True) == Value(2, 1)
+    plan = job.runtime.plan
+    (stage,) = (stage.id for stage in plan.stages if stage.name == "count")
+    host = job.runtime.processes.host(ReplicaId(stage, 0))
+    assert host is not None
+    tables, groups = ReplicaTables(host.core), frozenset(range(plan.key_groups))
+    for number in range(50):
+        rows = tables.answer(Read(f"reader {number}", None, None, groups, ("tea",)), now_s=number * HELD_S)
+        assert isinstance(rows, Rows)
+        assert rows.epoch == 1
+    assert repr(tables).count("until_s") <= 2
 
 
 def test_a_scan_is_the_table_of_a_stored_snapshot(tmp_path: Path) -> None:

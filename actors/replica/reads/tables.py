@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from rayad.actors.replica.core import ReplicaCore
 from rayad.actors.replica.passed import passed_here
-from rayad.actors.replica.questions import Answer, Begins, Elsewhere, Look, Read, Refused, Rows, Standing
+from rayad.actors.replica.reads.questions import Answer, Begins, Elsewhere, Look, Read, Refused, Rows, Standing
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.operators.state.live import LiveState
 from rayad.dataflow.operators.state.versions import LAST
@@ -66,6 +66,7 @@ class ReplicaTables:
         if epoch is None:
             least = max(least, live.since(state))
             self._holds[ask.reader] = _Hold(least, now_s + HELD_S)
+            self._forget(live, passed, now_s)  # views may come no more, and new readers may
             epoch = passed
         if isinstance(ask, Look) or epoch < least or (epoch == LAST and not is_named):
             return self._standing(live, state, passed)  # which tells the last epoch of the input, too

@@ -1,0 +1,1 @@
+"""What those who read the state of a replica ask it, and what it answers."""
