@@ -213,8 +213,12 @@ class RayTables(Readable):
             self._is_stale = True
             self._require_running()
             if self.now_s() >= until_s:
-                late = sorted(layout.places.processes_of(at for at in layout.starts if at not in told))
-                raise TimeoutError(f"job {self.name!r}: {late} have not told within {left_s:.3g} s which epochs have begun")
+                silent = layout.places.processes_of(at for at in layout.starts if at not in told)
+                late = ", ".join(layout.titles.get(process, process) for process in silent)
+                raise TimeoutError(
+                    f"job {self.name!r}: no answer within {left_s:.3g} s to which epochs have begun, from {late}. Read again, or see "
+                    "job.explain_stuck()"
+                )
             clock.sleep(PAUSE_S)
         self._open = {self.plan.stage(at.stage).name: each.open_in for at, each in told.items() if each.open_in is not None}
         return max([sent, *(each.last for each in told.values())])

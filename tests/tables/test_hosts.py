@@ -81,10 +81,13 @@ class HostCalls:
 
     def __init__(self) -> None:
         self.methods: list[str] = []
+        self.are_answered = True
 
     def ask(self, calls: Sequence[tuple[Any, str, tuple[Any, ...]]], timeout_s: float) -> list[Any]:
         self.methods += [method for _, method, _ in calls]
         answers: list[Any] = [None] * len(calls)
+        if not self.are_answered:
+            return answers
 
         def one(at: int) -> None:
             host, method, arguments = calls[at]
@@ -177,6 +180,10 @@ def test_a_call_asks_for_what_has_begun_only_where_a_source_waits_in_its_loop() 
         job = readable(hosts, calls=calls)
         assert waits.wait(PATIENCE_S)
         assert (job.begun(PATIENCE_S), calls.methods) == (1, ["begun"])
+        calls.are_answered = False
+        with pytest.raises(TimeoutError, match=r"no answer within 0\.2 s to which epochs have begun, from 'moves'\[0\]\. Read"):
+            job.begun(0.2)
+        calls.are_answered = True
         goes_on.set()
         while calls.methods:  # a machine that has other things to do may be late, too
             calls.methods.clear()
