@@ -17,7 +17,8 @@ import pyarrow as pa
 from rayad.dataflow.operators.state.by_key.dicts import KeyedDict
 from rayad.dataflow.operators.state.keyed_state import KeyedState, KeyedVertex, TableOfOthers, WholeState
 from rayad.dataflow.operators.state.runs.run import Run
-from rayad.dataflow.operators.state.waiting import Batches, PairsOnce, Waiting
+from rayad.dataflow.operators.state.waiting_forms import Batches, PairsOnce
+from rayad.dataflow.operators.state.waiting_in_pieces import Waiting
 from rayad.dataflow.records.batches import to_rows
 from rayad.incremental.columns.form import NotColumns, is_changes
 from rayad.incremental.columns.from_rows import MANY, keyed_changes_of
@@ -81,7 +82,7 @@ class MomentVertex(KeyedVertex):
     """2: rows alone; 3: outer joins were several vertices."""
 
     def __init__(self, columns: ColumnForm | None = None) -> None:
-        self.waiting = Waiting(self, *[Batches() for _ in range(self.inputs)], Batches(), PairsOnce())
+        self.waiting = Waiting(self, *[Batches() for _ in range(self.inputs)], Batches(), PairsOnce(), in_memory=True)
         self.epochs = Epochs()
         self._columns = columns
         if columns is not None:

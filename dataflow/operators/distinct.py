@@ -23,7 +23,8 @@ from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.operators.state.seen_rows import SeenRows, first_positions
 from rayad.dataflow.operators.state.slot_groups import NotColumns
 from rayad.dataflow.operators.state.two_forms import TwoForms
-from rayad.dataflow.operators.state.waiting import Batches, PairsOnce, Waiting
+from rayad.dataflow.operators.state.waiting_forms import Batches, PairsOnce
+from rayad.dataflow.operators.state.waiting_in_pieces import Waiting
 from rayad.dataflow.operators.stateless import Element, columns_given
 from rayad.dataflow.records.batches import keyed_columns, mark_keyed, no_rows, one_batch, to_rows
 from rayad.dataflow.records.content_codes import contents_of, has_contents
@@ -175,7 +176,10 @@ class Distinct(KeyedVertex):
 
     def on_notify(self, time: Timestamp) -> None:
         self._uncompacted.pop(time, None)
-        rows, batches = self.pending.pop(time, ({}, []))
+        for rows, batches in self.pending.pieces(time):
+            self._complete(time, rows, batches)
+
+    def _complete(self, time: Timestamp, rows: dict[Any, None], batches: list[pa.RecordBatch]) -> None:
         if batches and not rows and not self.seen.rows.is_used:
             together = brought_together(batches)
             if together is not None:

@@ -8,7 +8,8 @@ from typing import Any
 from rayad.dataflow.operators.keys.in_order import in_order, values_by_key
 from rayad.dataflow.operators.state.by_key.dicts import GrowingDict
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
-from rayad.dataflow.operators.state.waiting import Batches, Waiting
+from rayad.dataflow.operators.state.waiting_forms import Batches
+from rayad.dataflow.operators.state.waiting_in_pieces import Waiting
 from rayad.dataflow.records.batches import to_rows
 from rayad.progress import Timestamp
 
@@ -34,7 +35,10 @@ class Head(KeyedVertex):
         self.pending[time].append([(key, value) for key, value in rows if given.get(key, 0) < n])
 
     def on_notify(self, time: Timestamp) -> None:
-        of_key = values_by_key(self.pending.pop(time, ()))
+        for batches in self.pending.pieces(time):
+            self._complete(time, values_by_key(batches))
+
+    def _complete(self, time: Timestamp, of_key: dict[Any, list[Any]]) -> None:
         out: list[Any] = []
         with self.given.changing(of_key) as given:
             for key, values in of_key.items():

@@ -8,7 +8,8 @@ from typing import Any
 from rayad.dataflow.operators.keys.in_order import in_order, values_by_key
 from rayad.dataflow.operators.state.by_key.dicts import GrowingDict
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
-from rayad.dataflow.operators.state.waiting import Batches, Waiting
+from rayad.dataflow.operators.state.waiting_forms import Batches
+from rayad.dataflow.operators.state.waiting_in_pieces import Waiting
 from rayad.dataflow.records.batches import to_rows
 from rayad.progress import Timestamp
 
@@ -26,13 +27,16 @@ class Lag(KeyedVertex):
         self.last = GrowingDict(beside=self.pending.rows)
 
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
-        self.pending[time].append(to_rows(batch))
+        self.pending[time].append(batch)
 
     def on_notify(self, time: Timestamp) -> None:
-        out = []
-        of_key = values_by_key(self.pending.pop(time, ()))
+        for batches in self.pending.pieces(time):
+            self._complete(time, values_by_key(map(to_rows, batches)))
+
+    def _complete(self, time: Timestamp, of_key: dict[Any, list[Any]]) -> None:
         if not of_key:
             return  # all of it was given to another replica
+        out = []
         with self.last.changing(of_key) as last:
             for key, values in of_key.items():
                 before = last.get(key)

@@ -8,7 +8,8 @@ from typing import Any
 from rayad.dataflow.operators.keys.in_order import in_order, values_by_key
 from rayad.dataflow.operators.state.by_key.dicts import GrowingDict
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
-from rayad.dataflow.operators.state.waiting import Batches, Waiting
+from rayad.dataflow.operators.state.waiting_forms import Batches
+from rayad.dataflow.operators.state.waiting_in_pieces import Waiting
 from rayad.dataflow.records.batches import to_rows
 from rayad.dataflow.vertex import EndVertex
 from rayad.progress import Timestamp
@@ -31,15 +32,14 @@ class Latest(KeyedVertex, EndVertex):
         self.last = GrowingDict(beside=self.pending.rows)
 
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
-        self.pending[time].append(to_rows(batch))
+        self.pending[time].append(batch)
 
     def on_notify(self, time: Timestamp) -> None:
-        of_key = values_by_key(self.pending.pop(time, ()))
-        if not of_key:
-            return  # all of it was given to another replica
-        with self.last.changing(of_key) as last:
-            for key, values in of_key.items():
-                last[key] = list(in_order(values, self.by, "latest"))[-1]
+        for batches in self.pending.pieces(time):
+            of_key = values_by_key(map(to_rows, batches))
+            with self.last.changing(of_key) as last:
+                for key, values in of_key.items():
+                    last[key] = in_order(values, self.by, "latest")[-1]
 
     def on_end(self, time: Timestamp) -> None:
         rows = self.last.taken_out()

@@ -11,14 +11,15 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Mapping, MutableMapping
 from operator import lt
 from typing import Any
 
 from rayad.dataflow.operators.state.by_key.by_moment import KeyedByMoment
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.operators.state.tables import Entries
-from rayad.dataflow.operators.state.waiting import Batches, Waiting
+from rayad.dataflow.operators.state.waiting_forms import Batches
+from rayad.dataflow.operators.state.waiting_in_pieces import Waiting
 from rayad.dataflow.operators.windows.late_records import in_order_of_time
 from rayad.dataflow.operators.windows.watermarks import Marks
 from rayad.dataflow.records.batches import to_rows
@@ -190,15 +191,20 @@ class KeyedProcess(KeyedVertex, EndVertex):
 
     def on_notify(self, time: Timestamp) -> None:
         before = self.marks.ahead_of(time)
-        arrived: dict[Any, list[Arrived]] = {}
-        for port, batches in enumerate(self.pending.pop(time, ())):
-            for batch in batches:
-                for key, (moment, record) in batch:
-                    arrived.setdefault(key, []).append((moment, port, record))
         self.marks.advance(time)
-        now = self.marks.watermark.now
+        for piece in self.pending.pieces(time):
+            arrived: dict[Any, list[Arrived]] = {}
+            for port, batches in enumerate(piece):
+                for batch in batches:
+                    for key, (moment, record) in batch:
+                        arrived.setdefault(key, []).append((moment, port, record))
+            self._complete(time, arrived, arrived, before)
+        self._complete(time, self.state.due(self.marks.watermark.now), {}, before)
+
+    def _complete(self, time: Timestamp, keys: Collection[Any], arrived: Mapping[Any, list[Arrived]], before: Any) -> None:
+        """Records of these keys, all that each has in a time that is complete, and the timers that are due with it."""
         out: list[Any] = []
-        keys = {**dict.fromkeys(arrived), **dict.fromkeys(self.state.due(now))}
+        now = self.marks.watermark.now
         with self.state.changing(keys) as kept:
             for key in keys:
                 context = ProcessContext(key, kept.get(key, NOTHING), out)

@@ -18,7 +18,8 @@ import pyarrow as pa
 from rayad.dataflow.operators.keys.keyed import TAGS, distinct_names
 from rayad.dataflow.operators.projections import OfFields, WithArrivalTime, require_free
 from rayad.dataflow.operators.state.keyed_state import Everywhere, KeyedVertex
-from rayad.dataflow.operators.state.waiting import Batches, Waiting
+from rayad.dataflow.operators.state.waiting_forms import Batches
+from rayad.dataflow.operators.state.waiting_in_pieces import Waiting
 from rayad.dataflow.operators.stateless import Element
 from rayad.dataflow.records.batches import ROWS_KEY, mark_keyed, no_rows
 from rayad.dataflow.vertex import EndVertex
@@ -165,8 +166,9 @@ class StampRecords(KeyedVertex):
 
     def on_notify(self, time: Timestamp) -> None:
         moment = self.readings.at(time)
-        for batch in self.pending.pop(time, ()):
-            self.send_by(0, self._stamped(batch, moment), time)
+        for batches in self.pending.pieces(time):
+            for batch in batches:
+                self.send_by(0, self._stamped(batch, moment), time)
 
 
 __all__ = ["DropAll", "EpochClock", "StampRecords", "TagBatches"]

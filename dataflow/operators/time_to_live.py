@@ -22,7 +22,8 @@ from rayad.dataflow.operators.aggregates.combiner import Combine
 from rayad.dataflow.operators.keys.keyed import require_hashable
 from rayad.dataflow.operators.state.by_key.by_moment import KeyedByMoment
 from rayad.dataflow.operators.state.keyed_state import KeyedState, KeyedVertex
-from rayad.dataflow.operators.state.waiting import Batches, ByKey, Waiting
+from rayad.dataflow.operators.state.waiting_forms import Batches, ByKey
+from rayad.dataflow.operators.state.waiting_in_pieces import Waiting
 from rayad.dataflow.operators.stateless import Element, Gatherer
 from rayad.dataflow.operators.windows.watermarks import Marks
 from rayad.dataflow.records.batches import keyed_columns, to_rows
@@ -217,15 +218,15 @@ class KeysEnd(KeyedVertex):
             self.marks.see(edge - 2 * self.inputs, to_rows(batch), time)
 
     def on_notify(self, time: Timestamp) -> None:
-        *inputs, columns, moments = self.pending.pop(time, ((), (), {}))
-        for edge, batches in enumerate(inputs):
-            for batch in batches:
-                self.inside.on_recv(edge, batch, time)
-        if any(inputs) and any(state.is_in_flight for state in self.inside.states().values()):
-            self.inside.on_notify(time)
-        for batch in columns:
-            merge_later(moments, pairs_of(batch))
-        self.lives.go_on(moments)
+        for *inputs, columns, moments in self.pending.pieces(time):
+            for edge, batches in enumerate(inputs):
+                for batch in batches:
+                    self.inside.on_recv(edge, batch, time)
+            if any(inputs) and any(state.is_in_flight for state in self.inside.states().values()):
+                self.inside.on_notify(time)
+            for batch in columns:
+                merge_later(moments, pairs_of(batch))
+            self.lives.go_on(moments)
         self.marks.advance(time)
         self._end_keys(time)  # also where the watermark is as it was: a late record may be all that its key has
 

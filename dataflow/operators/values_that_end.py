@@ -20,7 +20,8 @@ from rayad.dataflow.operators.state.by_key.dicts import KeyedDict
 from rayad.dataflow.operators.state.contents import comparable, originals
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.operators.state.tables import Entries
-from rayad.dataflow.operators.state.waiting import Batches, Waiting
+from rayad.dataflow.operators.state.waiting_forms import Batches
+from rayad.dataflow.operators.state.waiting_in_pieces import Waiting
 from rayad.dataflow.operators.stateless import Element
 from rayad.dataflow.operators.windows.watermarks import Marks
 from rayad.dataflow.records.batches import to_rows
@@ -159,12 +160,13 @@ class DistinctOfRecords(KeyedVertex):
 
     def on_notify(self, time: Timestamp) -> None:
         self.marks.advance(time)  # which says what does not compare
-        latest = self._latest(self.pending.pop(time, ()))
-        self.seen.kept_of([key for key, _ in latest])
-        fresh = [(pair, moment) for pair, moment in latest.items() if self._is_new(pair, moment)]
-        if fresh:
-            self.seen.begin(fresh)
-            self.send_by(0, originals(pair for pair, _ in fresh), time)
+        for batches in self.pending.pieces(time):
+            latest = self._latest(batches)
+            self.seen.kept_of([key for key, _ in latest])
+            fresh = [(pair, moment) for pair, moment in latest.items() if self._is_new(pair, moment)]
+            if fresh:
+                self.seen.begin(fresh)
+                self.send_by(0, originals(pair for pair, _ in fresh), time)
         limit = watermark_less(self.marks.watermark.now, self.after)
         if limit is not None:
             self.seen.end(limit)

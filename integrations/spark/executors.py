@@ -1,6 +1,8 @@
-"""The executors that Spark has: how many, and an end to what it computes when it has none.
+"""The executors that Spark has: how many, others where it has lost all, and an end to what it computes when none comes.
 
 Spark waits for an executor without an end. So a job would stand still, and say nothing, where the executors have died and no new one comes.
+Ray begins a lost one again; but where it is up before RayDP's master has heard of the loss (``onDisconnected`` of ``RayAppMaster``), the
+master ends it for the one that was lost, and Ray begins it no more. So Spark asks for as many as it had.
 A call to Java cannot be ended from outside: it runs in a thread of its own, which is given up where Spark does not end it, either.
 """
 
@@ -14,13 +16,15 @@ from concurrent.futures import Future, wait
 from typing import Any, Generic, TypeVar
 
 from rayad.actors.process.threads import OwnedThread
-from rayad.integrations.spark.jvm import java_session
+from rayad.integrations.spark.jvm import java_packages, java_session
 from rayad.progress import DataflowError
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 WITHOUT_S = 120.0
-"""How long Spark may be without an executor while something is computed: RayDP begins it again, in seconds on a quiet machine."""
+"""How long Spark may be without an executor while something is computed: Ray begins it again, in seconds on a quiet machine."""
+ASKS_S = 20.0
+"""After how long without an executor Spark asks for others."""
 IDLE_S = 600.0
 """How long nothing of it may run after its last Spark job: then only RayDP asks the executors where the partitions are."""
 GRACE_S = 20.0
@@ -34,6 +38,18 @@ def executors(session: Any) -> int:
     Not by their storage (``getExecutorMemoryStatus``): where an executor dies as it registers, that is still known of minutes later.
     """
     return int(java_session(session).sparkContext().getExecutorIds().size())
+
+
+def ask_for_executors(session: Any) -> None:
+    """Have Spark ask for as many as it was begun with, where it has none.
+
+    Not more often than needed: what has been asked for and is not up is asked for again, as far as RayDP knows.
+    """
+    context = java_session(session).sparkContext()
+    wanted = int(context.getConf().get("spark.executor.instances", "1"))
+    _log.warning("Spark has no executor, and Ray begins none: %d are asked for", wanted)
+    none_yet = getattr(java_packages(session).scala.collection.immutable, "Map$")
+    context.requestTotalExecutors(wanted, 0, getattr(none_yet, "MODULE$").empty())
 
 
 def compute(spark: Any, what: str, call: Callable[[], T]) -> T:
@@ -74,6 +90,7 @@ class _Work(Generic[T]):
         self._tag = f"rayad-{uuid.uuid4().hex}"
         self._executor_at_s = self._job_at_s = time.monotonic()
         self._has_had_job = False
+        self._has_asked = False
 
     def run(self) -> None:
         """Call; in the thread of the call."""
@@ -92,7 +109,10 @@ class _Work(Generic[T]):
         now_s = time.monotonic()
         try:
             if executors(self._spark):
-                self._executor_at_s = now_s
+                self._executor_at_s, self._has_asked = now_s, False
+            elif now_s - self._executor_at_s > ASKS_S and not self._has_asked:
+                self._has_asked = True
+                ask_for_executors(self._spark)
             if self._runs():
                 self._job_at_s, self._has_had_job = now_s, True
         except Exception:  # Spark has ended: so does the call, or it is given up as without an executor

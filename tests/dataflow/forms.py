@@ -23,8 +23,8 @@ from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.operators.state.runs import runs as runs_module
 from rayad.dataflow.operators.state.runs.runs import Runs
 from rayad.dataflow.operators.state.seen_rows import SeenRows
-from rayad.dataflow.operators.state.waiting import Batches
-from rayad.dataflow.operators.state.waiting_in_pieces import WaitingInPieces
+from rayad.dataflow.operators.state.waiting_forms import Batches
+from rayad.dataflow.operators.state.waiting_in_pieces import Waiting
 from rayad.dataflow.operators.totals.columns import ColumnTotals
 from rayad.dataflow.operators.windows.pane_ticks import Form as PaneForm
 from rayad.dataflow.operators.windows.pane_ticks import Grid
@@ -214,13 +214,13 @@ class Notified(KeyedVertex):
     """Lets batches of two inputs wait."""
 
     def __init__(self) -> None:
-        self.pending = WaitingInPieces(self, Batches(), Batches())
+        self.pending = Waiting(self, Batches(), Batches())
 
     def notify_at(self, time: Timestamp, capability: Any = None) -> None:
         """Nobody asks."""
 
 
-def _put_waiting(state: WaitingInPieces, rows: list[Row]) -> None:
+def _put_waiting(state: Waiting, rows: list[Row]) -> None:
     for side in (0, 1):
         some = [row for row in rows if row[2] % 2 == side]
         if some:
@@ -229,7 +229,7 @@ def _put_waiting(state: WaitingInPieces, rows: list[Row]) -> None:
             state[Timestamp(some[0][1])][side].append(padded.replace_schema_metadata(columns.schema.metadata))
 
 
-def _rows_waiting(state: WaitingInPieces) -> Iterable[Row]:
+def _rows_waiting(state: Waiting) -> Iterable[Row]:
     entries = state.entries()[""]
     assert all(value[1] % 2 == side for value, side in zip(entries.columns["value"], entries.columns["input"], strict=True))
     return ((key, *value[:2]) for key, value in zip(entries.keys, entries.columns["value"], strict=True))
@@ -249,6 +249,6 @@ FORMS = [
     Form("KeyedLists", lambda: KeyedLists(1), _put_lists, _rows_of_lists, _all),
     Form("ColumnTotals", _totals, _put_totals, lambda totals: ((key, 0, *total) for key, total in totals.rows()), _totals_by_key),
     Form("ColumnTotals of lists", _lists, _put_lists_of_totals, _rows_of_lists_of_totals, _without_moments),
-    Form("WaitingInPieces", lambda: Notified().pending, _put_waiting, _rows_waiting, _all),
+    Form("Waiting", lambda: Notified().pending, _put_waiting, _rows_waiting, _all),
     Form("SeenRows", _seen, lambda seen, rows: seen.new(batch(rows)), lambda seen: seen.as_rows(), _once),
 ]

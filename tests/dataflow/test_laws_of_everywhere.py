@@ -15,7 +15,8 @@ from rayad.actors.replica.parts.part_files import loaded
 from rayad.dataflow.operators.joins.broadcast import SmallSide
 from rayad.dataflow.operators.processing_time import Readings
 from rayad.dataflow.operators.state.keyed_state import Everywhere, KeyedVertex
-from rayad.dataflow.operators.state.waiting import Batches, Waiting
+from rayad.dataflow.operators.state.waiting_forms import Batches
+from rayad.dataflow.operators.state.waiting_in_pieces import Waiting
 from rayad.dataflow.operators.totals.tables import EpochsAsked
 from rayad.dataflow.operators.windows.watermarks import Marks
 from tests.dataflow.driven import pickled

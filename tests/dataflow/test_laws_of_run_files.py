@@ -115,7 +115,7 @@ class InFiles(Replica):
 
     def files(self) -> tuple[RunFile, ...]:
         """As a vertex asks its states."""
-        return tuple(file for runs in self.state.runs_in_files() for file in runs.files())
+        return tuple(file for runs in self.state.runs() for file in runs.files())
 
     def capture(self) -> tuple[tuple[RunFile, ...], bytes]:
         runs = self.files()

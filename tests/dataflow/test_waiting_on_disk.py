@@ -1,4 +1,4 @@
-"""Windows, joins by time and totals of columns, to which more comes at one time than memory may have: with the same results."""
+"""Keyed operators to which more comes at one time than memory may have, in columns and in rows: with the same results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rayad.dataflow.operators.windows import panes
 from rayad.dataflow.operators.windows.pane_ticks import Form, Grid
 from rayad.dataflow.operators.windows.panes import Panes
 
-EPOCHS, PARTS, ROWS, KEYS, DELAY = 3, 10, 200, 300, 40
+EPOCHS, PARTS, ROWS, KEYS, DELAY = 3, 6, 200, 300, 40
 BOUND = 1 << 20
 
 
@@ -39,17 +39,51 @@ JOINS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+class Passes(rd.Process):
+    """Counts records, and says how many there were when five units have passed without one."""
+
+    def on_record(self, key: Any, record: Any, context: rd.ProcessContext) -> None:
+        context.state = (context.state or 0) + 1
+        context.set_timer(context.time + 5)
+
+    def on_timer(self, key: Any, context: rd.ProcessContext) -> None:
+        context.emit((context.time, context.state))
+
+
+OTHERS: dict[str, Callable[[Any], Any]] = {
+    "latest": lambda keyed: keyed.latest("v", name="kept"),
+    "lag": lambda keyed: keyed.lag("v", name="kept"),
+    "head": lambda keyed: keyed.head(7, "v", name="kept"),
+    "fold": lambda keyed: keyed.fold(0, lambda so_far, record: so_far + record["v"], name="kept"),
+    "distinct": lambda keyed: keyed.distinct("v", name="kept"),
+    "collect_list": lambda keyed: keyed.collect_list("v", name="kept").map(lambda pair: (pair[0], sorted(pair[1]))),
+    "process": lambda keyed: keyed.process(Passes, name="kept"),
+    "counted": lambda keyed: keyed.window(rd.windows.count(4)).sum("v", name="kept"),
+    "late": lambda keyed: keyed.window(rd.windows.tumbling(10)).count(name="kept").late,
+    "late of sessions": lambda keyed: keyed.window(rd.windows.session(6)).count(name="kept").late,
+    "early": lambda keyed: keyed.window(rd.windows.tumbling(10), early=True).count(name="kept"),
+    "lateness": lambda keyed: keyed.window(rd.windows.tumbling(10), lateness=20).sum("v", name="kept"),
+    "best per epoch": lambda keyed: keyed.per_epoch().max_by("v", name="kept"),
+    "changes": lambda keyed: keyed.sum("v").changes(name="kept"),
+    "table at the end": lambda keyed: keyed.sum("v").latest(name="kept"),
+    "table every other epoch": lambda keyed: keyed.sum("v").latest(every=2, name="kept"),
+    "keys that end": lambda keyed: keyed.ttl(50).sum("v", name="kept"),
+    "values that end": lambda keyed: keyed.ttl(50, of="records").distinct("v", name="kept"),
+}
+
+
 class Job:
     """Each epoch comes in several parts; between two the job is disturbed."""
 
-    def __init__(self, kind: str, folder: Path, bound: int | None) -> None:
+    def __init__(self, kind: str, folder: Path, bound: int | None, *, rows: bool = False) -> None:
+        self._rows = rows
         self._kind = kind
         self._config = rd.RunConfig(storage_path=str(folder), state_memory_bytes=bound)
         self.were_in_runs = 0
         flow = rd.Dataflow("waiting")
         timed = flow.input("rows").assign_timestamps("at", max_delay=DELAY)
-        if self._kind in TOTALS:
-            kept = TOTALS[self._kind](timed.key_by("k"))
+        if self._kind in ONE_INPUT:
+            kept = ONE_INPUT[self._kind](timed.key_by("k"))
         else:
             kept = JOINS[self._kind](*(timed.filter(rd.col("side") == side).key_by("k") for side in (0, 1)))
         kept.probe("seen").collect("out")
@@ -59,7 +93,8 @@ class Job:
         for epoch in range(EPOCHS):
             for part in range(PARTS):
                 rows = self.job.input("rows")
-                rows.send(batch_of(epoch, part))
+                batch = batch_of(epoch, part)
+                rows.send(batch.to_pylist() if self._rows else batch)
                 if disturbed:
                     self._disturb(part)
             self.job.input("rows").advance_to(epoch + 1)
@@ -100,16 +135,20 @@ def expected(kind: str, folder: Path) -> list[Any]:
     return Job(kind, folder, None).run(disturbed=False)
 
 
-@pytest.mark.parametrize("kind", [*TOTALS, *JOINS])
-def test_results_are_the_same_with_most_of_what_waits_on_disk(kind: str, tmp_path: Path) -> None:
-    job = Job(kind, tmp_path / "held", BOUND)
+ONE_INPUT = {**TOTALS, **OTHERS}
+
+
+@pytest.mark.parametrize("rows", [False, True], ids=["columns", "rows"])
+@pytest.mark.parametrize("kind", [*ONE_INPUT, *JOINS])
+def test_results_are_the_same_with_most_of_what_waits_on_disk(kind: str, rows: bool, tmp_path: Path) -> None:
+    job = Job(kind, tmp_path / "held", BOUND, rows=rows)
     found = job.run(disturbed=True)
-    assert job.were_in_runs > 5
+    assert job.were_in_runs > 2
     assert found == expected(kind, tmp_path / "free")
 
 
 def test_rows_among_columns_are_taken_in_with_them(tmp_path: Path) -> None:
-    """Then all of a time is there at once: a key may have some of each."""
+    """A key may have some of each."""
 
     def run(bound: int | None) -> list[Any]:
         job = Job("within", tmp_path / str(bound), bound)

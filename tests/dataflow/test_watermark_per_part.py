@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import rayad as rd
 from rayad.dataflow.operators.joins.asof import AsOfJoin
-from rayad.dataflow.operators.state.waiting import Waiting
+from rayad.dataflow.operators.state.waiting_in_pieces import Waiting
 from rayad.dataflow.operators.windows.watermark_rules import Mark, WatermarkRule
 from rayad.dataflow.operators.windows.watermarks import Marks
 from rayad.dataflow.windows import AsOf

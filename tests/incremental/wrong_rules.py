@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from rayad.dataflow.operators.state.waiting import PairsOnce
+from rayad.dataflow.operators.state.waiting_forms import PairsOnce
 from rayad.incremental import reducing, traces
 from rayad.incremental.columns import grouped, kept, linear, weighted_runs
 from rayad.incremental.columns import reducing as column_reducing

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,8 @@ from rayad.dataflow.operators.state.by_key.lists import KeyedLists
 from rayad.dataflow.operators.state.keyed_state import Everywhere, KeyedVertex
 from rayad.dataflow.operators.state.stored_columns import stored_mixed, taken_back_mixed
 from rayad.dataflow.operators.state.tables import TIME, Entries
-from rayad.dataflow.operators.state.waiting import Batches, Waiting
+from rayad.dataflow.operators.state.waiting_forms import Batches
+from rayad.dataflow.operators.state.waiting_in_pieces import Waiting
 from rayad.dataflow.operators.stateless import columns_given
 from rayad.dataflow.records.batches import batch_rows, keyed_columns, mark_keyed, no_rows, one_batch, take_rows
 from rayad.dataflow.records.key_hashing import hash_columns
@@ -294,7 +296,7 @@ class BroadcastJoin(KeyedVertex):
 
     def on_notify(self, time: Timestamp) -> None:
         self._meet_again(time)
-        for batch in self.pending.pop(time, []):
+        for batch in chain.from_iterable(self.pending.pieces(time)):
             for tag, part in by_tag(batch):
                 self._send(self.right.matcher(None, time).pairs(part), time)
                 self.left.add(0, [(tag, part)], time)

@@ -12,8 +12,8 @@ import pyarrow as pa
 from rayad.dataflow.operators.joins.pairs import NotColumnar
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.operators.state.two_forms import Columns, Rows, TwoForms
-from rayad.dataflow.operators.state.waiting import Batches
-from rayad.dataflow.operators.state.waiting_in_pieces import WaitingInPieces
+from rayad.dataflow.operators.state.waiting_forms import Batches
+from rayad.dataflow.operators.state.waiting_in_pieces import Waiting
 from rayad.dataflow.operators.windows.assigning import SENT_ROWS_MAX
 from rayad.dataflow.operators.windows.watermarks import Marks
 from rayad.dataflow.records.batches import no_rows, to_rows
@@ -35,7 +35,7 @@ class JoinInTime(KeyedVertex, EndVertex, ABC):
     may_change = frozenset({"delays"})
 
     def __init__(self, delays: tuple[Any, ...]) -> None:
-        self.pending = WaitingInPieces(self, Batches(), Batches())  # left, right
+        self.pending = Waiting(self, Batches(), Batches())  # left, right
         self.marks = Marks(delays, self.pending)
 
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:

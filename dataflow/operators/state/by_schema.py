@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
+from rayad.dataflow.operators.state.keyed_state import StateOfParts
 from rayad.dataflow.operators.state.two_forms import ColumnForm
 from rayad.dataflow.records.batches import keyed_columns
-
-if TYPE_CHECKING:
-    from rayad.dataflow.operators.state.runs.disk import Bounded
-
 
 Part = TypeVar("Part", bound=Any)
 
 
-class PartsBySchema(ColumnForm, Generic[Part]):
+class PartsBySchema(StateOfParts, ColumnForm, Generic[Part]):
     """One part or several, each a :class:`KeyedState` that tells its ``count`` and is made when the schema of its rows is known.
 
     What is stored, and what moves, is the schemas and what each part has to say. The last part is put back first: those before it ask
@@ -54,7 +51,6 @@ class PartsBySchema(ColumnForm, Generic[Part]):
 
     @property
     def there(self) -> list[Part]:
-        """The parts that are made."""
         return [part for part in self.parts if part is not None]
 
     @property
@@ -65,14 +61,6 @@ class PartsBySchema(ColumnForm, Generic[Part]):
     @property
     def is_used(self) -> bool:
         return self.rows > 0
-
-    # -- beyond memory ---------------------------------------------------------------
-    def runs(self) -> Iterable[Bounded]:
-        return [runs for part in self.there for runs in part.runs()]
-
-    @property
-    def noted_bytes(self) -> int:
-        return sum(part.noted_bytes for part in self.there)
 
     # -- snapshots -------------------------------------------------------------------
     def checkpoint(self) -> Any:
@@ -92,15 +80,7 @@ class PartsBySchema(ColumnForm, Generic[Part]):
     def restore_changes(self, changes: Any) -> None:
         self._put(lambda part, some: part.restore_changes(some), changes if isinstance(changes, list) else [changes])
 
-    def forget_changes(self) -> None:
-        for part in self.there:
-            part.forget_changes()
-
     # -- to other replicas -----------------------------------------------------------
-    def index(self, key_groups: int) -> Iterator[None]:
-        for part in self.there:
-            yield from part.index(key_groups)
-
     def give(self, groups: frozenset[int], key_groups: int) -> Any:
         given = self._each(lambda part: part.give(groups, key_groups)) if self.is_used else []
         return (list(self.schemas), given) if any(map(_has_some, given)) else None
@@ -111,10 +91,6 @@ class PartsBySchema(ColumnForm, Generic[Part]):
     def take(self, given: Any) -> None:
         self.learn_all(given[0])
         self._put(lambda part, some: part.take(some), given[1])
-
-    def gave(self) -> None:
-        for part in self.there:
-            part.gave()
 
     def _each(self, ask: Callable[[Part], Any]) -> list[Any]:
         return [None if part is None else ask(part) for part in self.parts]

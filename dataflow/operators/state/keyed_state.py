@@ -79,12 +79,8 @@ class KeyedState(ABC):
 
     # -- beyond memory ---------------------------------------------------------------
     def runs(self) -> Iterable[Bounded]:
-        """The sorted runs in it, which may go to disk."""
+        """The sorted runs in it, which may go to disk and be files of snapshots; what changes beside their rows is in their marks."""
         return ()
-
-    def runs_in_files(self) -> Iterable[Bounded]:
-        """The sorted runs in it that are files of snapshots, where they are large; what changes beside their rows is in their marks."""
-        return self.runs()
 
     @property
     def noted_bytes(self) -> int:
@@ -194,6 +190,34 @@ class WholeState(KeyedState):
         """All of it is stored each time."""
 
 
+class StateOfParts(KeyedState):
+    """State that consists of others, which have what is here: each is asked what all are asked alike."""
+
+    @property
+    @abstractmethod
+    def there(self) -> Iterable[KeyedState]:
+        """The parts that there are now."""
+
+    def runs(self) -> Iterable[Bounded]:
+        return [runs for part in self.there for runs in part.runs()]
+
+    @property
+    def noted_bytes(self) -> int:
+        return sum(part.noted_bytes for part in self.there)
+
+    def forget_changes(self) -> None:
+        for part in self.there:
+            part.forget_changes()
+
+    def index(self, key_groups: int) -> Iterator[None]:
+        for part in self.there:
+            yield from part.index(key_groups)
+
+    def gave(self) -> None:
+        for part in self.there:
+            part.gave()
+
+
 class Everywhere(WholeState):
     """Small state that each replica has whole, whatever key-groups it owns: a new replica has not been told what was told before.
 
@@ -274,7 +298,7 @@ class KeyedVertex(Vertex):
     # -- snapshots -----------------------------------------------------------------
     def run_files(self) -> tuple[RunFile, ...]:
         """The files that a snapshot taken now has of sorted runs; :meth:`checkpoint` then refers to them."""
-        return tuple(file for state in self.states().values() for runs in state.runs_in_files() for file in runs.files())
+        return tuple(file for state in self.states().values() for runs in state.runs() for file in runs.files())
 
     @property
     def checkpoint_inline(self) -> bool:  # type: ignore[override]
@@ -326,4 +350,4 @@ class KeyedVertex(Vertex):
             state.gave()
 
 
-__all__ = ["Everywhere", "KeyedState", "KeyedVertex", "NotedState", "TableOfOthers", "WholeState"]
+__all__ = ["Everywhere", "KeyedState", "KeyedVertex", "NotedState", "StateOfParts", "TableOfOthers", "WholeState"]

@@ -7,17 +7,16 @@ into rows.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from rayad.dataflow.operators.state.keyed_state import KeyedState
+from rayad.dataflow.operators.state.keyed_state import KeyedState, StateOfParts
 from rayad.dataflow.operators.state.reads.both_forms import BothAtEpochs
 from rayad.dataflow.operators.state.slot_groups import NotColumns
 from rayad.dataflow.operators.state.tables import Entries
 
 if TYPE_CHECKING:
     from rayad.dataflow.operators.state.reads.at_epochs import AtEpochs, Epochs
-    from rayad.dataflow.operators.state.runs.disk import Bounded
 
 
 class RowForm(KeyedState):
@@ -53,7 +52,7 @@ Rows = TypeVar("Rows", bound=RowForm)
 Columns = TypeVar("Columns", bound=ColumnForm)
 
 
-class TwoForms(KeyedState, Generic[Rows, Columns]):
+class TwoForms(StateOfParts, Generic[Rows, Columns]):
     """State in columns or in rows.
 
     Args:
@@ -101,15 +100,9 @@ class TwoForms(KeyedState, Generic[Rows, Columns]):
         self.to_rows()
         self.rows.drop(keys)
 
-    def runs(self) -> Iterable[Bounded]:
-        return (*self.columns.runs(), *self.rows.runs())
-
-    def runs_in_files(self) -> Iterable[Bounded]:
-        return (*self.columns.runs_in_files(), *self.rows.runs_in_files())
-
     @property
-    def noted_bytes(self) -> int:
-        return self.columns.noted_bytes + self.rows.noted_bytes
+    def there(self) -> tuple[KeyedState, ...]:
+        return self.columns, self.rows
 
     @property
     def inline(self) -> bool | None:
@@ -137,14 +130,6 @@ class TwoForms(KeyedState, Generic[Rows, Columns]):
         else:
             self.rows.restore_changes(changes["rows"])
 
-    def forget_changes(self) -> None:
-        self.rows.forget_changes()
-        self.columns.forget_changes()
-
-    def index(self, key_groups: int) -> Iterator[None]:
-        yield from self.columns.index(key_groups)
-        yield from self.rows.index(key_groups)
-
     def give(self, groups: frozenset[int], key_groups: int) -> Any:
         columns = None
         if self.columns.is_used:
@@ -170,10 +155,6 @@ class TwoForms(KeyedState, Generic[Rows, Columns]):
             self.to_rows()
         for part in parts:
             self.rows.take(part)
-
-    def gave(self) -> None:
-        self.rows.gave()
-        self.columns.gave()
 
     def entries(self) -> dict[str, Entries]:
         """Of the rows, which columns become: a table does not tell in which form its state was."""

@@ -6,7 +6,7 @@ the table. docs/design/totals.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from rayad.dataflow.operators.keys.in_order import in_order, values_by_key
@@ -14,7 +14,8 @@ from rayad.dataflow.operators.state.by_key.dicts import GrowingDict, KeyedDict
 from rayad.dataflow.operators.state.group_index import chosen, groups_of_keys
 from rayad.dataflow.operators.state.keyed_state import Everywhere, KeyedVertex
 from rayad.dataflow.operators.state.tables import Entries
-from rayad.dataflow.operators.state.waiting import Batches, Waiting
+from rayad.dataflow.operators.state.waiting_forms import Batches
+from rayad.dataflow.operators.state.waiting_in_pieces import Waiting
 from rayad.dataflow.operators.stateless import Element, Gatherer
 from rayad.dataflow.records.batches import batch_rows, to_rows
 from rayad.dataflow.vertex import EndVertex
@@ -46,15 +47,19 @@ class Table(KeyedVertex):
         self.last: KeyedDict | GrowingDict = KeyedDict() if keys_end else GrowingDict(beside=self.pending.rows)
 
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
-        self.pending[time][edge].append(to_rows(batch))
+        self.pending[time][edge].append(batch)
 
-    def _come(self, time: Timestamp) -> tuple[dict[Any, list[Any]], list[Any]]:
-        """What a time that is complete has brought: the values of each key that is in the table after it, in order, and the keys that
-        are not. A key may have a value and end in one time; then it has ended."""
-        values, ended = (values_by_key(batches) for batches in self.pending.pop(time, ((), ())))
-        for key in ended:
-            values.pop(key, None)
-        return {key: in_order(some, _no_order, "a table of totals") if len(some) > 1 else some for key, some in values.items()}, list(ended)
+    def _come(self, time: Timestamp) -> Iterator[tuple[dict[Any, list[Any]], list[Any]]]:
+        """What a time that is complete has brought, some keys after the other: the values of each that is in the table after it, in order,
+        and the keys that are not. A key may have a value and end in one time; then it has ended."""
+        for piece in self.pending.pieces(time):
+            values, ended = (values_by_key(map(to_rows, batches)) for batches in piece)
+            for key in ended:
+                values.pop(key, None)
+            yield (
+                {key: in_order(some, _no_order, "a table of totals") if len(some) > 1 else some for key, some in values.items()},
+                list(ended),
+            )
 
     def _put(self, values: dict[Any, list[Any]], ended: list[Any]) -> None:
         """The table after a time."""
@@ -75,7 +80,10 @@ class TableChanges(Table):
     ended."""
 
     def on_notify(self, time: Timestamp) -> None:
-        values, ended = self._come(time)
+        for values, ended in self._come(time):
+            self._complete(time, values, ended)
+
+    def _complete(self, time: Timestamp, values: dict[Any, list[Any]], ended: list[Any]) -> None:
         kept, out = self.last.kept_of(values), []
         for key, some in values.items():
             before = kept.get(key)
@@ -94,7 +102,8 @@ class TableAtEnd(Table, EndVertex):
     gives_records = True
 
     def on_notify(self, time: Timestamp) -> None:
-        self._put(*self._come(time))
+        for values, ended in self._come(time):
+            self._put(values, ended)
 
     def on_end(self, time: Timestamp) -> None:
         self._send(self.last.taken_out(), time)
@@ -128,9 +137,9 @@ class TableEvery(Table):
             self.ends.ask(time.epoch - time.epoch % self.every + self.every - 1)
 
     def on_notify(self, time: Timestamp) -> None:
-        values, ended = self._come(time)
-        self.last.comes(values, time.epoch)
-        self._put(values, ended)
+        for values, ended in self._come(time):
+            self.last.comes(values, time.epoch)
+            self._put(values, ended)
         if self.ends.come(time.epoch):
             self._send(self.last.shown(time.epoch), time)
 

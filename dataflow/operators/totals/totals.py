@@ -25,8 +25,8 @@ from rayad.dataflow.operators.state.reads.at_epochs import AtEpochs, Epochs
 from rayad.dataflow.operators.state.reads.slots import SlotVersions
 from rayad.dataflow.operators.state.slot_groups import NotColumns
 from rayad.dataflow.operators.state.two_forms import TwoForms
-from rayad.dataflow.operators.state.waiting import Batches, ByKey, Waiting
-from rayad.dataflow.operators.state.waiting_in_pieces import WaitingInPieces
+from rayad.dataflow.operators.state.waiting_forms import Batches, ByKey
+from rayad.dataflow.operators.state.waiting_in_pieces import Waiting
 from rayad.dataflow.operators.totals.at_epochs import TotalsAtEpochs
 from rayad.dataflow.operators.totals.columns import ColumnTotals
 from rayad.dataflow.records.batches import mark_keyed, no_rows, to_rows
@@ -53,7 +53,7 @@ class TotalsByTime(KeyedVertex, ABC):
         if columnar:
             import_group_by()
         self.aggregator = aggregator
-        self.pending = WaitingInPieces(self, ByKey(self._merge_rows), Batches())
+        self.pending = Waiting(self, ByKey(self._merge_rows), Batches())
         self._uncompacted: dict[Timestamp, int] = {}  # rows of columns that wait
         self._partials = Partials(aggregator.partials)
 
@@ -292,10 +292,13 @@ class Fold(KeyedVertex):
         self.state = GrowingDict(beside=self.pending.rows)
 
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
-        self.pending[time].append(to_rows(batch))
+        self.pending[time].append(batch)
 
     def on_notify(self, time: Timestamp) -> None:
-        batches = self.pending.pop(time, ())
+        for batches in self.pending.pieces(time):
+            self._complete(time, list(map(to_rows, batches)))
+
+    def _complete(self, time: Timestamp, batches: list[list[Any]]) -> None:
         touched = dict.fromkeys(key for pairs in batches for key, _ in pairs)
         if not touched:
             return  # all of it was given to another replica

@@ -17,7 +17,8 @@ from rayad.dataflow.operators.keys.key_first import key_first, keys_of, pairs_of
 from rayad.dataflow.operators.keys.keyed import distinct_names, require_hashable
 from rayad.dataflow.operators.results import record_array, window_array
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
-from rayad.dataflow.operators.state.waiting import Batches, Waiting
+from rayad.dataflow.operators.state.waiting_forms import Batches
+from rayad.dataflow.operators.state.waiting_in_pieces import Waiting
 from rayad.dataflow.operators.stateless import Element, columns_given
 from rayad.dataflow.operators.windows.columns import Pairs, WindowColumns
 from rayad.dataflow.operators.windows.pane_ticks import Form, windows_between, windows_of_place
@@ -263,7 +264,10 @@ class EpochBest(KeyedVertex):
         self.pending[time].append(batch)
 
     def on_notify(self, time: Timestamp) -> None:
-        parts = self.pending.pop(time, ())
+        for parts in self.pending.pieces(time):
+            self._complete(time, parts)
+
+    def _complete(self, time: Timestamp, parts: list[Any]) -> None:
         batches = [batch for batch in parts if isinstance(batch, pa.RecordBatch)]
         pairs = [pair for batch in parts if not isinstance(batch, pa.RecordBatch) for pair in batch]
         if not batches and not pairs:

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from rayad.dataflow.operators.aggregates.aggregators import Aggregator
+from rayad.dataflow.operators.keys.in_order import values_by_key
 from rayad.dataflow.operators.state.by_key.dicts import KeyedDict
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.operators.state.tables import Entries
-from rayad.dataflow.operators.state.waiting import Batches, Waiting
+from rayad.dataflow.operators.state.waiting_forms import Batches
+from rayad.dataflow.operators.state.waiting_in_pieces import Waiting
 from rayad.dataflow.operators.windows.late_records import in_order_of_time
 from rayad.dataflow.records.selectors import ValueSelector
 from rayad.dataflow.vertex import EndVertex
@@ -58,10 +60,10 @@ class CountedWindows(KeyedVertex, EndVertex):
         self.pending[time].append(batch)
 
     def on_notify(self, time: Timestamp) -> None:
-        of_key: dict[Any, list[Any]] = {}
-        for batch in self.pending.pop(time, ()):
-            for key, placed in batch:
-                of_key.setdefault(key, []).append(placed)
+        for batches in self.pending.pieces(time):
+            self._complete(time, values_by_key(batches))
+
+    def _complete(self, time: Timestamp, of_key: dict[Any, list[Any]]) -> None:
         out: list[Any] = []
         size, create, add = self.windows.size, self.aggregator.create, self.aggregator.add
         with self.open.changing(of_key) as kept:

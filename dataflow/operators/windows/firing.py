@@ -15,8 +15,8 @@ import pyarrow as pa
 from rayad.dataflow.operators.aggregates.aggregators import Aggregator
 from rayad.dataflow.operators.keys.keyed import import_group_by
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
-from rayad.dataflow.operators.state.waiting import Batches
-from rayad.dataflow.operators.state.waiting_in_pieces import WaitingInPieces
+from rayad.dataflow.operators.state.waiting_forms import Batches
+from rayad.dataflow.operators.state.waiting_in_pieces import Waiting
 from rayad.dataflow.operators.windows.assigning import SENT_ROWS_MAX
 from rayad.dataflow.operators.windows.kept_windows import KeptWindows
 from rayad.dataflow.operators.windows.watermarks import Marks
@@ -37,7 +37,7 @@ class EventWindows(KeyedVertex, EndVertex):
             import_group_by()
         self.aggregator = aggregator
         self.windows = windows
-        self.pending = WaitingInPieces(self, Batches(), Batches())  # rows, columns
+        self.pending = Waiting(self, Batches(), Batches())  # rows, columns
         self.marks = Marks(delays, self.pending)
         self.open = KeptWindows(aggregator, windows)
 

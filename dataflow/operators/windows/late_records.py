@@ -22,7 +22,8 @@ from rayad.dataflow.operators.aggregates.aggregators import Count
 from rayad.dataflow.operators.keys.key_first import key_first, with_key, without_null_keys
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.operators.state.runs.order import ticks
-from rayad.dataflow.operators.state.waiting import Batches, Waiting
+from rayad.dataflow.operators.state.waiting_forms import Batches
+from rayad.dataflow.operators.state.waiting_in_pieces import Waiting
 from rayad.dataflow.operators.stateless import Element, columns_given
 from rayad.dataflow.operators.windows.assigning import assigner
 from rayad.dataflow.operators.windows.best import with_windows
@@ -141,8 +142,9 @@ class LateRecords(KeyedVertex):
 
     def on_notify(self, time: Timestamp) -> None:
         mark = watermark_less(self.marks.ahead_of(time), self.lateness)
-        for late in self.late_of(self.pending.pop(time, []), mark):
-            self.send_by(0, late, time)
+        for batches in self.pending.pieces(time):
+            for late in self.late_of(batches, mark):
+                self.send_by(0, late, time)
         if self.marks.advance(time):
             self.fired(self.marks.watermark.now)
 

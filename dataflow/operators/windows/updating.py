@@ -20,7 +20,8 @@ import pyarrow as pa
 from rayad.dataflow.operators.aggregates.aggregators import Aggregator
 from rayad.dataflow.operators.keys.keyed import import_group_by
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
-from rayad.dataflow.operators.state.waiting import Batches, Waiting
+from rayad.dataflow.operators.state.waiting_forms import Batches
+from rayad.dataflow.operators.state.waiting_in_pieces import Waiting
 from rayad.dataflow.operators.windows.columns import WindowColumns
 from rayad.dataflow.operators.windows.open_windows import OpenWindows
 from rayad.dataflow.operators.windows.watermarks import Marks
@@ -71,29 +72,34 @@ class UpdatingWindows(KeyedVertex, EndVertex):
             rows.append(batch)
 
     def on_notify(self, time: Timestamp) -> None:
-        rows, columns = self.pending.pop(time, ((), []))
-        pairs = list(chain.from_iterable(rows))
-        if columns:
-            pairs += WindowColumns(self.aggregator, self.windows).pairs_of(columns)
         before = self.marks.ahead_of(time)
+        for rows, columns in self.pending.pieces(time):
+            pairs = list(chain.from_iterable(rows))
+            if columns:
+                pairs += WindowColumns(self.aggregator, self.windows).pairs_of(columns)
+            self._send(self._put(pairs, before), time)
+        if self.marks.advance(time):
+            self._send(self._pass(self.marks.watermark.now), time)
+
+    def _put(self, pairs: list[tuple[Any, Any]], before: Any) -> Found:
+        """Take in ``(key, (window, accumulator))``, and give what windows hold now that are to say so; ``before`` is the watermark that
+        was."""
         over = watermark_less(before, self.lateness)
         if self.early:
             self.open.put(pairs, over)
-            out = self._now(self.open, [(key, window) for key, (window, _) in pairs])
-        else:
-            self.open.put(pairs, before)
-            again = [] if before is None else [pair for pair in pairs if _is_between(over, pair[1][0], before)]
-            self.fired.put(again, None)
-            out = self._now(self.fired, [(key, window) for key, (window, _) in again])
-        if self.marks.advance(time):
-            out += self._pass(self.marks.watermark.now)
-        if out:
-            self.send_by(0, out, time)
+            return self._now(self.open, [(key, window) for key, (window, _) in pairs])
+        self.open.put(pairs, before)
+        again = [] if before is None else [pair for pair in pairs if _is_between(over, pair[1][0], before)]
+        self.fired.put(again, None)
+        return self._now(self.fired, [(key, window) for key, (window, _) in again])
 
     def on_end(self, time: Timestamp) -> None:
         out = [] if self.early else self._given(self.open.ended(None))
         self.open.ended(None)
         self.fired.ended(None)
+        self._send(out, time)
+
+    def _send(self, out: Found, time: Timestamp) -> None:
         if out:
             self.send_by(0, out, time)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rayad.dataflow.operators.state.keyed_state import Everywhere
-from rayad.dataflow.operators.state.waiting import Waiting
+from rayad.dataflow.operators.state.waiting_in_pieces import Waiting
 from rayad.dataflow.operators.windows.watermark_rules import WHOLE, Mark, WatermarkRule, last_of
 from rayad.dataflow.records.event_times import compared, later
 from rayad.progress import Timestamp

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any
 
 from rayad.dataflow.operators.state.by_key.changing import Changing
 from rayad.dataflow.operators.state.by_key.dicts import KeyedDict
-from rayad.dataflow.operators.state.keyed_state import NotedState
+from rayad.dataflow.operators.state.keyed_state import NotedState, StateOfParts
 from rayad.dataflow.operators.state.reads.at_epochs import AtEpochs, Epochs
 from rayad.dataflow.operators.state.reads.lists import SIDES, ListsAtEpochs
-from rayad.dataflow.operators.state.runs.disk import Bounded
 from rayad.dataflow.operators.state.tables import TIME, Entries
 from rayad.dataflow.operators.state.touched_keys import Additions
 from rayad.dataflow.operators.state.two_forms import RowForm
@@ -28,7 +27,7 @@ class Lists(KeyedDict):
                 kept[key] = values  # a new list for each would set off the garbage collector
 
 
-class KeyedLists(NotedState, RowForm):
+class KeyedLists(NotedState, StateOfParts, RowForm):
     """What has come for each key, for several sides: ``{key: [(value, mark), ...]}`` of each.
 
     >>> sides = KeyedLists(2)
@@ -44,6 +43,10 @@ class KeyedLists(NotedState, RowForm):
         self._noted: Additions = Additions()
         self.before_drop: Callable[[list[Any]], None] | None = None
         """Told of the keys that are about to be dropped; None: nobody has read yet."""
+
+    @property
+    def there(self) -> tuple[Lists, ...]:
+        return self._sides
 
     @property
     def parts_read(self) -> tuple[str, ...]:
@@ -69,9 +72,6 @@ class KeyedLists(NotedState, RowForm):
     def is_beyond_memory(self) -> bool:
         """Whether any of it is in runs."""
         return any(side.is_beyond_memory for side in self._sides)
-
-    def runs(self) -> Iterable[Bounded]:
-        return self._sides
 
     def add(self, side: int, pairs: list[Any], mark: Any) -> None:
         """Keep ``(key, value)`` pairs of a side, each with ``mark``."""
@@ -128,10 +128,6 @@ class KeyedLists(NotedState, RowForm):
                 self.add(side, pairs, mark)
 
     # -- to other replicas -----------------------------------------------------------
-    def index(self, key_groups: int) -> Iterator[None]:
-        for side in self._sides:
-            yield from side.index(key_groups)
-
     def give(self, groups: frozenset[int], key_groups: int) -> Any:
         given = [side.give(groups, key_groups) or {} for side in self._sides]
         self.rows -= sum(map(_rows_of, given))
@@ -141,10 +137,6 @@ class KeyedLists(NotedState, RowForm):
         for side, part in zip(self._sides, given, strict=True):
             side.take(part)
             self.rows += _rows_of(part)
-
-    def gave(self) -> None:
-        for side in self._sides:
-            side.gave()
 
     # -- as a table --------------------------------------------------------------------
     def _names(self) -> list[str]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+import pyarrow as pa
 
 OBJECTS_MAX = 1 << 12
 """Of a value with more parts, the size of the others is that of these."""
 ROWS_LOOKED_AT = 64
+LOOKS_AFTER = 8
+"""How often it may be asked how large values are that may have changed, until some are looked at again."""
 SLOT_OF_DICT = 100
 """Bytes of a dict for a key, of its tables alone."""
 
@@ -50,6 +53,13 @@ def _slots(kind: type) -> Iterable[str]:
     return (names,) if isinstance(names, str) else names
 
 
+class Size(Protocol):
+    """About how much memory something takes that grows."""
+
+    def of(self, kept: Any) -> int:
+        """Bytes of all of it. Asked again and again, of the same."""
+
+
 class SizeOfRows:
     """About how much memory a dict takes whose values change, or a set.
 
@@ -79,4 +89,50 @@ class SizeOfRows:
         return self._each * count
 
 
-__all__ = ["SizeOfRows", "size_of"]
+class SizeOfMerged(SizeOfRows):
+    """Of a dict whose values change, and nobody says how many have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._asked = 0
+
+    def of(self, kept: Collection[Any]) -> int:
+        self._asked += 1
+        if self._asked % LOOKS_AFTER == 0:
+            self.changed(len(kept))
+        return super().of(kept)
+
+
+class SizeOfBatches:
+    """About how much memory a list of batches takes, columns or lists of rows: only what has come since the last time is looked at.
+
+    Lists grow by a batch at a time, and there may be thousands. Of rows a few are looked at when there are twice as many as then.
+    """
+
+    def __init__(self) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
+        self._batches, self._last, self._columns = 0, None, 0
+        self._rows = self._looked_at = self._each = 0
+
+    def of(self, kept: Sequence[Any]) -> int:
+        """Bytes of all of them."""
+        known = self._batches
+        if known > len(kept) or (known and kept[known - 1] is not self._last):
+            self._forget()
+            known = 0
+        for batch in kept[known:]:
+            if isinstance(batch, pa.RecordBatch):
+                self._columns += batch.nbytes
+                continue
+            self._rows += len(batch)
+            if self._rows >= 2 * self._looked_at:
+                step = max(1, len(batch) // ROWS_LOOKED_AT)
+                some = [size_of(row) for row in batch[::step]]
+                self._each, self._looked_at = sum(some) // max(1, len(some)), self._rows
+        self._batches, self._last = len(kept), kept[-1] if kept else None
+        return self._columns + self._rows * self._each
+
+
+__all__ = ["Size", "SizeOfBatches", "SizeOfMerged", "SizeOfRows", "size_of"]

@@ -1,4 +1,4 @@
-"""What waits for its time beyond memory: batches in columns as sorted runs.
+"""What waits for its time beyond memory: sorted runs of batches in columns, and of rows, each pickled beside the hash of its key.
 
 Runs of one time are sorted by place and never merged: each row is read once, when its time is complete. Then they are taken out a piece at
 a time: a piece is a range of places in all of them, so each key is in one piece with all its rows, and whatever an operator does key by key
@@ -7,8 +7,9 @@ it may do piece by piece.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, TypeAlias
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -16,16 +17,43 @@ import pyarrow as pa
 from rayad.dataflow.operators.state.runs.disk import MemoryBound
 from rayad.dataflow.operators.state.runs.files import RunFile
 from rayad.dataflow.operators.state.runs.merging import InOrder
-from rayad.dataflow.operators.state.runs.order import Places, edges_of, places_of
+from rayad.dataflow.operators.state.runs.order import Places, edges_of, places_of, places_of_hashes
 from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.operators.state.runs.runs import Runs, StoredRun, key_groups_in
+from rayad.dataflow.operators.state.runs.size_of_values import Size
+from rayad.dataflow.operators.state.runs.values_below import pickled, unpicklable
 from rayad.dataflow.records.batches import keyed_columns, one_batch
+from rayad.dataflow.records.key_hashing import hash_keys
 from rayad.progress import Timestamp
 
 RUN_PIECES = 2
 """Batches become runs of about so many pieces of a merge."""
-Kept: TypeAlias = tuple[Any, ...]
-"""What waits for one time: lists of batches, and what is in another form."""
+PICKLED_ROWS = 1 << 12
+"""So many rows are pickled at a time."""
+HASH, ROW = "hash", "row"
+ROWS = pa.schema({HASH: pa.uint64(), ROW: pa.large_binary()}, {"rows": "pickled"})
+"""What rows are in columns: the hash of the key, which comes first in a row, and the row."""
+
+
+def rows_as_columns(rows: Sequence[Any]) -> Iterator[pa.RecordBatch]:
+    """``(key, something)`` tuples in columns, some at a time."""
+    for at in range(0, len(rows), PICKLED_ROWS):
+        some = rows[at : at + PICKLED_ROWS]
+        try:
+            columns = [pa.array(hash_keys([row[0] for row in some])), pickled(some)]
+        except Exception as error:
+            raise unpicklable([(row[0], row[1:]) for row in some], error) from error
+        yield pa.RecordBatch.from_arrays(columns, schema=ROWS)
+
+
+def are_rows(batch: pa.RecordBatch) -> bool:
+    """Whether :func:`rows_as_columns` has made these columns."""
+    return bool(batch.schema.equals(ROWS, check_metadata=True))
+
+
+def columns_as_rows(batch: pa.RecordBatch) -> list[Any]:
+    """The inverse of :func:`rows_as_columns`."""
+    return list(map(pickle.loads, batch.column(1).to_pylist()))
 
 
 class WaitingRuns(Runs):
@@ -35,6 +63,8 @@ class WaitingRuns(Runs):
         super().__init__(0, among=lambda: 0)
 
     def places(self, rows: pa.RecordBatch) -> Places:
+        if are_rows(rows):
+            return places_of_hashes(rows.column(0).to_numpy(), self.key_groups)
         return places_of(rows.columns[: keyed_columns(rows.schema) or 0], self.key_groups)
 
     def arranged(self, run: Run) -> list[Run]:
@@ -57,17 +87,35 @@ class WaitingRuns(Runs):
         self._sequences += [InOrder([run]) for run in fresh]
 
 
+class Form(Protocol):
+    """In what form things wait for one time (``waiting_forms``)."""
+
+    def new(self) -> Any:
+        """Nothing yet."""
+
+    def size(self) -> Size:
+        """Of what waits for one time."""
+
+    def out(self, kept: Any) -> Iterator[pa.RecordBatch]:
+        """Take all out, as columns with a marked key or as :func:`rows_as_columns`."""
+
+    def back(self, kept: Any, rows: pa.RecordBatch) -> None:
+        """Add what :meth:`out` gave, or some rows of it."""
+
+
 class LargeTimes:
-    """The batches of all times that wait, within a bound on memory.
+    """What waits, time by time, within a bound on memory.
 
     Args:
-        waiting: by time the batches that wait. They leave it when they become runs.
+        forms: in which something waits.
+        waiting: gives the times for which something waits, with what is in memory of each form. It leaves there when it becomes a run.
     """
 
-    def __init__(self, waiting: Mapping[Timestamp, Kept]) -> None:
+    def __init__(self, forms: Sequence[Form], waiting: Callable[[], Iterable[tuple[Timestamp, Sequence[Any]]]]) -> None:
+        self._forms = forms
         self._waiting = waiting
         self._runs: dict[Timestamp, dict[int, WaitingRuns]] = {}
-        self._sizes: dict[int, tuple[int, Any, int]] = {}  # by list: how many batches, the last of them, their bytes
+        self._sizes: dict[tuple[Timestamp, int], Size] = {}
         self._memory: MemoryBound | None = None
 
     # -- within a bound ----------------------------------------------------------------
@@ -84,26 +132,21 @@ class LargeTimes:
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of batches, and of runs that are in memory."""
-        lists = [batches for kept in self._waiting.values() for _, batches in _lists(kept)]
-        self._sizes = {id(batches): self._size(batches) for batches in lists}
-        return sum(size for _, _, size in self._sizes.values()) + sum(runs.memory_bytes for runs in self._each())
+        """Bytes of what is in memory, about, and of runs in memory."""
+        return sum(size for *_, size in self._held()) + sum(runs.memory_bytes for runs in self._each())
 
-    def _size(self, batches: list[Any]) -> tuple[int, Any, int]:
-        """Lists grow by a batch at a time, and there may be thousands: only what has come is looked at."""
-        known, last, size = self._sizes.get(id(batches), (0, None, 0))
-        if known > len(batches) or (known and batches[known - 1] is not last):
-            known, size = 0, 0
-        size += sum(batch.nbytes for batch in batches[known:] if isinstance(batch, pa.RecordBatch))
-        return len(batches), batches[-1] if batches else None, size
+    def _held(self) -> list[tuple[Timestamp, int, Any, int]]:
+        """What is in memory: its time, the number of its form, and its size."""
+        there = [(time, at, part) for time, parts in self._waiting() for at, part in enumerate(parts) if part]
+        self._sizes = {(time, at): self._sizes.get((time, at)) or self._forms[at].size() for time, at, _ in there}
+        return [(time, at, part, self._sizes[time, at].of(part)) for time, at, part in there]
 
     def all(self) -> list[Run]:
-        """Batches become runs, where there are enough of them for half of a piece; gives the runs."""
-        least = 0 if self._memory is None else self._memory.piece_bytes // 2
-        for time, kept in self._waiting.items() if self._memory is not None else ():
-            for at, batches in _lists(kept):
-                if sum(batch.nbytes for batch in batches if _has_marked_key(batch)) > least:
-                    self._put(time, at, batches)
+        """What is in memory becomes runs, where there is enough of it for half of a piece; gives the runs."""
+        if self._memory is not None:
+            for time, at, part, size in self._held():
+                if size > self._memory.piece_bytes // 2:
+                    self._put(time, at, part)
         return [run for runs in self._each() for run in runs.all()]
 
     def files(self) -> list[RunFile]:
@@ -120,32 +163,30 @@ class LargeTimes:
             runs.memory = self._memory
         return runs
 
-    def _put(self, time: Timestamp, at: int, batches: list[Any]) -> None:
-        """Batches with marked keys become runs, some at a time, which go to disk at once: so few of them are there twice."""
-        columns = [batch for batch in reversed(batches) if _has_marked_key(batch)]
-        batches[:] = [batch for batch in batches if not _has_marked_key(batch)]
+    def _put(self, time: Timestamp, at: int, part: Any) -> None:
+        """What waits becomes runs, some at a time, which go to disk at once: so few of it is there twice."""
         runs, memory = self._made(time, at), self._memory
         most = 0 if memory is None else RUN_PIECES * memory.piece_bytes
-        while columns:
-            some = [columns.pop()]
-            size = some[0].nbytes
-            while columns and size < most and columns[-1].schema.equals(some[0].schema, check_metadata=True):
-                some.append(columns.pop())
-                size += some[-1].nbytes
-            run = runs.put(some)
-            if memory is not None:
-                memory.put(run)
+        some, size = list[pa.RecordBatch](), 0
+        for rows in self._forms[at].out(part):
+            if some and (size >= most or not rows.schema.equals(some[0].schema, check_metadata=True)):
+                _put_run(runs, some, memory)
+                some, size = [], 0
+            some.append(rows)
+            size += rows.nbytes
+        if some:
+            _put_run(runs, some, memory)
 
     # -- when a time is complete ---------------------------------------------------------
     def is_large(self, time: Timestamp) -> bool:
         """Whether any of a time is in runs."""
         return time in self._runs
 
-    def pieces(self, time: Timestamp, kept: Kept) -> Iterator[Kept]:
-        """All of a time, which is forgotten. ``kept``: what has not become runs, see :func:`are_columns`."""
-        for at, batches in _lists(kept):
-            if batches:
-                self._put(time, at, batches)
+    def pieces(self, time: Timestamp, kept: Sequence[Any]) -> Iterator[list[Any]]:
+        """All of a time, which is forgotten. ``kept``: what has not become runs, of each form."""
+        for at, part in enumerate(kept):
+            if part:
+                self._put(time, at, part)
         there = self._runs.pop(time)
         key_groups = max((some.key_groups for some in there.values()), default=1)
         for some in there.values():
@@ -156,22 +197,20 @@ class LargeTimes:
         edges = edges_of([run.place for _, run in runs], pieces) if runs else np.zeros(0, np.uint64)
         cuts = [[0, *np.searchsorted(run.place, edges).tolist(), len(run)] for _, run in runs]
         for piece in range(len(edges) + 1):
-            out: Kept = tuple(type(part)() for part in kept)
+            out = [form.new() for form in self._forms]
             for (at, run), cut in zip(runs, cuts, strict=True):
                 low, high = cut[piece : piece + 2]
                 if high > low:
-                    out[at].append(run.rows.slice(low, high - low))
+                    self._forms[at].back(out[at], run.rows.slice(low, high - low))
             yield out
 
-    def rows_of(self, time: Timestamp) -> list[tuple[int, pa.RecordBatch]]:
-        """What runs have of a time, with the number of the input."""
-        return [(at, run.rows) for at, runs in self._runs.get(time, {}).items() for run in runs.each_live()]
-
-    def back(self, time: Timestamp, kept: Kept) -> None:
-        """All that runs have of a time is batches again."""
-        for at, rows in self.rows_of(time):
-            kept[at].append(rows)
-        del self._runs[time]
+    def looked_at(self, time: Timestamp) -> list[Any]:
+        """What runs have of a time, of each form. It stays."""
+        out = [form.new() for form in self._forms]
+        for at, runs in self._runs.get(time, {}).items():
+            for run in runs.each_live():
+                self._forms[at].back(out[at], run.rows)
+        return out
 
     # -- snapshots, and to other replicas ------------------------------------------------
     @property
@@ -213,17 +252,10 @@ class LargeTimes:
             runs.gave()
 
 
-def are_columns(kept: Kept) -> bool:
-    """Whether all that waits is in columns with marked keys: then it may be taken in pieces."""
-    return all(_has_marked_key(batch) for part in kept for batch in part)
+def _put_run(runs: WaitingRuns, batches: list[pa.RecordBatch], memory: MemoryBound | None) -> None:
+    run = runs.put(batches)
+    if memory is not None:
+        memory.put(run)
 
 
-def _lists(kept: Kept) -> Iterator[tuple[int, list[Any]]]:
-    return ((at, part) for at, part in enumerate(kept) if isinstance(part, list))
-
-
-def _has_marked_key(batch: Any) -> bool:
-    return isinstance(batch, pa.RecordBatch) and bool(keyed_columns(batch.schema))
-
-
-__all__ = ["LargeTimes", "are_columns"]
+__all__ = ["LargeTimes", "are_rows", "columns_as_rows", "rows_as_columns"]

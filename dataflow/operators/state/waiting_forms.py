@@ -1,5 +1,4 @@
-"""What waits for its time to be complete. The first of a time asks for its notification, whether it comes in a batch or from another
-replica, so an operator asks for none."""
+"""In what forms things wait for their time: batches as they came, pairs once, dicts by key."""
 
 from __future__ import annotations
 
@@ -10,14 +9,12 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from rayad.dataflow.operators.state.contents import originals
+from rayad.dataflow.operators.state.contents import comparable, originals
 from rayad.dataflow.operators.state.group_index import GroupIndices, Groups, chosen, compacted, groups_of_keys, groups_of_rows
-from rayad.dataflow.operators.state.keyed_state import WholeState
+from rayad.dataflow.operators.state.runs.size_of_values import Size, SizeOfBatches, SizeOfMerged, SizeOfRows
+from rayad.dataflow.operators.state.runs.waiting_runs import are_rows, columns_as_rows, rows_as_columns
 from rayad.dataflow.operators.state.stored_columns import stored_mixed, taken_back_mixed
-from rayad.dataflow.operators.state.tables import TIME, Entries
 from rayad.dataflow.records.batches import batch_rows, take_rows, to_rows
-from rayad.dataflow.vertex import Vertex
-from rayad.progress import DataflowError, Timestamp
 
 
 class KnownGroups:
@@ -113,8 +110,17 @@ class Form(Protocol):
     def take(self, kept: Any, given: Any) -> None:
         """Add what :meth:`give` gave."""
 
-    def pairs(self, kept: Any) -> list[tuple[int, Any, Any]]:
-        """To be looked at: the number of the form, key and value of each."""
+    def size(self) -> Size:
+        """Of what waits for one time."""
+
+    def out(self, kept: Any) -> Iterator[pa.RecordBatch]:
+        """Take all out, as columns with a marked key or as :func:`rows_as_columns`."""
+
+    def back(self, kept: Any, rows: pa.RecordBatch) -> None:
+        """Add what :meth:`out` gave, or some rows of it."""
+
+    def pairs(self, kept: Any) -> list[tuple[Any, Any]]:
+        """To be looked at: keys and values."""
 
 
 class Batches:
@@ -141,9 +147,21 @@ class Batches:
     def take(self, kept: list[Any], given: list[Any]) -> None:
         kept.extend(given)
 
-    def pairs(self, kept: list[Any]) -> list[tuple[int, Any, Any]]:
+    def size(self) -> Size:
+        return SizeOfBatches()
+
+    def out(self, kept: list[Any]) -> Iterator[pa.RecordBatch]:
+        kept.reverse()
+        while kept:
+            batch = kept.pop()
+            yield from (batch,) if isinstance(batch, pa.RecordBatch) else rows_as_columns(batch)
+
+    def back(self, kept: list[Any], rows: pa.RecordBatch) -> None:
+        kept.append(columns_as_rows(rows) if are_rows(rows) else rows)
+
+    def pairs(self, kept: list[Any]) -> list[tuple[Any, Any]]:
         rows = [row for batch in kept for row in to_rows(batch)]
-        return [(0, row[0], row[1] if len(row) == 2 else tuple(row[1:])) for row in rows]
+        return [(row[0], row[1] if len(row) == 2 else tuple(row[1:])) for row in rows]
 
 
 class PairsOnce:
@@ -173,8 +191,19 @@ class PairsOnce:
     def take(self, kept: dict[Any, None], given: list[Any]) -> None:
         kept.update(dict.fromkeys(given))
 
-    def pairs(self, kept: dict[Any, None]) -> list[tuple[int, Any, Any]]:
-        return [(0, key, value) for key, value in originals(kept)]
+    def size(self) -> Size:
+        return SizeOfRows()
+
+    def out(self, kept: dict[Any, None]) -> Iterator[pa.RecordBatch]:
+        pairs = originals(kept)
+        kept.clear()
+        return rows_as_columns(pairs)
+
+    def back(self, kept: dict[Any, None], rows: pa.RecordBatch) -> None:
+        self.take(kept, comparable(columns_as_rows(rows)))
+
+    def pairs(self, kept: dict[Any, None]) -> list[tuple[Any, Any]]:
+        return originals(kept)
 
 
 class ByKey:
@@ -208,111 +237,19 @@ class ByKey:
     def take(self, kept: dict[Any, Any], given: dict[Any, Any]) -> None:
         self._merge_into(kept, list(given.items()))
 
-    def pairs(self, kept: dict[Any, Any]) -> list[tuple[int, Any, Any]]:
-        return [(0, key, value) for key, value in kept.items()]
+    def size(self) -> Size:
+        return SizeOfMerged()
+
+    def out(self, kept: dict[Any, Any]) -> Iterator[pa.RecordBatch]:
+        pairs = list(kept.items())
+        kept.clear()
+        return rows_as_columns(pairs)
+
+    def back(self, kept: dict[Any, Any], rows: pa.RecordBatch) -> None:
+        self._merge_into(kept, columns_as_rows(rows))
+
+    def pairs(self, kept: dict[Any, Any]) -> list[tuple[Any, Any]]:
+        return list(kept.items())
 
 
-class _Together:
-    """Several forms side by side, as a tuple."""
-
-    def __init__(self, forms: tuple[Form, ...]) -> None:
-        self._forms = forms
-
-    def new(self) -> tuple[Any, ...]:
-        return tuple(form.new() for form in self._forms)
-
-    def stored(self, kept: tuple[Any, ...]) -> Any:
-        return tuple(form.stored(part) for form, part in zip(self._forms, kept, strict=True))
-
-    def taken_back(self, stored: Any) -> tuple[Any, ...]:
-        return tuple(form.taken_back(part) for form, part in zip(self._forms, stored, strict=True))
-
-    def rows(self, kept: tuple[Any, ...]) -> int:
-        return sum(form.rows(part) for form, part in zip(self._forms, kept, strict=True))
-
-    def dicts(self, kept: tuple[Any, ...]) -> Iterable[dict[Any, Any]]:
-        return [each for form, part in zip(self._forms, kept, strict=True) for each in form.dicts(part)]
-
-    def give(self, kept: tuple[Any, ...], known: KnownGroups, groups: frozenset[int]) -> Any:
-        given = tuple(form.give(part, known, groups) for form, part in zip(self._forms, kept, strict=True))
-        return given if any(given) else None
-
-    def take(self, kept: tuple[Any, ...], given: Any) -> None:
-        for form, part, some in zip(self._forms, kept, given, strict=True):
-            form.take(part, some)
-
-    def pairs(self, kept: tuple[Any, ...]) -> list[tuple[int, Any, Any]]:
-        each = enumerate(zip(self._forms, kept, strict=True))
-        return [(at, key, value) for at, (form, part) in each for _, key, value in form.pairs(part)]
-
-
-class Waiting(dict[Timestamp, Any], WholeState):
-    """What waits, by time: ``waiting[time]`` is there to be added to, and ``on_notify(time)`` pops it.
-
-    A time stays here until it is popped, though all of it may have been given to another replica: so there is one notification for each.
-
-    Args:
-        vertex: that is notified.
-        forms: what ``waiting[time]`` is; of several a tuple.
-    """
-
-    is_in_flight = True
-
-    def __init__(self, vertex: Vertex, *forms: Form) -> None:
-        super().__init__()
-        self._vertex = vertex
-        self._form = forms[0] if len(forms) == 1 else _Together(forms)
-        self._known: KnownGroups | None = None
-
-    def __missing__(self, time: Timestamp) -> Any:
-        kept = self[time] = self._form.new()
-        self._vertex.notify_at(time)
-        return kept
-
-    def rows(self) -> int:
-        """How many rows wait as Python objects."""
-        return sum(map(self._form.rows, self.values()))
-
-    def checkpoint(self) -> Any:
-        return {time: self._form.stored(kept) for time, kept in self.items()}
-
-    def restore(self, stored: Any) -> None:
-        self.clear()
-        self.update({time: self._form.taken_back(kept) for time, kept in stored.items()})  # the runtime knows what was asked for
-
-    def _groups(self, key_groups: int) -> KnownGroups:
-        if self._known is None:
-            self._known = KnownGroups(key_groups)
-        return self._known
-
-    def index(self, key_groups: int) -> Iterator[None]:
-        return self._groups(key_groups).index([each for kept in self.values() for each in self._form.dicts(kept)])
-
-    def give(self, groups: frozenset[int], key_groups: int) -> dict[Timestamp, Any] | None:
-        known = self._groups(key_groups)
-        given = {time: self._form.give(kept, known, groups) for time, kept in self.items()}
-        return {time: some for time, some in given.items() if some} or None
-
-    def take(self, given: dict[Timestamp, Any]) -> None:
-        for time in sorted(given, key=Timestamp.sort_key):
-            self._form.take(self[time], given[time])
-
-    def gave(self) -> None:
-        self._known = None
-
-    def pairs(self, time: Timestamp) -> list[tuple[int, Any, Any]]:
-        """What waits for a time: the number of the form, key and value of each."""
-        return self._form.pairs(self[time])
-
-    def entries(self) -> dict[str, Entries]:
-        """What waits: its time, and by which of the forms it has come."""
-        rows = [(time, *pair) for time in self for pair in self.pairs(time)]
-        keys = [key for _, _, key, _ in rows]
-        return {"": Entries(keys, {TIME: [row[0] for row in rows], "input": [row[1] for row in rows], "value": [row[3] for row in rows]})}
-
-    def put_entries(self, name: str, entries: Entries) -> None:
-        """Refused: nobody has asked for its notification, and nothing counts it."""
-        raise DataflowError("what waits for its time is part of no table that can be written: write the state that it becomes")
-
-
-__all__ = ["Batches", "ByKey", "PairsOnce", "Waiting"]
+__all__ = ["Batches", "ByKey", "Form", "KnownGroups", "PairsOnce"]
