@@ -1,6 +1,6 @@
 """State many times as large as the memory it may have: a join of two streams over all time, open windows, windows over one large epoch,
-running totals, distinct values, a collection joined with its counts, Python values by key, distinct Python objects, timers of keyed
-processes, sessions in rows.
+records of one large epoch with the ones before, running totals, distinct values, a collection joined with its counts, Python values by key,
+distinct Python objects, timers of keyed processes, sessions in rows.
 
 ``python -m benchmarks.state_on_disk join --rows 16000000 --bound-mib 64`` prints, over time, how much has come, the resident anonymous
 memory of the process (``/proc/self/smaps_rollup``) and how much of files it has mapped (not all is resident at once). The job runs in the
@@ -293,6 +293,35 @@ def objects_seen_once(rows: int, run: rd.RunConfig) -> tuple[Any, Any]:
     return found, [rows, rows * (rows - 1) // 2 * int(ODD) % (1 << 64)]
 
 
+def steps_of(rows: int, in_rows: bool) -> Iterator[Any]:
+    """Records of one key in sixteen numbers, all different."""
+    size = ROWS_AT_ONCE if in_rows else BATCH_ROWS
+    for begin in range(0, rows, size):
+        numbers = np.arange(begin, min(rows, begin + size), dtype=np.uint64)
+        keys = ((numbers % np.uint64(max(1, rows // 16))) * ODD).astype(np.int64)
+        yield list(zip(keys.tolist(), numbers.tolist(), strict=True)) if in_rows else pa.record_batch({"key": keys, "n": numbers})
+
+
+def lagged(rows: int, run: rd.RunConfig, *, in_rows: bool) -> tuple[Any, Any]:
+    """How many records of one epoch came as the first of their key and as later ones, with how far these lie behind the one before, and
+    what had to. All records wait until the epoch is complete."""
+    found = [0, 0, 0]
+
+    def keep(batch: Any) -> list[Any]:
+        for _, (before, now) in rd.to_rows(batch):
+            found[before is not None] += 1
+            found[2] += 0 if before is None else now - before
+        return []
+
+    flow = rd.Dataflow("steps-on-disk")
+    steps = flow.source(Generated(1, lambda part: in_one_epoch(steps_of(rows, in_rows))), name="steps")
+    keyed = steps.key_by(itemgetter(0)) if in_rows else steps.key_by("key")
+    keyed.lag(int, itemgetter(1) if in_rows else "n", name="lag").map_batches(keep).collect("none")
+    flow.run(run, runtime="local", parallelism=1)
+    keys = min(rows, max(1, rows // 16))
+    return found, [keys, rows - keys, (rows - keys) * keys]
+
+
 class Wakes(rd.Process):
     """Sets a timer for each key, and says when it has fired."""
 
@@ -403,10 +432,24 @@ def mapped() -> float:
     return total / (1 << 20)
 
 
+WORK: dict[str, Callable[[int, rd.RunConfig], tuple[Any, Any]]] = {
+    "join": joined,
+    "windows": windowed,
+    "epoch": at_once,
+    "lag": partial(lagged, in_rows=False),
+    "lag-rows": partial(lagged, in_rows=True),
+    "totals": totalled,
+    "distinct": seen_once,
+    "collection": collected,
+    "rows": held_in_rows,
+    "objects": objects_seen_once,
+    "timers": fired,
+    "sessions": closed,
+}
+
+
 @click.command()
-@click.argument(
-    "what", type=click.Choice(["join", "windows", "totals", "distinct", "collection", "rows", "objects", "timers", "sessions", "epoch"])
-)
+@click.argument("what", type=click.Choice(list(WORK)))
 @click.option(
     "--rows", default=16_000_000, show_default=True, help="Of each side of the join; of all windows; how many keys or values there are."
 )
@@ -415,18 +458,7 @@ def mapped() -> float:
 def main(what: str, rows: int, bound_mib: int, directory: str | None) -> None:
     """Run one of them, and print memory over time."""
     config = rd.RunConfig(state_memory_bytes=bound_mib << 20 if bound_mib else None, spill_directory=directory)
-    work = {
-        "join": joined,
-        "windows": windowed,
-        "epoch": at_once,
-        "totals": totalled,
-        "distinct": seen_once,
-        "collection": collected,
-        "rows": held_in_rows,
-        "objects": objects_seen_once,
-        "timers": fired,
-        "sessions": closed,
-    }[what]
+    work = WORK[what]
     work(10_000, config)  # what is imported is there
     before_mib, watched, began_s = anonymous(), Watched(), time.process_time()
     came, due = work(rows, config)

@@ -46,7 +46,7 @@ from rayad.dataflow.logical_graph import NodeKind, PartitionKind
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.operators.state.live import LiveState
 from rayad.dataflow.operators.state.runs.disk import MemoryBound
-from rayad.dataflow.operators.stateless import Element
+from rayad.dataflow.operators.stateless import GATHERED_BYTES_MAX, Element
 from rayad.dataflow.pacing import FREE, Ahead, paced
 from rayad.dataflow.plan import Plan, PlanEdge, Stage
 from rayad.dataflow.vertex import EndVertex, Vertex, begin, check_reentrancy
@@ -90,7 +90,7 @@ class ReplicaCore:
         clock: seconds, for :attr:`doing`; needed only where its start is read.
         moment: what :meth:`rayad.Vertex.now` gives; needed only by vertices that ask for it.
         parking: makes the place for batches that wait for their time.
-        memory: keeps sorted runs of its state within a bound; None: they stay in memory.
+        memory: keeps sorted runs of its state within a bound, and what it gathers before it sends; None: they stay in memory.
         isolated, working: see :class:`Outputs`.
         ahead: how far inputs may run ahead.
     """
@@ -120,7 +120,8 @@ class ReplicaCore:
         """The step of a change of layout that is under way here, or the last one."""
         self.changes = changes = ProgressChanges(plan, stage)
         self.callbacks = callbacks = Callbacks(stage, replica, clock)
-        self.outputs = outputs = Outputs(plan, stage, replica, changes.add, room, self._reenter, isolated, working)
+        gathered = GATHERED_BYTES_MAX if memory is None else min(GATHERED_BYTES_MAX, memory.gathered_bytes_max)
+        self.outputs = outputs = Outputs(plan, stage, replica, changes.add, room, self._reenter, isolated, working, gathered)
         self.waiting = waiting = WaitingForTime(stage, changes, gated, parking)
         self.end_hold = end_hold = EndHold(changes)
         is_input = stage.kind in (NodeKind.SOURCE, NodeKind.INPUT)

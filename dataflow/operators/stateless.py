@@ -18,6 +18,9 @@ from rayad.dataflow.records.batches import no_rows, to_rows
 from rayad.dataflow.records.calling import Whole, mapped, require_result
 from rayad.progress import RayadError, Timestamp
 
+GATHERED_BYTES_MAX = 64 << 20
+"""How much of one time a sender gathers where there is no bound on its memory."""
+
 
 class Gatherer(ABC):
     """Records that a step keeps back while its replica is busy, so that they leave in fewer, larger batches. One per step and replica.
@@ -87,8 +90,9 @@ class Element(ABC):
         out: Iterable[Any] = to_rows(self.apply(list(rows)))
         return out
 
-    def gatherer(self) -> Gatherer | None:
-        """Called once in the replica: what replaces :meth:`apply` there; None when each batch is handled alone."""
+    def gatherer(self, bytes_max: int = GATHERED_BYTES_MAX) -> Gatherer | None:
+        """Called once in the replica: what replaces :meth:`apply` there; None when each batch is handled alone. ``bytes_max``: what it
+        keeps back of one time leaves when it is more than this, about."""
         return None
 
     def schema_of(self, schema: pa.Schema) -> pa.Schema | None:

@@ -24,7 +24,7 @@ from rayad.dataflow.operators.state.by_key.by_moment import KeyedByMoment
 from rayad.dataflow.operators.state.keyed_state import KeyedState, KeyedVertex
 from rayad.dataflow.operators.state.waiting_forms import Batches, ByKey
 from rayad.dataflow.operators.state.waiting_in_pieces import Waiting
-from rayad.dataflow.operators.stateless import Element, Gatherer
+from rayad.dataflow.operators.stateless import GATHERED_BYTES_MAX, Element, Gatherer
 from rayad.dataflow.operators.windows.watermarks import Marks
 from rayad.dataflow.records.batches import keyed_columns, to_rows
 from rayad.dataflow.records.event_times import compared, event_time, later, length_from_zero, watermark_of
@@ -67,8 +67,8 @@ class LastTimes(Element):
     key: KeySelector
     times: ValueSelector
 
-    def gatherer(self) -> Gatherer | None:
-        return LargestTimes(self) if self.key.columns and self.times.column not in (None, *self.key.columns) else None
+    def gatherer(self, bytes_max: int = GATHERED_BYTES_MAX) -> Gatherer | None:
+        return LargestTimes(self, bytes_max) if self.key.columns and self.times.column not in (None, *self.key.columns) else None
 
     def apply(self, batch: Any) -> Any:
         time_of, rows = self.times.row_value(), to_rows(batch)
@@ -87,9 +87,9 @@ class LargestTimes(Gatherer):
     """Find the largest time of each key in columns: key columns and the partials of a maximum. Only for types of which Arrow's largest is
     Python's."""
 
-    def __init__(self, element: LastTimes) -> None:
+    def __init__(self, element: LastTimes, bytes_max: int) -> None:
         self._element = element
-        self._inner = Combine(element.key, element.times, Max()).gatherer()
+        self._inner = Combine(element.key, element.times, Max()).gatherer(bytes_max)
 
     @property
     def holding(self) -> bool:

@@ -48,7 +48,7 @@ def test_partials_add_up_whenever_they_are_flushed(key: KeySelector, aggregator:
     monkeypatch.setattr(combining, "UNTRIED_ROWS", 30)
     monkeypatch.setattr(combining, "SAMPLE_ROWS_MIN", 4)
     combine = Combine(key, ValueSelector() if isinstance(aggregator, Count) else VALUE, aggregator)
-    combiner = Combiner(combine)
+    combiner = Combiner(combine, rng.choice([1, 600, 1 << 20]))
     keys = rng.choice([2, 1000])
     sent: dict[Timestamp, list[Any]] = defaultdict(list)
     rows: dict[Timestamp, list[tuple[int, Any]]] = defaultdict(list)
@@ -67,6 +67,20 @@ def test_partials_add_up_whenever_they_are_flushed(key: KeySelector, aggregator:
     for time, some in rows.items():
         plain = Combine(BY_FUNCTION, combine.value, aggregator).apply([{"k": k, "v": v} for k, v in some])
         assert merged(combine, sent[time]) == {k: aggregator.result(a) for k, a in plain}
+
+
+@pytest.mark.parametrize("key", [BY_COLUMN, BY_FUNCTION], ids=["columns", "rows"])
+def test_what_is_kept_back_is_bounded(key: KeySelector) -> None:
+    """Under a bound on memory a sender gathers less: ``MemoryBound.gathered_bytes_max``."""
+    batch = pa.record_batch({"k": [7 * at for at in range(100)], "v": [1] * 100})
+
+    def kept_back(bytes_max: int) -> list[Any]:
+        gatherer = Combine(key, VALUE, Sum()).gatherer(bytes_max)
+        return [bool(gatherer.add(T(0), batch)) for _ in range(4)]
+
+    assert kept_back(1 << 20) == [False] * 4
+    assert kept_back(1) == [True] * 4
+    assert kept_back(batch.nbytes + 1 if key is BY_COLUMN else 101 * combining.BYTES_OF_KEY) == [False, key is BY_COLUMN] * 2
 
 
 def test_keys_that_hardly_repeat_are_not_combined(monkeypatch: pytest.MonkeyPatch) -> None:

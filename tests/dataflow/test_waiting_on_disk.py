@@ -211,10 +211,11 @@ DEFECTS = {
 }
 
 
+@pytest.mark.parametrize(("kind", "rows"), [("tumbling", False), ("fold", True)])
 @pytest.mark.parametrize("name", DEFECTS)
-def test_planted_defects_are_found(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_defects_are_found(name: str, kind: str, rows: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(*DEFECTS[name])
-    assert Job("tumbling", tmp_path / "held", BOUND).run(disturbed=True) != expected("tumbling", tmp_path / "free")
+    assert Job(kind, tmp_path / "held", BOUND, rows=rows).run(disturbed=True) != expected(kind, tmp_path / "free")
 
 
 def test_keys_that_share_a_place_are_in_one_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from rayad.autoscale.statistics import ReplicaCounters
 from rayad.dataflow.compiling.sharing import Shared
 from rayad.dataflow.logical_graph import PartitionKind
 from rayad.dataflow.operators.bad_records import SetAside
-from rayad.dataflow.operators.stateless import Element, Gatherer
+from rayad.dataflow.operators.stateless import GATHERED_BYTES_MAX, Element, Gatherer
 from rayad.dataflow.plan import ApplyStep, EdgeStep, Plan, PlanEdge, ShiftStep, SinkStep, Stage
 from rayad.progress import Timestamp
 
@@ -30,6 +30,7 @@ class Outputs:
         change: counts progress: (location, time, delta).
         room, reenter: see :class:`Routes`.
         isolated, working: see :class:`Steps`.
+        gathered_bytes_max: see :meth:`Element.gatherer`.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Outputs:
         reenter: Callable[[PlanEdge, Timestamp, Any], bool],
         isolated: Callable[[Element], Element | None] | None = None,
         working: Callable[[str], None] | None = None,
+        gathered_bytes_max: int = GATHERED_BYTES_MAX,
     ) -> None:
         inputs, outputs = ([edge.id for edge in edges] for edges in (plan.edges_into(stage.id), plan.edges_from(stage.id)))
         self.counters = ReplicaCounters(stage.name, replica, inputs=inputs, outputs=outputs, now_s=0.0)
@@ -51,6 +53,7 @@ class Outputs:
         self.sinks = SinkWriters(plan, stage, replica, self.counters)
         self._steps = Steps(replica, isolated, working)
         self._stage = stage
+        self._gathered_bytes_max = gathered_bytes_max
         self._gatherers: list[tuple[Gatherer, Action, ApplyStep]] = []
         self._shared: Mapping[int, Shared] = {}
         self._roots = self._compile_all()
@@ -84,7 +87,7 @@ class Outputs:
             if isinstance(step, ApplyStep):
                 chain = loops.chains.get(number, [step])
                 children = tuple(filter(None, map(actions.__getitem__, chain[-1].children)))
-                gatherer = gatherer_of(chain)
+                gatherer = gatherer_of(chain, self._gathered_bytes_max)
                 action = Action(self._steps.compile(chain, gatherer, self._shared.get(number)), children)
                 if gatherer is not None:
                     gatherers[number] = (gatherer, action, chain[-1])

@@ -189,11 +189,11 @@ class Steps:
         return f"{step.name!r}[{self._replica}] ({step.where})"
 
 
-def gatherer_of(chain: list[ApplyStep]) -> Gatherer | None:
-    """What holds back in the last of these steps, made anew; None: nothing does."""
+def gatherer_of(chain: list[ApplyStep], bytes_max: int) -> Gatherer | None:
+    """What holds back in the last of these steps, so much of a time, made anew; None: nothing does."""
     for step in chain:
         step.element.warm_up()
-    gatherer: Gatherer | None = chain[-1].element.gatherer()
+    gatherer: Gatherer | None = chain[-1].element.gatherer(bytes_max)
     return gatherer
 
 

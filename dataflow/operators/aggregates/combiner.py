@@ -25,7 +25,7 @@ from rayad.dataflow.operators.keys.column_keys import key_normalised, plain
 from rayad.dataflow.operators.keys.dense_groups import has_dense_range
 from rayad.dataflow.operators.keys.group_functions import GroupFunction
 from rayad.dataflow.operators.keys.keyed import group, import_group_by, require_hashable, value_column
-from rayad.dataflow.operators.stateless import Element, Gatherer, columns_given
+from rayad.dataflow.operators.stateless import GATHERED_BYTES_MAX, Element, Gatherer, columns_given
 from rayad.dataflow.records.batches import no_rows, to_rows
 from rayad.dataflow.records.calling import mapped
 from rayad.dataflow.records.moments import keys_in
@@ -35,8 +35,9 @@ from rayad.progress import DataflowError, Timestamp
 KEYS_MAX = 1 << 17
 """Partials of rows leave when a time has this many keys."""
 ROWS_MAX = 1 << 20
-"""Columns are aggregated when a time has this many rows waiting; what they keep alive is bounded by BYTES_MAX, too."""
-BYTES_MAX = 64 << 20
+"""Columns are aggregated when a time has this many rows waiting; what they keep alive is bounded, too."""
+BYTES_OF_KEY = 256
+"""About so much memory a partial of rows takes, with its key."""
 USELESS_SHARE = 0.8
 """Combining is given up for a while when it keeps more than this share of the rows."""
 TRIAL_ROWS = 1 << 16
@@ -61,8 +62,8 @@ class Combine(Element):
         if self.key.columns:
             import_group_by()
 
-    def gatherer(self) -> Gatherer:
-        return Combiner(self)
+    def gatherer(self, bytes_max: int = GATHERED_BYTES_MAX) -> Gatherer:
+        return Combiner(self, bytes_max)
 
     def apply(self, batch: Any) -> Any:
         """One batch combined alone; see :meth:`gatherer` for many."""
@@ -270,9 +271,9 @@ def _alone(rows: int) -> tuple[Any, Any]:
 class Combiner(Gatherer):
     """Partials of the aggregation of one :class:`Combine` in one sender, by time."""
 
-    def __init__(self, element: Combine) -> None:
-        self._rows = _RowPartials(element)
-        self._columns = _ColumnPartials(element, self._rows)
+    def __init__(self, element: Combine, bytes_max: int = GATHERED_BYTES_MAX) -> None:
+        self._rows = _RowPartials(element, min(KEYS_MAX, max(1, bytes_max // BYTES_OF_KEY)))
+        self._columns = _ColumnPartials(element, self._rows, bytes_max)
 
     @property
     def holding(self) -> bool:
@@ -296,8 +297,9 @@ class Combiner(Gatherer):
 class _RowPartials:
     """``{key: accumulator}`` for each time."""
 
-    def __init__(self, element: Combine) -> None:
+    def __init__(self, element: Combine, keys_max: int) -> None:
         self._element = element
+        self._keys_max = keys_max
         self._value = element.value.row_value(element.key.columns)
         self.totals: dict[Timestamp, dict[Any, Any]] = {}
         self._seen: dict[Timestamp, int] = {}
@@ -314,7 +316,7 @@ class _RowPartials:
             self._seen[time] = 0
         self._element.combine_into(totals, rows, self._value)
         self._seen[time] += len(rows)
-        return self.give(time) if len(totals) >= KEYS_MAX else []
+        return self.give(time) if len(totals) >= self._keys_max else []
 
     def merge(self, time: Timestamp, pairs: list[Any], rows: int) -> list[Any]:
         """Add ``(key, accumulator)`` pairs that so many rows have become."""
@@ -324,7 +326,7 @@ class _RowPartials:
             self._seen[time] = 0
         self._element.aggregator.merge_into(totals, pairs)
         self._seen[time] += rows
-        return self.give(time) if len(totals) >= KEYS_MAX else []
+        return self.give(time) if len(totals) >= self._keys_max else []
 
     def give(self, time: Timestamp) -> list[Any]:
         totals, seen = self.totals.pop(time), self._seen.pop(time)
@@ -336,8 +338,9 @@ class _RowPartials:
 class _ColumnPartials:
     """Columnar batches of each time that wait to be aggregated together."""
 
-    def __init__(self, element: Combine, rows: _RowPartials) -> None:
+    def __init__(self, element: Combine, rows: _RowPartials, bytes_max: int) -> None:
         self._element = element
+        self._bytes_max = bytes_max
         self._rows = rows
         self.waiting: dict[Timestamp, list[pa.RecordBatch]] = {}
         self._seen: dict[Timestamp, list[int]] = {}  # rows and bytes
@@ -381,7 +384,7 @@ class _ColumnPartials:
         waiting.append(slim)
         seen[0] += slim.num_rows
         seen[1] += slim.nbytes
-        return [*before, *self.give(time)] if seen[0] >= ROWS_MAX or seen[1] >= BYTES_MAX else before
+        return [*before, *self.give(time)] if seen[0] >= ROWS_MAX or seen[1] >= self._bytes_max else before
 
     def give(self, time: Timestamp) -> list[Any]:
         """The partials of what waits of a time; through rows where columns could overflow."""

@@ -16,7 +16,7 @@ from rayad.dataflow.operators.state.keyed_state import Everywhere, KeyedVertex
 from rayad.dataflow.operators.state.tables import Entries
 from rayad.dataflow.operators.state.waiting_forms import Batches
 from rayad.dataflow.operators.state.waiting_in_pieces import Waiting
-from rayad.dataflow.operators.stateless import Element, Gatherer
+from rayad.dataflow.operators.stateless import GATHERED_BYTES_MAX, Element, Gatherer
 from rayad.dataflow.records.batches import batch_rows, to_rows
 from rayad.dataflow.vertex import EndVertex
 from rayad.progress import Timestamp
@@ -274,7 +274,7 @@ class Shown(KeyedDict):
 class TellUpdates(Element):
     """That there are updates in a time."""
 
-    def gatherer(self) -> Gatherer:
+    def gatherer(self, bytes_max: int = GATHERED_BYTES_MAX) -> Gatherer:
         return _TimesTold()
 
     def apply(self, batch: Any) -> Any:

@@ -16,7 +16,7 @@ from rayad.dataflow.operators.aggregates.combiner import Combine, rows_because, 
 from rayad.dataflow.operators.keys.keyed import distinct_names, import_group_by, require_hashable
 from rayad.dataflow.operators.keys.packing import Packing, can_be_packed
 from rayad.dataflow.operators.state.runs.order import ticks
-from rayad.dataflow.operators.stateless import Element, Gatherer
+from rayad.dataflow.operators.stateless import GATHERED_BYTES_MAX, Element, Gatherer
 from rayad.dataflow.operators.windows.best import BestRecords, best_of_batch
 from rayad.dataflow.operators.windows.pane_ticks import grid_of, in_each_window, panes_of
 from rayad.dataflow.records.batches import mark_keyed, no_rows, to_rows
@@ -58,8 +58,8 @@ class AssignWindows(Element):
         nothing = no_rows(schema) if self.rows_because(schema) is None else None
         return None if nothing is None else WindowCombiner(self).schema_of(nothing)
 
-    def gatherer(self) -> Gatherer | None:
-        return WindowCombiner(self) if self.key.columns or self.keyless else None
+    def gatherer(self, bytes_max: int = GATHERED_BYTES_MAX) -> Gatherer | None:
+        return WindowCombiner(self, bytes_max) if self.key.columns or self.keyless else None
 
     def apply(self, batch: Any) -> Any:
         rows = to_rows(batch)
@@ -138,8 +138,9 @@ def _bound(moment: Any) -> Any:
 class WindowCombiner(Gatherer):
     """Partials per key and pane of one sender, over batches."""
 
-    def __init__(self, element: AssignWindows) -> None:
+    def __init__(self, element: AssignWindows, bytes_max: int = GATHERED_BYTES_MAX) -> None:
         self._element = element
+        self._bytes_max = bytes_max
         self._keys: list[str] = []
         self._places: list[str] = []
         self._packing: Packing | None = None  # of key and pane into one column, where that can be
@@ -246,7 +247,7 @@ class WindowCombiner(Gatherer):
             value = _named(value, aggregator, placed, others)
         self._keys, self._places = keys, places
         self._combine = Combine(KeySelector(columns=(*keys, *places)), value, aggregator)
-        self._inner = self._combine.gatherer()
+        self._inner = self._combine.gatherer(self._bytes_max)
 
     def _marked(self, batches: list[Any]) -> list[Any]:
         """What leaves: columns marked with their keys; rows, which are what a sum beyond 64 bits became, as the row path has them."""

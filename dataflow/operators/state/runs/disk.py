@@ -82,6 +82,11 @@ class MemoryBound:
         return max(1, self.bytes_max // PIECE_PART)
 
     @property
+    def gathered_bytes_max(self) -> int:
+        """How much of one time a step may gather before it is sent."""
+        return self.bytes_max // LEFT_PART
+
+    @property
     def file_bytes_min(self) -> int:
         """How large a run is at least that goes to disk: most pieces of a merge are, however small the bound is."""
         return min(FILE_BYTES_MIN, self.piece_bytes // 4)
