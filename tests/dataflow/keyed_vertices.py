@@ -18,7 +18,7 @@ from rayad.dataflow.operators.aggregates.aggregators import Sum
 from rayad.dataflow.operators.distinct import Distinct, OnceInBatch
 from rayad.dataflow.operators.head import Head
 from rayad.dataflow.operators.joins.asof import AsOfJoin
-from rayad.dataflow.operators.joins.broadcast import BroadcastJoin, labelled
+from rayad.dataflow.operators.joins.broadcast import OVER, BroadcastJoin, labelled
 from rayad.dataflow.operators.joins.intervals import IntervalJoin, JoinOfRecordsThatEnd
 from rayad.dataflow.operators.joins.join import Join
 from rayad.dataflow.operators.joins.windowed import WindowJoin
@@ -42,10 +42,12 @@ from rayad.dataflow.operators.windows.late_records import LateRecords, LateSessi
 from rayad.dataflow.operators.windows.told_times import TellTimes
 from rayad.dataflow.operators.windows.updating import UpdatingWindows
 from rayad.dataflow.operators.windows.watermark_rules import WatermarkRule
+from rayad.dataflow.records.batches import to_rows
 from rayad.dataflow.records.event_times import EPOCH_UTC
 from rayad.dataflow.records.selectors import KeySelector, ValueSelector, whole_record
 from rayad.dataflow.vertex import Vertex
 from rayad.dataflow.windows import AsOf, Counted
+from rayad.progress import Timestamp
 from tests.dataflow import test_state_of_keyed_operators as keyed_operators
 from tests.dataflow import test_state_of_totals as totals
 from tests.dataflow import test_state_of_windows as windows
@@ -63,6 +65,7 @@ class Keyed:
         steps: what to drive it with.
         view: the part of its state that must be equal in all runs of the same steps.
         broadcast: the ports whose batches go to all replicas.
+        all_in_tables: whether tables tell all of it; that an input has ended they do not.
     """
 
     name: str
@@ -70,6 +73,7 @@ class Keyed:
     steps: Callable[[], Steps]
     view: Callable[[Any], Any] = plain_state
     broadcast: frozenset[int] = frozenset()
+    all_in_tables: bool = True
 
 
 def _pairs(first: int) -> Steps:
@@ -389,6 +393,27 @@ def _broadcast_join(form: str) -> Keyed:
     )
 
 
+def _broadcast_join_that_ends(form: str) -> Keyed:
+    """The same; behind the last batch of the small side is told how many records it had."""
+    before = _broadcast_join(form)
+
+    def with_end(steps: list[Step]) -> list[Step]:
+        right = [at for at, step in enumerate(steps) if step[0] == "recv" and step[1] == 1]
+        last = max(steps[at][3] for at in right)
+        total = sum(len(to_rows(steps[at][2])) for at in right)
+        out = [*steps[: right[-1] + 1], ("recv", 1, [(OVER, total)], last)]
+        for at, step in enumerate(steps[right[-1] + 1 :]):
+            is_later = step[0] == "recv" and step[3] > last
+            out.append((*step[:3], Timestamp(100 + at)) if is_later else step)  # nobody asks for its notification: later than all others
+        return out
+
+    def view(vertex: Any) -> Any:
+        """What is left of the large side is forgotten at the next notification."""
+        return _view_of_broadcast_join(vertex)[2]
+
+    return Keyed(f"BroadcastJoin that ends, {form}", BroadcastJoin, lambda: before.steps().map(with_end), view, frozenset({1}), False)
+
+
 def _view_of_broadcast_join(vertex: Any) -> Any:
     left = sorted(repr((tag, time, pair)) for tag, some in vertex.left.kept[0].items() for kept, time in some for pair in pairs_of(kept))
     return left, vertex.met.kept, {name: sorted(map(repr, table.keys)) for name, table in vertex.right.entries().items()}
@@ -472,6 +497,7 @@ ALL = [
         for form in FORMS
     ),
     *(_broadcast_join(form) for form in FORMS),
+    *(_broadcast_join_that_ends(form) for form in FORMS),
     *(_join_of_records(form) for form in FORMS),
     _distinct_of_records(),
     *(_interval_join(how, form) for how in ("inner", "full", "semi") for form in FORMS),

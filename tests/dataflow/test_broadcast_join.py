@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -53,6 +54,51 @@ def test_the_results_are_those_without(sales: Any, shops: Any, kinds: Any, paral
         job.step()
     job.start_rescale({"joined": to})
     m.require_same(job.wait()["out"], wanted, "results")
+
+
+@pytest.mark.parametrize("columns", [True, False], ids=["columns", "rows"])
+@pytest.mark.parametrize("disturb", ["not", "rescale", "crash"])
+def test_of_a_small_side_that_has_ended_nothing_is_kept_of_the_large_one(columns: bool, disturb: str, tmp_path: Path) -> None:
+    """Before, records of the large side wait for later ones of the small side; then all that there is has met it."""
+    flow = rd.Dataflow("ends")
+    sales, shops = flow.input("sales"), flow.input("shops")
+    sales.key_by("shop").join(shops.key_by("id"), broadcast=True, name="joined").probe("seen").collect("out")
+    job: Any = flow.submit(rd.RunConfig(storage_path=str(tmp_path)), runtime="local", parallelism={"joined": 2})
+    epochs = [[{"shop": (epoch + at) % 5, "n": at} for at in range(6)] for epoch in range(9)]
+    towns = [[{"town": "ulm", "id": 0}, {"town": "bonn", "id": 1}], [{"town": "kiel", "id": 2}, {"town": "ulm", "id": 1}]]
+
+    def kept() -> int:
+        vertices = [core.vertex for core in job.cores.values() if isinstance(core.vertex, BroadcastJoin)]
+        return sum(len(some) for vertex in vertices for some in vertex.left.kept[0].values())
+
+    for epoch, rows in enumerate(epochs):
+        job.input("sales").send(pa.RecordBatch.from_pylist(rows, schema=SALES) if columns else rows)
+        if epoch < len(towns):
+            job.input("shops").send(pa.RecordBatch.from_pylist(towns[epoch], schema=SHOPS) if columns else towns[epoch])
+            job.input("shops").advance_to(epoch + 1)
+        elif epoch == 4:
+            job.input("shops").close()
+        elif epoch < 4:
+            job.input("shops").advance_to(epoch + 1)
+        job.input("sales").advance_to(epoch + 1)
+        job.probe("seen").wait(epoch)
+        job.savepoint()
+        assert bool(kept()) is (epoch < 4)
+        if disturb == "rescale":
+            job.rescale("joined", 1 + epoch % 3)
+        elif disturb == "crash":
+            job.crash()
+    job.input("sales").close()
+    found = [(time.epoch, pair) for time, pair in job.wait()["out"]]
+    wanted = [
+        (max(epoch, at), (sale["shop"], (sale, shop)))
+        for epoch, rows in enumerate(epochs)
+        for sale in rows
+        for at, shops in enumerate(towns)
+        for shop in shops
+        if shop["id"] == sale["shop"]
+    ]
+    assert sorted(map(repr, found)) == sorted(map(repr, wanted))
 
 
 @pytest.mark.parametrize("columns", [True, False], ids=["columns", "rows"])

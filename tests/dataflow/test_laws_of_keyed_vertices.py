@@ -57,7 +57,7 @@ def test_state_holds_no_function_of_the_users(keyed: Keyed) -> None:
     pickle.dumps(keyed.make().checkpoint())  # which takes no lambda
 
 
-@VERTICES
+@pytest.mark.parametrize("keyed", [keyed for keyed in ALL if keyed.all_in_tables], ids=lambda keyed: keyed.name)
 @pytest.mark.thorough
 @settings(max_examples=max(2, _SOME // 4))
 @given(data=st.data())

@@ -6,8 +6,8 @@ the large side gets a *tag*, one of few numbers that take turns; batches with on
 snapshots and changes of layout have nothing new to do (docs/decisions/067-broadcast-joins.md).
 
 Replicas see the small side at different moments, so batches meet it when a time is complete: then all of them know the same of it. Of
-each tag it is known up to which time its batches have met the small side. Sources: the broadcast state of Flink, the broadcast hash join
-of Spark.
+each tag it is known up to which time its batches have met the small side. When the small side has ended, and a replica has all of it,
+batches meet it as they come, and none is kept. Sources: the broadcast state of Flink, the broadcast hash join of Spark.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from rayad.dataflow.operators.stateless import columns_given
 from rayad.dataflow.records.batches import batch_rows, keyed_columns, mark_keyed, no_rows, one_batch, take_rows
 from rayad.dataflow.records.key_hashing import hash_columns
 from rayad.dataflow.records.selectors import KeySelector
-from rayad.dataflow.vertex import Vertex
+from rayad.dataflow.vertex import EndVertex
 from rayad.progress import Timestamp
 
 
@@ -79,8 +79,12 @@ class Tagged(KeyFirst):
         return columns_given(self, schema)
 
 
-class Numbered(Vertex):
-    """Numbers the records of the small side, as one replica."""
+OVER = -1
+"""In the place of a number: behind it is how many records the small side has in all."""
+
+
+class Numbered(EndVertex):
+    """Numbers the records of the small side, as one replica, and says how many they were when its input has ended."""
 
     def __init__(self, key: KeySelector) -> None:
         self._element = KeyFirst(key)
@@ -96,6 +100,9 @@ class Numbered(Vertex):
         out = self._element.apply(batch)
         first, self.next = self.next, self.next + batch_rows(out)
         self.send_by(0, labelled(out, range(first, self.next)), time)
+
+    def on_end(self, time: Timestamp) -> None:
+        self.send_by(0, [(OVER, self.next)], time)
 
     def checkpoint(self) -> int:
         return self.next
@@ -138,9 +145,25 @@ class SmallSide(Everywhere):
         """Times of which something is here, and which this replica, or one from which it has come, has not handled."""
         self._numbers: set[int] = set()
         self._found: dict[Any, Matcher] = {}
+        self._last: Timestamp | None = None
+        """The last time of which something is here."""
+        self._total: int | None = None
+        """How many records there are in all; None: that has not been told."""
+
+    def is_over(self, time: Timestamp) -> bool:
+        """Whether all of the small side is here, and none of it is of a later time."""
+        return len(self._numbers) == self._total and (self._last is None or self._last.sort_key() <= time.sort_key())
+
+    def met(self, batch: Any) -> Iterator[Any]:
+        """The pairs of a batch of the large side with all that is here, as batches."""
+        return iter(()) if self._last is None else self.matcher(None, self._last).pairs(batch)
 
     def add(self, numbers: Any, batch: Any, time: Timestamp) -> None:
         """Take in what is not here yet."""
+        if isinstance(batch, list) and OVER in numbers:
+            at = numbers.index(OVER)
+            self._total = batch[at]
+            numbers, batch = numbers[:at] + numbers[at + 1 :], batch[:at] + batch[at + 1 :]
         new = [at for at, number in enumerate(numbers) if number not in self._numbers]
         if len(new) < len(numbers):
             numbers = [numbers[at] for at in new]
@@ -148,6 +171,7 @@ class SmallSide(Everywhere):
         if new:
             self._numbers.update(int(number) for number in numbers)
             self.parts.append((time, [int(number) for number in numbers], batch))
+            self._last = time if self._last is None else max(self._last, time, key=Timestamp.sort_key)
             self._found.clear()
 
     def matcher(self, after: Timestamp | None, until: Timestamp) -> Matcher:
@@ -161,22 +185,23 @@ class SmallSide(Everywhere):
 
     # -- snapshots -----------------------------------------------------------------
     def checkpoint(self) -> Any:
-        return [(time, numbers, stored_mixed([batch])) for time, numbers, batch in self.parts], set(self.waiting)
+        return [(time, numbers, stored_mixed([batch])) for time, numbers, batch in self.parts], set(self.waiting), self._total
 
     def restore(self, stored: Any) -> None:
-        self.parts, self._numbers, self.waiting = [], set(), set()
+        self.parts, self._numbers, self.waiting, self._last, self._total = [], set(), set(), None, None
         self._found.clear()
         self._know(stored)
 
     def _know(self, stored: Any) -> None:
-        parts, waiting = stored
+        parts, waiting, *total = stored  # nothing told it once
         self.waiting |= waiting
+        self._total = next((told for told in (self._total, *total) if told is not None), None)
         for time, numbers, batch in parts:
             self.add(numbers, taken_back_mixed(batch)[0], time)
 
     # -- to other replicas -----------------------------------------------------------
     def give(self, groups: frozenset[int], key_groups: int) -> Any:
-        return super().give(groups, key_groups) if self.parts else None
+        return super().give(groups, key_groups) if self.parts or self._total is not None else None
 
     def take(self, given: Any) -> None:
         """Know what :meth:`give` gave as well; times that its replica had not handled wait here, too."""
@@ -266,7 +291,8 @@ def _go_together(left: pa.Schema, right: pa.Schema) -> bool:
 
 class BroadcastJoin(KeyedVertex):
     """``(key, (left, right))`` for each pair of records with equal keys, at the later of their times. Port 0 takes tagged batches of the
-    large side, port 1 numbered ones of the small side, which go to all replicas."""
+    large side, port 1 numbered ones of the small side, which go to all replicas. What has met all of a small side that has ended is not
+    kept."""
 
     sequential = True
     broadcast_may_repeat = True
@@ -287,21 +313,29 @@ class BroadcastJoin(KeyedVertex):
         return (joined_batch(left, right, (left.schema, right.schema)).schema,) if together else ()
 
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
-        waiting = self.pending[time]
-        if edge == 0:
-            waiting.append(batch)
-        else:
+        if edge == 1:
+            self.pending[time]
             self.right.waiting.add(time)
             self.right.add(*unlabelled(batch), time)
+        elif self.right.is_over(time):
+            self._send(self.right.met(unlabelled(batch)[1]), time)
+        else:
+            self.pending[time].append(batch)
 
     def on_notify(self, time: Timestamp) -> None:
         self._meet_again(time)
+        is_over = self.right.is_over(time)
         for batch in chain.from_iterable(self.pending.pieces(time)):
             for tag, part in by_tag(batch):
                 self._send(self.right.matcher(None, time).pairs(part), time)
-                self.left.add(0, [(tag, part)], time)
-                self._has_met([tag], time)
+                if not is_over:
+                    self.left.add(0, [(tag, part)], time)
+                    self._has_met([tag], time)
         self.right.waiting.discard(time)
+        if is_over:
+            met = list(self.met.kept)
+            self.left.drop(met)
+            self.met.drop(met)
 
     def _meet_again(self, time: Timestamp) -> None:
         """Batches that are here meet what is new of the small side."""
