@@ -147,6 +147,16 @@ class LogicalGraph:
         self._taken_sinks: dict[str, int] = {}
         """By base of unnamed results: the highest number that was taken at the last search."""
 
+    def before(self, node: int) -> Iterator[Node]:
+        """A node, and those from which it gets something, as far as the program is written."""
+        found, queue = {node}, [node]
+        while queue:
+            here = self.nodes[queue.pop()]
+            yield here
+            fresh = {edge.source for edge in here.inputs} - found
+            found |= fresh
+            queue += fresh
+
     def add_scope(self, parent: int, name: str | None) -> ScopeInfo:
         """A new loop context inside ``parent``; an unnamed one is called ``loop`` with a number."""
         if name is not None:

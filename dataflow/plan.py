@@ -199,6 +199,18 @@ class Plan:
         """The edges that begin at a stage."""
         return self._edges_from.get(stage_id, ())
 
+    def reached(self, start: Iterable[int], *, backwards: bool = False) -> set[int]:
+        """These stages, and those that get something from them; or, backwards, from which they do."""
+        found = set(start)
+        queue = list(found)
+        while queue:
+            stage = queue.pop()
+            near = (edge.source for edge in self.edges_into(stage)) if backwards else (edge.target for edge in self.edges_from(stage))
+            fresh = set(near) - found
+            found |= fresh
+            queue += fresh
+        return found
+
     @cached_property
     def _edges_into(self) -> dict[int, tuple[PlanEdge, ...]]:
         return _grouped(self.edges, attrgetter("target"))

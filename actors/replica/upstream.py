@@ -52,7 +52,7 @@ def gated_edges(plan: Plan) -> frozenset[int]:
 
 def region_of(plan: Plan, failed: Collection[int]) -> Region | str:
     """What has to be restarted when these stages have failed; a string: why the whole graph has to be."""
-    stages = frozenset(_reached(plan, set(failed), backwards=True))
+    stages = frozenset(plan.reached(failed, backwards=True))
     if len(stages) == len(plan.stages):
         return "everything is upstream of the failure"
     for stage in plan.stages:
@@ -83,19 +83,6 @@ def zeroing(plan: Plan, tracker: JobTracker, region: Region) -> Changes:
         if stage.id in region.stages:
             changes.extend((stage.notify_location, time, count) for time, count in initial[stage.id])
     return changes
-
-
-def _reached(plan: Plan, start: set[int], *, backwards: bool) -> set[int]:
-    found = set(start)
-    queue = list(start)
-    while queue:
-        current = queue.pop()
-        for edge in plan.edges:
-            here, there = (edge.target, edge.source) if backwards else (edge.source, edge.target)
-            if here == current and there not in found:
-                found.add(there)
-                queue.append(there)
-    return found
 
 
 class Gate:

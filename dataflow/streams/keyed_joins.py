@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, get_args
 
+from rayad.dataflow.items import LiveInput
 from rayad.dataflow.logical_graph import LogicalEdge, NodeKind, Partition, PartitionKind
 from rayad.dataflow.operators.joins.asof import AsOfHow, AsOfJoin
-from rayad.dataflow.operators.joins.broadcast import BroadcastJoin, Numbered, Tagged
+from rayad.dataflow.operators.joins.broadcast import BroadcastJoin, Numbered, NumberedToItsEnd, Tagged
 from rayad.dataflow.operators.joins.intervals import IntervalJoin
 from rayad.dataflow.operators.joins.join import Join
 from rayad.dataflow.operators.joins.matching import ALONE, How
@@ -111,12 +112,13 @@ def _broadcast(left: KeyedStream[Any, Any], other: KeyedStream[Any, Any], name: 
     base = name or "join"
     tagged = through(left.stream, f"{base}.prepare", Tagged(left.key))
     small = materialised(other.stream)
+    goes_on = any(isinstance(node.op, LiveInput) and node.op.reopens for node in graph.before(small.node))
     numbered = graph.add(
         NodeKind.VERTEX,
         scope,
         name=None,
         base=f"{base}.small-side",
-        op=Make(Numbered, other.key).reading(key=other.key),
+        op=Make(Numbered if goes_on else NumberedToItsEnd, other.key).reading(key=other.key),
         inputs=[LogicalEdge(small.node, small.port, Partition(PartitionKind.SINGLE))],
         parallelism=1,
     )

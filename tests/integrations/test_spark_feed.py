@@ -343,6 +343,28 @@ def test_a_complete_job_with_nothing_new_gives_its_results_again(tmp_path: Path)
     assert results[0] == results[1] != []
 
 
+@pytest.mark.parametrize("fed", ["large", "small"])
+def test_a_broadcast_join_goes_on_with_what_comes_in_a_later_run(tmp_path: Path, fed: str) -> None:
+    """Where the small side is what goes on, its end was not the last word: the large side is still kept."""
+
+    def joined(stream: rd.Stream) -> None:
+        fixed = stream.flow.from_epochs([[{"row": row, "name": f"n{row}"} for row in range(0, ROWS, 2)]])
+        sides = (stream, fixed) if fed == "large" else (fixed, stream)
+        sides[0].key_by("row").join(sides[1].key_by("row"), broadcast=True).collect("out")
+
+    spark = Spark()
+    for run in range(3):
+        job = submit_fed(tmp_path, joined)
+        live = job.input("batches")
+        feed = BatchFeed(live, InMemory(), "/checkpoint")
+        feed.resume(None)
+        spark.run(feed, 2 * run + 2)
+        live.close()
+        pairs = [pair for _, (_, pair) in job.wait()["out"]]
+        found = sorted((both["batch"], both["row"], both["name"]) for both in ({**left, **right} for left, right in pairs))
+        assert found == [(batch, row, f"n{row}") for batch in range(2 * run + 2) for row in range(0, ROWS, 2)]
+
+
 def test_windows_that_the_end_of_the_input_has_completed_are_not_continued(tmp_path: Path) -> None:
     def windowed(stream: rd.Stream) -> None:
         timed = stream.assign_timestamps("row").key_by("batch")

@@ -28,8 +28,8 @@ class SourceShare:
 
 @dataclass(frozen=True, slots=True)
 class Reopened:
-    """A part of the last snapshot of a complete job, from which a run goes on. ``epoch``: of a live input that is open again, the epoch in
-    which it was closed; None: of another vertex."""
+    """A part of the last snapshot of a complete job, from which a run goes on: of a live input that is open again, and ``epoch`` is the one
+    in which it was closed; or of a vertex that gets something from one, and it is None."""
 
     part: ReplicaPart | SourceShare
     epoch: int | None
@@ -55,8 +55,10 @@ def parts_of(manifest: Manifest, plan: Plan) -> dict[tuple[str, int], Resumable]
             for part in before:
                 del out[part.vertex, part.replica]
             out.update({(stage.name, r): SourceShare(before, r, stage.parallelism) for r in range(stage.parallelism)})
-    again = manifest.notes.get("reopened")
-    return {name: Reopened(part, again.get(name[0])) for name, part in out.items()} if again else dict(out)
+    again = manifest.notes.get("reopened", {})
+    open_again = plan.reached(stage.id for stage in plan.stages if stage.name in again)
+    names = {stage.name for stage in plan.stages if stage.id in open_again}
+    return {name: Reopened(part, again.get(name[0])) if name[0] in names else part for name, part in out.items()}
 
 
 def shared_out(before: Sequence[ResumedPart], replica: int, replicas: int) -> ResumedPart:

@@ -36,7 +36,7 @@ from rayad.dataflow.operators.stateless import columns_given
 from rayad.dataflow.records.batches import batch_rows, keyed_columns, mark_keyed, no_rows, one_batch, take_rows
 from rayad.dataflow.records.key_hashing import hash_columns
 from rayad.dataflow.records.selectors import KeySelector
-from rayad.dataflow.vertex import EndVertex
+from rayad.dataflow.vertex import EndVertex, Vertex
 from rayad.progress import Timestamp
 
 
@@ -83,8 +83,8 @@ OVER = -1
 """In the place of a number: behind it is how many records the small side has in all."""
 
 
-class Numbered(EndVertex):
-    """Numbers the records of the small side, as one replica, and says how many they were when its input has ended."""
+class Numbered(Vertex):
+    """Numbers the records of the small side, as one replica."""
 
     def __init__(self, key: KeySelector) -> None:
         self._element = KeyFirst(key)
@@ -101,14 +101,18 @@ class Numbered(EndVertex):
         first, self.next = self.next, self.next + batch_rows(out)
         self.send_by(0, labelled(out, range(first, self.next)), time)
 
-    def on_end(self, time: Timestamp) -> None:
-        self.send_by(0, [(OVER, self.next)], time)
-
     def checkpoint(self) -> int:
         return self.next
 
     def restore(self, state: int) -> None:
         self.next = state
+
+
+class NumberedToItsEnd(Numbered, EndVertex):
+    """The same, of an input that no later run opens again: says how many records there were when it has ended."""
+
+    def on_end(self, time: Timestamp) -> None:
+        self.send_by(0, [(OVER, self.next)], time)
 
 
 class LeftBatches(KeyedLists):
