@@ -1,6 +1,6 @@
 """State many times as large as the memory it may have: a join of two streams over all time, open windows, windows over one large epoch,
-records of one large epoch with the ones before, running totals, distinct values, a collection joined with its counts, Python values by key,
-distinct Python objects, timers of keyed processes, sessions in rows.
+records of one large epoch with the ones before, running totals, distinct values, a collection joined with its counts (also loaded in one
+epoch), Python values by key, distinct Python objects, timers of keyed processes, sessions in rows.
 
 ``python -m benchmarks.state_on_disk join --rows 16000000 --bound-mib 64`` prints, over time, how much has come, the resident anonymous
 memory of the process (``/proc/self/smaps_rollup``) and how much of files it has mapped (not all is resident at once). The job runs in the
@@ -196,23 +196,24 @@ def changes_of(rows: int) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"key": keys.view(np.int64), "v": both.view(np.int64), "n": diff})
 
 
+def pairs_summed(found: list[int], batch: Any) -> list[Any]:
+    """Add up what a join of records with the count of their key gives: how many pairs, their values, and the counts."""
+    weights = batch.column("diff").to_numpy()
+    pair = batch.column("record").field(1)
+    found[0] += int(weights.sum())
+    found[1] += int((weights * pair.field(0).field("v").to_numpy()).sum())
+    found[2] += int((weights * pair.field(1).to_numpy()).sum())
+    return []
+
+
 def collected(rows: int, run: rd.RunConfig) -> tuple[Any, Any]:
     """The sums over all that a join of a collection with its count by key gives, and what they had to be. Epochs come one after another, as
     for windows."""
     found = [0, 0, 0]
-
-    def keep(batch: Any) -> list[Any]:
-        weights = batch.column("diff").to_numpy()
-        pair = batch.column("record").field(1)
-        found[0] += int(weights.sum())
-        found[1] += int((weights * pair.field(0).field("v").to_numpy()).sum())
-        found[2] += int((weights * pair.field(1).to_numpy()).sum())
-        return []
-
     flow = rd.Dataflow("collection-on-disk")
     keyed = flow.input("changes").as_collection(diff="n", checked=False).key_by("key")
     both = keyed.join(keyed.count(name="counts").keyed(), name="join")
-    both.stream.map_batches(keep).probe("joined").collect("none")
+    both.stream.map_batches(partial(pairs_summed, found)).probe("joined").collect("none")
     job = flow.submit(run, runtime="local", parallelism=1)
     source, seen = job.input("changes"), job.probe("joined")
     for batch in changes_of(rows):
@@ -221,6 +222,17 @@ def collected(rows: int, run: rd.RunConfig) -> tuple[Any, Any]:
         seen.wait(source.epoch - 1)
     source.close()
     job.wait()
+    return found, [rows, rows * (rows - 1) // 2, 2 * rows]
+
+
+def loaded(rows: int, run: rd.RunConfig) -> tuple[Any, Any]:
+    """The same of one epoch: all of the collection is loaded at once."""
+    found = [0, 0, 0]
+    flow = rd.Dataflow("load-on-disk")
+    changes = flow.source(Generated(1, lambda part: in_one_epoch(changes_of(rows))), name="changes")
+    keyed = changes.as_collection(diff="n", checked=False).key_by("key")
+    keyed.join(keyed.count(name="counts").keyed(), name="join").stream.map_batches(partial(pairs_summed, found)).collect("none")
+    flow.run(run, runtime="local", parallelism=1)
     return found, [rows, rows * (rows - 1) // 2, 2 * rows]
 
 
@@ -441,6 +453,7 @@ WORK: dict[str, Callable[[int, rd.RunConfig], tuple[Any, Any]]] = {
     "totals": totalled,
     "distinct": seen_once,
     "collection": collected,
+    "load": loaded,
     "rows": held_in_rows,
     "objects": objects_seen_once,
     "timers": fired,

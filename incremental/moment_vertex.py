@@ -78,11 +78,14 @@ class MomentVertex(KeyedVertex):
     adds_up: ClassVar[bool] = True
     """Whether a moment is handled when all of it is there, so that nothing comes of what comes to nothing. Else only the first moment of an
     epoch waits, which says that no epoch before it is left; what comes later in the epoch is handled as it comes, in any order."""
+    by_key: ClassVar[bool] = True
+    """Whether what happens to a key at a moment follows from what is there of that key: then a moment that does not fit in memory is
+    handled some keys after others."""
     state_version = 4
     """2: rows alone; 3: outer joins were several vertices."""
 
     def __init__(self, columns: ColumnForm | None = None) -> None:
-        self.waiting = Waiting(self, *[Batches() for _ in range(self.inputs)], Batches(), PairsOnce(), in_memory=True)
+        self.waiting = Waiting(self, *[Batches() for _ in range(self.inputs)], Batches(), PairsOnce(), in_memory=not self.by_key)
         self.epochs = Epochs()
         self._columns = columns
         if columns is not None:
@@ -120,7 +123,7 @@ class MomentVertex(KeyedVertex):
         if self.keeps() == "nothing":
             return ""
         what = "in rows" if self._columns is None else "in columns, or where Python objects come in rows"
-        return f"{what}, which go to files beyond state_memory_bytes; the changes of the epoch under way stay in memory"
+        return f"{what}, which go to files beyond state_memory_bytes"
 
     def figures(self) -> dict[str, int]:
         """How much that is: rows in columns; in rows keys, since values are not counted."""
@@ -171,14 +174,16 @@ class MomentVertex(KeyedVertex):
             if not self.is_over(time.epoch):  # it may be, where a sibling was ahead
                 self._end(time.epoch)
             return
-        if time not in self.waiting:
-            return
-        *batches, due, scheduled = self.waiting.pop(time)
-        if not any(batches) and not due and not scheduled:
-            return  # what was awaited has moved to another replica
-        self._await_end(time)
-        self._handle(time, batches, due, scheduled)
-        if not time.counters:
+        has_come = False
+        for *batches, due, scheduled in self.waiting.pieces(time):
+            if not any(batches) and not due and not scheduled:
+                continue  # what was awaited has moved to another replica
+            has_come = True
+            self._await_end(time)
+            self._handle(time, batches, due, scheduled)
+            if not time.counters:
+                self._end_rows()
+        if has_come and not time.counters:
             self._end(time.epoch)
 
     def _handle(self, time: Timestamp, batches: list[list[Any]], due: list[Any], scheduled: Mapping[tuple[Any, None], None]) -> None:
@@ -258,12 +263,16 @@ class MomentVertex(KeyedVertex):
 
     def _end(self, epoch: int) -> None:
         first = takewhile(lambda time: time.epoch <= epoch, self.waiting)  # any that is behind others is the first before the job ends
-        left = [time for time in first if any(self.waiting[time])]
+        left = [time for time in first if self.waiting.has(time)]
         if left:
             raise InternalError(f"{self.name}: epoch {epoch} is over, and {left} have not been handled")
         self.epochs.under_way, self.epochs.ended = None, epoch
         if self._columns is not None:
             self._columns.end_epoch()
+        self._end_rows()
+
+    def _end_rows(self) -> None:
+        """Nothing more comes in this epoch for the keys of which there are rows."""
         for kept in self.kept().values():
             kept.end_epoch()
         for some in self.of_epoch().values():

@@ -291,6 +291,8 @@ class ToldVertex(MomentVertex):
     Snapshots of before it had columns have none.
     """
 
+    by_key = False
+
     def restore(self, state: Any) -> None:
         super().restore({"columns": _NOTHING, **state})
 

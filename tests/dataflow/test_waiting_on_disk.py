@@ -219,11 +219,11 @@ def test_planted_defects_are_found(name: str, kind: str, rows: bool, tmp_path: P
 
 
 def test_keys_that_share_a_place_are_in_one_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def few(columns: Any, key_groups: int) -> Any:
-        return REAL_PLACES(columns, key_groups) >> np.uint64(56) << np.uint64(56)
+    def few(hashes: Any, key_groups: int) -> Any:
+        return REAL_PLACES(hashes, key_groups) >> np.uint64(56) << np.uint64(56)
 
-    monkeypatch.setattr(waiting_runs, "places_of", few)
+    monkeypatch.setattr(waiting_runs, "places_of_hashes", few)
     assert Job("as-of", tmp_path / "held", BOUND).run(disturbed=True) == expected("as-of", tmp_path / "free")
 
 
-REAL_PLACES = waiting_runs.places_of
+REAL_PLACES = waiting_runs.places_of_hashes

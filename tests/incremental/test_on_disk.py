@@ -1,4 +1,4 @@
-"""Collections beyond memory: with all runs on disk, and merges in small pieces, results are what they are in memory."""
+"""Collections beyond memory: with all runs on disk, and merges and moments in small pieces, results are what they are in memory."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from rayad.dataflow.operators.state.runs.disk import MemoryBound
 from rayad.dataflow.operators.state.runs.merging import InOrder
 from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.operators.state.runs.runs import Runs
+from rayad.dataflow.operators.state.runs.waiting_runs import LargeTimes
 from rayad.incremental.columns.weighted_runs import CODE, WeightedRuns
 from tests.incremental.disturbed import run_disturbed
 from tests.incremental.event_time.test_lateness_of_joins import history as history_in_time
@@ -50,6 +51,14 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         merge_a_piece(self, sequence)
         seen["merges in pieces"] += bool(sequence.rest)
 
+    pieces = LargeTimes.pieces
+
+    def counted_times(self: LargeTimes, time: Any, kept: Any) -> Any:
+        several = list(pieces(self, time, kept))
+        seen["moments in pieces"] += len(several) > 1
+        return several
+
+    monkeypatch.setattr(LargeTimes, "pieces", counted_times)
     monkeypatch.setattr(MemoryBound, "put", counted_put)
     monkeypatch.setattr(Runs, "_merge_a_piece", counted_pieces)
     return seen
@@ -77,7 +86,7 @@ def test_what_forgets_does_so_whatever_happens(name: str, tmp_path: Path, tiny: 
 def test_what_is_tried_has_happened(tmp_path: Path, tiny: Counter[str]) -> None:
     for number, program in enumerate(in_form("columns")):
         run_disturbed(program, history(program.shape, number), number, tmp_path / str(number), crashes=0.02, state_memory_bytes=BOUND)
-        if all(tiny[what] >= 5 for what in ("put on disk", "files of snapshots, mapped", "merges in pieces")):
+        if all(tiny[what] >= 5 for what in ("put on disk", "files of snapshots, mapped", "merges in pieces", "moments in pieces")):
             return
     pytest.fail(f"{tiny}")
 

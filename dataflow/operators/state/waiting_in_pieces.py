@@ -77,6 +77,10 @@ class Waiting(dict[Timestamp, Any], WholeState):
             if large.memory is not None:
                 large.memory.hold(self._vertex.states().values())
 
+    def has(self, time: Timestamp) -> bool:
+        """Whether anything waits for a time for which something has waited."""
+        return any(self._parts(self[time])) or self._large.has(time)
+
     @property
     def is_beyond_memory(self) -> bool:
         """Whether any of it is in runs."""

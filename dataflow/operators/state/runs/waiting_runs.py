@@ -17,13 +17,13 @@ import pyarrow as pa
 from rayad.dataflow.operators.state.runs.disk import MemoryBound
 from rayad.dataflow.operators.state.runs.files import RunFile
 from rayad.dataflow.operators.state.runs.merging import InOrder
-from rayad.dataflow.operators.state.runs.order import Places, edges_of, places_of, places_of_hashes
+from rayad.dataflow.operators.state.runs.order import Places, edges_of, places_of_hashes
 from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.operators.state.runs.runs import Runs, StoredRun, key_groups_in
 from rayad.dataflow.operators.state.runs.size_of_values import Size
 from rayad.dataflow.operators.state.runs.values_below import pickled, unpicklable
 from rayad.dataflow.records.batches import keyed_columns, one_batch
-from rayad.dataflow.records.key_hashing import hash_keys
+from rayad.dataflow.records.key_hashing import hash_keys, hash_keys_of
 from rayad.progress import Timestamp
 
 RUN_PIECES = 2
@@ -63,9 +63,9 @@ class WaitingRuns(Runs):
         super().__init__(0, among=lambda: 0)
 
     def places(self, rows: pa.RecordBatch) -> Places:
-        if are_rows(rows):
-            return places_of_hashes(rows.column(0).to_numpy(), self.key_groups)
-        return places_of(rows.columns[: keyed_columns(rows.schema) or 0], self.key_groups)
+        keys = keyed_columns(rows.schema) or 0
+        hashes = rows.column(0).to_numpy() if are_rows(rows) else hash_keys_of(rows, rows.columns[:keys])
+        return places_of_hashes(hashes, self.key_groups)
 
     def arranged(self, run: Run) -> list[Run]:
         """Rows of one place stay in the order in which they came."""
@@ -181,6 +181,10 @@ class LargeTimes:
     def is_large(self, time: Timestamp) -> bool:
         """Whether any of a time is in runs."""
         return time in self._runs
+
+    def has(self, time: Timestamp) -> bool:
+        """Whether runs have anything of a time."""
+        return any(len(run) for runs in self._runs.get(time, {}).values() for run in runs.each_live())
 
     def pieces(self, time: Timestamp, kept: Sequence[Any]) -> Iterator[list[Any]]:
         """All of a time, which is forgotten. ``kept``: what has not become runs, of each form."""
