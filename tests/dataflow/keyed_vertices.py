@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import itertools
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,11 +17,10 @@ from rayad.dataflow.operators.aggregates.aggregators import Sum
 from rayad.dataflow.operators.distinct import Distinct, OnceInBatch
 from rayad.dataflow.operators.head import Head
 from rayad.dataflow.operators.joins.asof import AsOfJoin
-from rayad.dataflow.operators.joins.broadcast import OVER, BroadcastJoin, labelled
+from rayad.dataflow.operators.joins.broadcast import BroadcastJoin
 from rayad.dataflow.operators.joins.intervals import IntervalJoin, JoinOfRecordsThatEnd
 from rayad.dataflow.operators.joins.join import Join
 from rayad.dataflow.operators.joins.windowed import WindowJoin
-from rayad.dataflow.operators.keys.key_first import KeyFirst, pairs_of
 from rayad.dataflow.operators.lag import Lag
 from rayad.dataflow.operators.latest import Latest
 from rayad.dataflow.operators.process import KeyedProcess, Process, ProcessContext
@@ -42,12 +40,11 @@ from rayad.dataflow.operators.windows.late_records import LateRecords, LateSessi
 from rayad.dataflow.operators.windows.told_times import TellTimes
 from rayad.dataflow.operators.windows.updating import UpdatingWindows
 from rayad.dataflow.operators.windows.watermark_rules import WatermarkRule
-from rayad.dataflow.records.batches import to_rows
 from rayad.dataflow.records.event_times import EPOCH_UTC
 from rayad.dataflow.records.selectors import KeySelector, ValueSelector, whole_record
 from rayad.dataflow.vertex import Vertex
 from rayad.dataflow.windows import AsOf, Counted
-from rayad.progress import Timestamp
+from tests.dataflow import broadcast_joins
 from tests.dataflow import test_state_of_keyed_operators as keyed_operators
 from tests.dataflow import test_state_of_totals as totals
 from tests.dataflow import test_state_of_windows as windows
@@ -374,49 +371,13 @@ def _join(how: str, form: str) -> Keyed:
 
 
 def _broadcast_join(form: str) -> Keyed:
-    """The numbers of the small side are those of its one sender; batches of the large side have a few tags."""
-    schema = pa.schema([("k", pa.int64()), ("v", pa.int64())])
-    element = KeyFirst(KeySelector(columns=("k",)))
-    numbers = itertools.count()
-
-    def batch(some: list[tuple[int, int]], side: int, columns: bool, tag: int) -> tuple[int, Any]:
-        rows = [{"k": key, "v": value} for key, value in some]
-        found = element.apply(pa.RecordBatch.from_pylist(rows, schema=schema) if columns else rows)
-        return side, labelled(found, [next(numbers) if side else tag for _ in rows])
-
-    some = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), min_size=1, max_size=4)
-    kinds = st.sampled_from([True] * 9 * FORMS[form][0] + [False] * FORMS[form][1])
-    batches = st.builds(batch, some, st.integers(0, 1), kinds, st.integers(0, 30))
-    first = [batch([(key, 7) for key in range(4)], side, FORMS[form][0], 5) for side in (0, 1)]
-    return Keyed(
-        f"BroadcastJoin, {form}", BroadcastJoin, partial(steps_with, batches, first=first), _view_of_broadcast_join, frozenset({1})
-    )
+    steps = partial(broadcast_joins.steps, *FORMS[form])
+    return Keyed(f"BroadcastJoin, {form}", BroadcastJoin, steps, broadcast_joins.view, broadcast_joins.BROADCAST)
 
 
 def _broadcast_join_that_ends(form: str) -> Keyed:
-    """The same; behind the last batch of the small side is told how many records it had."""
-    before = _broadcast_join(form)
-
-    def with_end(steps: list[Step]) -> list[Step]:
-        right = [at for at, step in enumerate(steps) if step[0] == "recv" and step[1] == 1]
-        last = max(steps[at][3] for at in right)
-        total = sum(len(to_rows(steps[at][2])) for at in right)
-        out = [*steps[: right[-1] + 1], ("recv", 1, [(OVER, total)], last)]
-        for at, step in enumerate(steps[right[-1] + 1 :]):
-            is_later = step[0] == "recv" and step[3] > last
-            out.append((*step[:3], Timestamp(100 + at)) if is_later else step)  # nobody asks for its notification: later than all others
-        return out
-
-    def view(vertex: Any) -> Any:
-        """What is left of the large side is forgotten at the next notification."""
-        return _view_of_broadcast_join(vertex)[2]
-
-    return Keyed(f"BroadcastJoin that ends, {form}", BroadcastJoin, lambda: before.steps().map(with_end), view, frozenset({1}), False)
-
-
-def _view_of_broadcast_join(vertex: Any) -> Any:
-    left = sorted(repr((tag, time, pair)) for tag, some in vertex.left.kept[0].items() for kept, time in some for pair in pairs_of(kept))
-    return left, vertex.met.kept, {name: sorted(map(repr, table.keys)) for name, table in vertex.right.entries().items()}
+    steps = partial(broadcast_joins.steps_to_the_end, *FORMS[form])
+    return Keyed(f"BroadcastJoin that ends, {form}", BroadcastJoin, steps, broadcast_joins.small_side, broadcast_joins.BROADCAST, False)
 
 
 def _window_join(window: str, how: Any, form: str) -> Keyed:
