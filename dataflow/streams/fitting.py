@@ -57,6 +57,17 @@ def require_order(schema: pa.Schema | None, name: str, what: str) -> None:
             raise DataflowError(f"{_of_type(what, name, schema)}: {error}") from error
 
 
+def require_field(schema: pa.Schema | None, name: str, field: str, what: str) -> None:
+    """Raise DataflowError, with the user's line, where a column is known and its values have no such field."""
+    require_name(schema, name, what)
+    kind = None if schema is None else schema.field(name).type
+    if kind is not None and not (pa.types.is_struct(kind) and kind.get_field_index(field) >= 0):
+        raise DataflowError(
+            f"{what} at {users_line()} was given by={field!r} and value={name!r}: what is ordered is the value, which is {kind} and has no "
+            f"field {field!r}; give by= as a function of the value, such as by=lambda value: value, or leave value= out"
+        )
+
+
 def require_keys(schema: pa.Schema | None, key: KeySelector) -> None:
     """Raise DataflowError, with the user's line, where the type of a key is known and none of its values can be a key."""
     if schema is None:

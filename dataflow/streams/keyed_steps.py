@@ -49,6 +49,8 @@ def require_order(keyed: KeyedStream, by: Any, value: Any, what: str) -> None:
     ``value`` says what is ordered, ``by`` is a field of that."""
     if isinstance(by, str) and value is None:
         fitting.require_order(schemas.known(keyed.stream), by, f"{what} (by)")
+    if isinstance(by, str) and isinstance(value, str):
+        fitting.require_field(schemas.known(keyed.stream), value, by, what)
 
 
 def record_unless(value: Any) -> Any:

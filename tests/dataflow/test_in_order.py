@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -126,3 +128,23 @@ def test_an_invalid_order_is_refused_where_it_is_written(operator: Operator) -> 
 def test_head_takes_at_least_one() -> None:
     with pytest.raises(rd.DataflowError, match="head: n is 0: it must be an int of at least 1"):
         rd.Dataflow().from_items([1]).key_by(lambda x: x).head(0, abs)
+
+
+@OPERATORS
+@pytest.mark.parametrize("known", [True, False])
+def test_a_field_that_the_value_does_not_have_is_told_with_what_to_do(operator: Operator, known: bool, tmp_path: Path) -> None:
+    """What is ordered is the value. Where the columns are known that is told where it is written."""
+    pq.write_table(pa.table({"k": [1], "n": [5]}), tmp_path / "a.parquet")
+    flow = rd.Dataflow()
+    stream: Any = flow.read_parquet(str(tmp_path / "a.parquet")) if known else flow.from_epochs([[{"k": 1, "n": 5}]])
+    keyed = stream.key_by("k")
+    apply = {"lag": keyed.lag, "head": lambda by, value: keyed.head(1, by, value)}[operator.name]
+
+    def run() -> None:
+        apply("n", "n").collect("out")
+        flow.run(runtime="local")
+
+    told = "what is ordered is the value, which is int64" if known else "lag|head was told by which field to order, and 5 has no such field"
+    with pytest.raises(rd.DataflowError, match=told) as raised:
+        run()
+    assert "by=lambda value: value" in str(raised.value)

@@ -8,7 +8,7 @@ from typing import Any
 
 from rayad.dataflow.records.calling import mapped
 from rayad.dataflow.records.moments import moments
-from rayad.progress import DataflowError, show
+from rayad.progress import DataflowError, say, show
 
 
 def values_by_key(batches: Iterable[list[tuple[Any, Any]]]) -> dict[Any, list[Any]]:
@@ -20,13 +20,30 @@ def values_by_key(batches: Iterable[list[tuple[Any, Any]]]) -> dict[Any, list[An
     return out
 
 
+def _has(by: Callable[[Any], Any], value: Any) -> bool:
+    try:
+        by(value)
+    except (TypeError, KeyError, IndexError):
+        return False
+    return True
+
+
 def in_order(values: list[Any], by: Callable[[Any], Any], what: str) -> list[Any]:
     """The values, ordered by what ``by`` gives for each; equal ones by their representation. Raises DataflowError where that has no order.
 
     >>> in_order([-3, 1, 3, -1], abs, "lag")
     [-1, 1, -3, 3]
     """
-    found = moments(mapped(by, values))
+    try:
+        found = moments(mapped(by, values))
+    except (TypeError, KeyError, IndexError) as error:
+        if not isinstance(by, itemgetter):
+            raise
+        first = next(value for value in values if not _has(by, value))
+        raise DataflowError(
+            f"{what} was told by which field to order, and {show(first, 80)} has no such field ({say(error)}); where value= says what is "
+            "kept, by= is of that: give a function of it, such as by=lambda value: value"
+        ) from error
     for place, value in zip(found, values, strict=True):
         if place is None or place != place:
             raise DataflowError(
