@@ -1,6 +1,6 @@
-"""State many times as large as the memory it may have: a join of two streams over all time, open windows, windows over one large epoch,
-records of one large epoch with the ones before, running totals, distinct values, a collection joined with its counts (also loaded in one
-epoch), Python values by key, distinct Python objects, timers of keyed processes, sessions in rows.
+"""State many times as large as the memory it may have: a join of two streams over all time, one with a small side, open windows, windows
+over one large epoch, records of one large epoch with the ones before, running totals, distinct values, a collection joined with its counts
+(also loaded in one epoch), Python values by key, distinct Python objects, timers of keyed processes, sessions in rows.
 
 ``python -m benchmarks.state_on_disk join --rows 16000000 --bound-mib 64`` prints, over time, how much has come, the resident anonymous
 memory of the process (``/proc/self/smaps_rollup``) and how much of files it has mapped (not all is resident at once). The job runs in the
@@ -10,14 +10,12 @@ are checked against what numpy says of the same records.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain
 from operator import itemgetter
-from pathlib import Path
 from typing import Any
 
 import click
@@ -25,10 +23,10 @@ import numpy as np
 import pyarrow as pa
 
 import rayad as rd
+from benchmarks.memory_over_time import Watched, anonymous
 from benchmarks.sources import Generated, in_one_epoch
 
 BATCH_ROWS = 50_000
-EVERY_S = 2.0
 WIDTH, WINDOWS_AT_ONCE = 100, 10
 
 
@@ -155,6 +153,29 @@ def totalled(rows: int, run: rd.RunConfig) -> tuple[Any, Any]:
     flow.run(run, runtime="local", parallelism=1)
 
     return found, partial(counted_by_size, rows)
+
+
+SMALL_ROWS = 1_000
+
+
+def enriched(rows: int, run: rd.RunConfig) -> tuple[Any, Any]:
+    """How many records of one epoch met theirs of a small side that every replica has, and how many had to."""
+    found = [0]
+
+    def keep(batch: Any) -> list[Any]:
+        found[0] += batch.num_rows
+        return []
+
+    def large(part: int) -> Iterator[rd.SourceBatch]:
+        batches = (np.arange(begin, min(rows, begin + BATCH_ROWS)) for begin in range(0, rows, BATCH_ROWS))
+        return in_one_epoch(pa.record_batch({"key": at % SMALL_ROWS, "a": at, "b": at}) for at in batches)
+
+    flow = rd.Dataflow("broadcast-on-disk")
+    small = flow.from_epochs([pa.record_batch({"id": list(range(SMALL_ROWS)), "name": [f"name {at}" for at in range(SMALL_ROWS)]})])
+    joined = flow.source(Generated(1, large), name="large").key_by("key").join(small.key_by("id"), broadcast=True)
+    joined.map_batches(keep).collect("none")
+    flow.run(run, runtime="local", parallelism=1)
+    return found[0], rows
 
 
 KEYS_OF_VALUES = 1_000
@@ -401,51 +422,9 @@ def closed(rows: int, run: rd.RunConfig) -> tuple[Any, Any]:
     return found, +due
 
 
-class Watched:
-    """Prints memory over time, until it is closed."""
-
-    def __init__(self) -> None:
-        self.began_s = time.monotonic()
-        self.peak_mib = 0.0
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        told_s = -EVERY_S
-        while not self._over.wait(0.1):
-            now_s = time.monotonic() - self.began_s
-            anonymous_mib = anonymous()
-            self.peak_mib = max(self.peak_mib, anonymous_mib)
-            if now_s - told_s >= EVERY_S:
-                told_s = now_s
-                click.echo(f"{now_s:8.1f} s {anonymous_mib:10.0f} MiB anonymous {mapped():10.0f} MiB of files mapped")
-
-
-def anonymous() -> float:
-    """Resident anonymous memory of this process, in MiB."""
-    for line in Path("/proc/self/smaps_rollup").read_text(encoding="ascii").splitlines():
-        if line.startswith("Anonymous:"):
-            return int(line.split()[1]) / 1024
-    raise RuntimeError("/proc/self/smaps_rollup has no line 'Anonymous:'")
-
-
-def mapped() -> float:
-    """What this process has mapped of files of state, in MiB."""
-    total = 0
-    for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
-        if "(deleted)" in line:
-            low, high = (int(edge, 16) for edge in line.split()[0].split("-"))
-            total += high - low
-    return total / (1 << 20)
-
-
 WORK: dict[str, Callable[[int, rd.RunConfig], tuple[Any, Any]]] = {
     "join": joined,
+    "broadcast": enriched,
     "windows": windowed,
     "epoch": at_once,
     "lag": partial(lagged, in_rows=False),
