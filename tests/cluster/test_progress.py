@@ -31,6 +31,10 @@ flow.from_items(range({numbers}), batch_rows=10).map(slow).key_by(lambda n: n % 
 RAYAD = str(Path(sys.executable).parent / "rayad")
 
 
+OF_ITS_OWN = {"RAY_ADDRESS": "local"}
+"""A Ray of its own, though a test beside this one has one on this machine that was begun by ``ray start``, which would be joined."""
+
+
 def on_terminal(folder: Path, *command: str, numbers: int, run: str = "", **env: str) -> Terminal:
     (folder / "program.py").write_text(PROGRAM.format(numbers=numbers, run=run), encoding="utf-8")
     return Terminal(command, env=environment(**env), cwd=str(folder), columns=250, rows=60)
@@ -46,7 +50,7 @@ def ends_with_all_its_processes(terminal: Terminal) -> list[str]:
 
 
 def test_ctrl_c_while_a_job_runs(tmp_path: Path) -> None:
-    with on_terminal(tmp_path, sys.executable, "program.py", numbers=20_000, run="flow.run()") as terminal:
+    with on_terminal(tmp_path, sys.executable, "program.py", numbers=20_000, run="flow.run()", **OF_ITS_OWN) as terminal:
         terminal.until(lambda screen: any("rayad: 'numbers' " in line and "records/s" in line for line in screen))
         terminal.press(CTRL_C)
         *_, last = ends_with_all_its_processes(terminal)
@@ -63,7 +67,7 @@ def test_ctrl_c_while_a_job_runs(tmp_path: Path) -> None:
 def test_ctrl_c_while_ray_starts(command: str, tmp_path: Path) -> None:
     words = [sys.executable, "program.py"] if command == "run()" else [RAYAD, "run", "program.py:flow"]
     run = "flow.run()" if command == "run()" else ""
-    with on_terminal(tmp_path, *words, numbers=20_000, run=run) as terminal:
+    with on_terminal(tmp_path, *words, numbers=20_000, run=run, **OF_ITS_OWN) as terminal:
         until(lambda: not terminal.look() or "gcs_server" in started_by(terminal), "Ray is being started")
         terminal.press(CTRL_C)
         *_, last = ends_with_all_its_processes(terminal)
