@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import threading
+from collections import Counter
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -161,6 +167,50 @@ def test_rows_among_columns_are_taken_in_with_them(tmp_path: Path) -> None:
         return sorted((row for _, row in job.job.wait()["out"]), key=repr)
 
     assert run(BOUND) == run(None)
+
+
+KEYS_OF_TYPES: list[Any] = [
+    *(1, 1.0, True, 0, -0.0, 2**70, float("inf"), "a", "", b"x", None, (1, "a"), (1.0, "a"), frozenset({1}), UUID(int=5)),
+    *(Decimal("1"), Decimal("2.50"), dt.date(2026, 1, 1), dt.timedelta(1), dt.datetime(2026, 1, 1, 1, tzinfo=ZoneInfo("Europe/Berlin"))),
+    dt.datetime(2026, 1, 1, tzinfo=dt.UTC),  # the moment before in another zone: one key
+]
+
+
+@pytest.mark.parametrize("kind", ["fold", "latest", "distinct", "count"])
+def test_keys_that_are_equal_meet_whatever_their_types(kind: str) -> None:
+    """Also values that Python cannot hash go to disk and come back."""
+
+    def run(bound: int | None) -> tuple[Counter[str], bool]:
+        keyed = (flow := rd.Dataflow("types")).input("rows").key_by(lambda row: row[0])
+        made = {
+            "fold": lambda: keyed.fold(0, lambda so_far, row: so_far + 1),
+            "latest": lambda: keyed.latest(lambda row: row[1]),
+            "distinct": lambda: keyed.distinct(lambda row: repr(row[2])),
+            "count": keyed.count,
+        }[kind]()
+        made.map(lambda pair: (hash(pair[0]), repr(pair[1]))).collect("out")
+        job: Any = flow.submit(rd.RunConfig(state_memory_bytes=bound), runtime="local", parallelism=2)
+        for part in range(4):
+            keys = [*KEYS_OF_TYPES[part:], *range(2, 200), *KEYS_OF_TYPES]
+            job.input("rows").send([(key, 100 * part + at, {"of": [at % 3, {at}]}) for at, key in enumerate(keys)])
+            while job.step():
+                pass
+        on_disk = any(core.vertex.pending.is_beyond_memory for core in job.cores.values() if hasattr(core.vertex, "pending"))
+        job.input("rows").close()
+        return Counter(repr(pair) for _, pair in job.wait()["out"]), on_disk
+
+    (found, on_disk), (wanted, _) = run(BOUND), run(None)
+    assert on_disk
+    assert found == wanted
+
+
+def test_what_cannot_be_pickled_is_named() -> None:
+    flow = rd.Dataflow("lock")
+    rows = [("k", at, threading.Lock()) for at in range(300)]
+    flow.from_items(rows).key_by(lambda row: row[0]).latest(lambda row: row[1]).collect("out")
+    told = r"what the key 'k' has, \('k', 0, <unlocked .*>\) cannot be: cannot pickle '_thread.lock' object; keep what can be pickled"
+    with pytest.raises(rd.DataflowError, match=told):
+        flow.run(rd.RunConfig(state_memory_bytes=BOUND), runtime="local")
 
 
 def test_a_job_without_a_bound_keeps_batches_as_they_came(tmp_path: Path) -> None:

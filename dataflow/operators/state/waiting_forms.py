@@ -12,7 +12,7 @@ import pyarrow as pa
 from rayad.dataflow.operators.state.contents import comparable, originals
 from rayad.dataflow.operators.state.group_index import GroupIndices, Groups, chosen, compacted, groups_of_keys, groups_of_rows
 from rayad.dataflow.operators.state.runs.size_of_values import Size, SizeOfBatches, SizeOfMerged, SizeOfRows
-from rayad.dataflow.operators.state.runs.waiting_runs import are_rows, columns_as_rows, rows_as_columns
+from rayad.dataflow.operators.state.runs.waiting_runs import FormOfRuns, are_rows, columns_as_rows, rows_as_columns
 from rayad.dataflow.operators.state.stored_columns import stored_mixed, taken_back_mixed
 from rayad.dataflow.records.batches import batch_rows, take_rows, to_rows
 
@@ -86,11 +86,8 @@ class KnownGroups:
         return out
 
 
-class Form(Protocol):
+class Form(FormOfRuns, Protocol):
     """In what form things wait for one time."""
-
-    def new(self) -> Any:
-        """Nothing yet, for the operator to add to."""
 
     def stored(self, kept: Any) -> Any:
         """For a snapshot."""
@@ -109,15 +106,6 @@ class Form(Protocol):
 
     def take(self, kept: Any, given: Any) -> None:
         """Add what :meth:`give` gave."""
-
-    def size(self) -> Size:
-        """Of what waits for one time."""
-
-    def out(self, kept: Any) -> Iterator[pa.RecordBatch]:
-        """Take all out, as columns with a marked key or as :func:`rows_as_columns`."""
-
-    def back(self, kept: Any, rows: pa.RecordBatch) -> None:
-        """Add what :meth:`out` gave, or some rows of it."""
 
     def pairs(self, kept: Any) -> list[tuple[Any, Any]]:
         """To be looked at: keys and values."""
@@ -164,20 +152,24 @@ class Batches:
         return [(row[0], row[1] if len(row) == 2 else tuple(row[1:])) for row in rows]
 
 
-class PairsOnce:
-    """A dict whose keys are ``(key, something)`` pairs, each there once, without values."""
+class _InDict:
+    """A dict, as a snapshot has it."""
 
-    def new(self) -> dict[Any, None]:
+    def new(self) -> dict[Any, Any]:
         return {}
 
-    def stored(self, kept: dict[Any, None]) -> Any:
+    def stored(self, kept: dict[Any, Any]) -> Any:
         return kept
 
-    def taken_back(self, stored: Any) -> dict[Any, None]:
+    def taken_back(self, stored: Any) -> dict[Any, Any]:
         return stored  # type: ignore[no-any-return]
 
-    def rows(self, kept: dict[Any, None]) -> int:
+    def rows(self, kept: dict[Any, Any]) -> int:
         return len(kept)
+
+
+class PairsOnce(_InDict):
+    """A dict whose keys are ``(key, something)`` pairs, each there once, without values."""
 
     def dicts(self, kept: dict[Any, None]) -> Iterable[dict[Any, Any]]:
         return ()
@@ -206,7 +198,7 @@ class PairsOnce:
         return originals(kept)
 
 
-class ByKey:
+class ByKey(_InDict):
     """A dict by key.
 
     Args:
@@ -215,18 +207,6 @@ class ByKey:
 
     def __init__(self, merge_into: Callable[[dict[Any, Any], list[Any]], None]) -> None:
         self._merge_into = merge_into
-
-    def new(self) -> dict[Any, Any]:
-        return {}
-
-    def stored(self, kept: dict[Any, Any]) -> Any:
-        return kept
-
-    def taken_back(self, stored: Any) -> dict[Any, Any]:
-        return stored  # type: ignore[no-any-return]
-
-    def rows(self, kept: dict[Any, Any]) -> int:
-        return len(kept)
 
     def dicts(self, kept: dict[Any, Any]) -> Iterable[dict[Any, Any]]:
         return (kept,)

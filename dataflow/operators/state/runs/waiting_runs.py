@@ -39,11 +39,12 @@ def rows_as_columns(rows: Sequence[Any]) -> Iterator[pa.RecordBatch]:
     """``(key, something)`` tuples in columns, some at a time."""
     for at in range(0, len(rows), PICKLED_ROWS):
         some = rows[at : at + PICKLED_ROWS]
+        hashes = pa.array(hash_keys([row[0] for row in some]))
         try:
-            columns = [pa.array(hash_keys([row[0] for row in some])), pickled(some)]
+            data = pickled(some)
         except Exception as error:
-            raise unpicklable([(row[0], row[1:]) for row in some], error) from error
-        yield pa.RecordBatch.from_arrays(columns, schema=ROWS)
+            raise unpicklable([(row[0], row[1] if len(row) == 2 else row[1:]) for row in some], error) from error
+        yield pa.RecordBatch.from_arrays([hashes, data], schema=ROWS)
 
 
 def are_rows(batch: pa.RecordBatch) -> bool:
@@ -87,11 +88,11 @@ class WaitingRuns(Runs):
         self._sequences += [InOrder([run]) for run in fresh]
 
 
-class Form(Protocol):
-    """In what form things wait for one time (``waiting_forms``)."""
+class FormOfRuns(Protocol):
+    """In what form things wait for one time, as far as runs ask (``waiting_forms``)."""
 
     def new(self) -> Any:
-        """Nothing yet."""
+        """Nothing yet, for the operator to add to."""
 
     def size(self) -> Size:
         """Of what waits for one time."""
@@ -111,7 +112,7 @@ class LargeTimes:
         waiting: gives the times for which something waits, with what is in memory of each form. It leaves there when it becomes a run.
     """
 
-    def __init__(self, forms: Sequence[Form], waiting: Callable[[], Iterable[tuple[Timestamp, Sequence[Any]]]]) -> None:
+    def __init__(self, forms: Sequence[FormOfRuns], waiting: Callable[[], Iterable[tuple[Timestamp, Sequence[Any]]]]) -> None:
         self._forms = forms
         self._waiting = waiting
         self._runs: dict[Timestamp, dict[int, WaitingRuns]] = {}
@@ -262,4 +263,4 @@ def _put_run(runs: WaitingRuns, batches: list[pa.RecordBatch], memory: MemoryBou
         memory.put(run)
 
 
-__all__ = ["LargeTimes", "are_rows", "columns_as_rows", "rows_as_columns"]
+__all__ = ["FormOfRuns", "LargeTimes", "are_rows", "columns_as_rows", "rows_as_columns"]
