@@ -21,7 +21,9 @@ from rayad.dataflow.operators.state.by_key.lists import KeyedLists
 from rayad.dataflow.operators.state.by_key.sets import GrowingSet, KeyedSets
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.operators.state.runs import runs as runs_module
+from rayad.dataflow.operators.state.runs import runs_by_time
 from rayad.dataflow.operators.state.runs.runs import Runs
+from rayad.dataflow.operators.state.runs.runs_by_time import RunsByTime
 from rayad.dataflow.operators.state.seen_rows import SeenRows
 from rayad.dataflow.operators.state.waiting_forms import Batches
 from rayad.dataflow.operators.state.waiting_in_pieces import Waiting
@@ -41,7 +43,7 @@ def let_small_states_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """What happens only to much state happens to little."""
     monkeypatch.setattr(touched_keys, "FEW_ITEMS", 2)
     monkeypatch.setattr(group_index, "SLICE_KEYS", 4)
-    monkeypatch.setattr(runs_module, "SLICE_ROWS", 4)
+    monkeypatch.setattr(runs_by_time, "SLICE_ROWS", 4)
     monkeypatch.setattr(runs_module, "SMALL_RUN", 4)
     monkeypatch.setattr(runs_module, "PIECE_ROWS", 7)
     monkeypatch.setattr(runs_module, "PIECES_OF_MERGE", 5)
@@ -238,7 +240,7 @@ def _rows_waiting(state: Waiting) -> Iterable[Row]:
 FORMS = [
     Form("Runs", lambda: Runs(1), _put_runs, _rows_of_runs, _all),
     Form("Runs with moments", lambda: Runs(1, 1), _put_runs, _rows_of_runs, _all),
-    Form("Runs by time", lambda: Runs(1, 1, by_time=True), _put_runs, _rows_of_runs, _all),
+    Form("Runs by time", lambda: RunsByTime(1, 1), _put_runs, _rows_of_runs, _all),
     Form("Panes", lambda: Panes(_partials(), Grid(1, 1)), _put_panes, lambda panes: _sums(list(_rows_of_runs(panes)), []), _sums),
     Form("Sessions", lambda: Sessions(_partials(), GAP), _put_sessions, _rows_of_runs, _sessions),
     Form("KeptSide", _kept_side, _put_side, _rows_of_side, _all),

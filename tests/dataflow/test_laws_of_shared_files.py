@@ -16,6 +16,7 @@ from rayad.dataflow.operators.state.runs.disk import MemoryBound
 from rayad.dataflow.operators.state.runs.files import Content, RunFile, opened
 from rayad.dataflow.operators.state.runs.rows_that_leave import RowsThatLeave
 from rayad.dataflow.operators.state.runs.run import Run
+from rayad.dataflow.operators.state.runs.runs_by_time import RunsByTime
 from tests.dataflow.forms import FORMS, Form
 from tests.dataflow.test_laws_of_run_files import (
     IN_FILES,
@@ -116,14 +117,14 @@ def run_sharing(form: Form, seed: int, bytes_max: int | None = None) -> OfThree:
 @pytest.mark.parametrize("form", IN_FILES, ids=lambda form: form.name)
 def test_slices_of_files_are_handed_over_by_name(form: Form) -> None:
     named = sum(run_sharing(form, seed).named for seed in SEEDS)
-    assert bool(named) is not form.make().by_time, "what is sorted by time has no slices of key-groups"
+    assert bool(named) is not isinstance(form.make(), RunsByTime), "what is sorted by time has no slices of key-groups"
 
 
 @pytest.mark.parametrize("form", OF_RUNS, ids=lambda form: form.name)
 def test_slices_of_files_are_handed_over_by_name_beyond_the_bound(form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disk, "FILE_BYTES_MIN", 1)
     stores = [run_sharing(form, seed, 1 << 9) for seed in SEEDS]
-    assert any(store.named for store in stores) is not getattr(form.make(), "by_time", False)
+    assert any(store.named for store in stores) is not isinstance(form.make(), RunsByTime)
     assert any(store.used_again for store in stores), "what is on disk is a file of the store"
 
 

@@ -16,9 +16,10 @@ import pytest
 from rayad.actors.replica.parts.part_files import loaded
 from rayad.dataflow.operators.state.by_key.dicts import KeyedDict
 from rayad.dataflow.operators.state.runs.disk import MemoryBound
-from rayad.dataflow.operators.state.runs.order import groups_of_places, places_of, slices_of_groups
+from rayad.dataflow.operators.state.runs.order import groups_of_buckets, groups_of_places, places_of, slices_of_groups
 from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.operators.state.runs.runs import FAN_IN, Runs
+from rayad.dataflow.operators.state.runs.runs_by_time import RunsByTime
 from rayad.dataflow.records.key_hashing import key_group
 from tests.checkout import parse, python_files
 from tests.dataflow.driven import pickled
@@ -93,17 +94,17 @@ class Replica:
 
 def check_runs(runs: Runs) -> None:
     """Each run is in its order, a key-group is a slice of it, and there are few."""
+    is_by_time = isinstance(runs, RunsByTime)
     for run in runs.all():
         assert len(run)
         if run.place is not None:
-            assert (run.place == places_of(run.rows.columns[: runs.keys], runs.key_groups)).all()
-        order = list(
-            zip(*(column for column in ((run.tick,) if runs.by_time else (run.place, run.tick)) if column is not None), strict=True)
-        )
-        assert order == sorted(order)
-        if not runs.by_time:
-            groups = groups_of_places(run.place, runs.key_groups)
+            assert (run.place == runs.places(run.rows)).all()
+            groups = groups_of_buckets(run.place) if is_by_time else groups_of_places(run.place, runs.key_groups)
             assert (groups == [key_group(key, runs.key_groups) for key in run.rows.column(0).to_pylist()]).all()
+        columns = runs.leading(run) if is_by_time else (run.place, run.tick)
+        order = list(zip(*(column for column in columns if column is not None), strict=True))
+        assert order == sorted(order)
+        if not is_by_time:
             assert (groups[1:] >= groups[:-1]).all()
             for some in (run.place[:1], run.place[-1:], np.unique(run.place[::2])):
                 assert any(run is each for each in runs.near(some)), "what has a place is near it"
@@ -194,8 +195,8 @@ class Forgetful(Runs):
 class Losing(Runs):
     """Loses what groups leave behind in a run where these are in several slices."""
 
-    def _parted(self, run: Run, groups: frozenset[int]) -> tuple[Run, list[Run]]:
-        given, left = super()._parted(run, groups)
+    def parted(self, run: Run, groups: frozenset[int]) -> tuple[Run, list[Run]]:
+        given, left = super().parted(run, groups)
         return given, left[:1]
 
 

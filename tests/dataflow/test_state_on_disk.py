@@ -30,6 +30,7 @@ from rayad.dataflow.operators.state.runs.disk import MemoryBound
 from rayad.dataflow.operators.state.runs.merging import InOrder
 from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.operators.state.runs.runs import Runs
+from rayad.dataflow.operators.state.runs.runs_by_time import RunsByTime
 from rayad.dataflow.operators.state.seen_rows import SeenBelow, SeenRows
 from rayad.dataflow.operators.state.waiting_in_pieces import Waiting
 from rayad.dataflow.operators.totals.totals import Totals
@@ -41,7 +42,7 @@ from tests.dataflow.driven import Driven, check, plain
 from tests.dataflow.forms import FORMS, Form, batch, let_small_states_count
 from tests.dataflow.keyed_vertices import ALL, Keyed
 from tests.dataflow.reading import check_reads
-from tests.dataflow.test_laws_of_state import run_one
+from tests.dataflow.test_laws_of_state import check_runs, run_one
 from tests.thorough import amount
 
 SEEDS = amount(each_run=10, soak=600)
@@ -247,9 +248,9 @@ def filled(runs: Runs, memory: MemoryBound, batches: int, rows: int = 100) -> It
     return runs.all()
 
 
-@pytest.mark.parametrize("by_time", [False, True])
-def test_runs_in_memory_are_within_the_bound(by_time: bool, files: Counting) -> None:
-    memory, runs = MemoryBound(64 << 10, files), Runs(1, 1, by_time=by_time)
+@pytest.mark.parametrize("kind", [Runs, RunsByTime])
+def test_runs_in_memory_are_within_the_bound(kind: type[Runs], files: Counting) -> None:
+    memory, runs = MemoryBound(64 << 10, files), kind(1, 1)
     for _ in range(20):
         filled(runs, memory, 10)
         assert runs.memory_bytes <= 32 << 10
@@ -277,6 +278,32 @@ def test_a_merge_in_pieces_has_rows_in_order_and_few_sequences(files: Counting) 
     ascending = sum(a.place[-1] < b.place[0] for a, b in pairwise(pieces))
     assert ascending > len(pieces) - 12  # each sequence begins anew
     assert max(run.nbytes for run in pieces) < memory.bytes_max
+
+
+def test_rows_of_one_moment_are_merged_in_pieces(files: Counting) -> None:
+    memory, runs = MemoryBound(64 << 10, files), RunsByTime(1, 1)
+    keys = np.random.default_rng(5).permutation(40_000).tolist()
+    for begin in range(0, 40_000, 400):
+        runs.add(runs.arranged(runs.read(batch([(key, 3, key) for key in keys[begin : begin + 400]]))))
+        memory.hold([runs])
+        assert runs.memory_bytes <= 32 << 10
+    assert max(run.nbytes for run in runs.all()) < memory.bytes_max
+    assert len(runs.all()) > 20
+    assert sorted(key for run in runs.all() for key in run.rows.column(0).to_pylist()) == sorted(keys)
+
+
+def test_rows_that_came_before_there_was_a_bound_are_in_order_once_there_is_one(files: Counting) -> None:
+    """Also where a merge in pieces is under way."""
+    runs = RunsByTime(1, 1)
+    for at in range(60):
+        runs.add(runs.arranged(runs.read(batch([(key * 7 % 1000, key % 5, at) for key in range(at, at + 40)]))))
+        runs.all()
+    assert any(sequence.rest for sequence in runs._sequences)
+    memory = MemoryBound(4 << 10, files)
+    memory.hold([runs])
+    check_runs(runs)
+    filled(runs, memory, 5)
+    check_runs(runs)
 
 
 def test_numbers_beside_rows_on_disk_change_in_memory_alone(files: Counting) -> None:

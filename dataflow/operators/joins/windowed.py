@@ -7,7 +7,7 @@ outer and anti joins give nothing that would have to be taken back.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -31,7 +31,7 @@ from rayad.dataflow.operators.state.two_forms import TwoForms
 from rayad.dataflow.operators.windows.assigning import assigner
 from rayad.dataflow.operators.windows.best import with_windows
 from rayad.dataflow.operators.windows.pane_ticks import Form, grid_of, moment_ticks, windows_between, windows_of_place
-from rayad.dataflow.operators.windows.panes import Panes
+from rayad.dataflow.operators.windows.panes import Panes, Part, parts_until
 from rayad.dataflow.records.batches import keyed_columns, one_batch, to_rows
 from rayad.dataflow.windows import Sliding, Tumbling, Window
 
@@ -61,7 +61,7 @@ class WindowJoinColumns(BothSides[Panes]):
         panes = self.side(side)
         mark = None if watermark is None else moment_ticks(watermark, panes.form.bound, self.windows)
         run = panes.run_of([b.replace_schema_metadata(None) for b in batches])
-        late = [] if mark is None else self._late(side, panes.windows([run], mark))
+        late = [] if mark is None else self._late(side, panes.windows([run], Part(mark)))
         panes.keep(run, mark)
         return late, []
 
@@ -77,31 +77,44 @@ class WindowJoinColumns(BothSides[Panes]):
         keys = keys_of(batch.replace_schema_metadata(schema.metadata))
         return list(zip(keys, windows, to_rows(record_of(batch, schema)), strict=True))
 
-    def due(self, watermark: Any) -> list[Any]:
+    def due(self, watermark: Any) -> Iterator[Any]:
         """What comes out of the windows that have not fired and end at or before the watermark (None: no bound): batches, or lists of
-        rows where columns cannot say it."""
-        fired = [self._fired(side, watermark) for side in (0, 1)]
-        left, right = fired
+        rows where columns cannot say it. A part after the other where much is on disk."""
+        for parts in self._parts(watermark):
+            fired = [self._fired(side, part) for side, part in enumerate(parts)]
+            yield from (batch for batch in self._results(*fired) if len(batch))
+
+    def _parts(self, watermark: Any) -> Iterator[Sequence[Part]]:
+        """Of each side, what fires together."""
+        sides = [panes for panes in self.parts if panes is not None]
+        bounds = [panes.form.bound for panes in sides]
+        if watermark is None or len(set(bounds)) < 2:
+            until = None if watermark is None or not sides else moment_ticks(watermark, bounds[0], self.windows)
+            yield from ((part, part) for part in parts_until(sides, until))
+        else:  # in units of time that differ
+            yield [Part(moment_ticks(watermark, bound, self.windows)) for bound in bounds]
+
+    def _fired(self, side: int, part: Part) -> pa.RecordBatch | None:
+        panes = self.parts[side]
+        found = None if panes is None else panes.fire(part)
+        return None if found is None else one_batch(found[0])
+
+    def _results(self, left: pa.RecordBatch | None, right: pa.RecordBatch | None) -> Iterator[Any]:
+        """Of what has fired together."""
+        fired = (left, right)
         met = [None if batch is None else np.zeros(batch.num_rows, bool) for batch in fired]
-        out: list[Any] = []
         if left is not None and right is not None:
             for mine, theirs in self._matches(left, right):
                 met[0][mine] = True  # type: ignore[index]
                 met[1][theirs] = True  # type: ignore[index]
                 if self.how not in LEFT_ONLY:
-                    out.append(self.results(left.take(pa.array(mine)), right.take(pa.array(theirs))))
+                    yield self.results(left.take(pa.array(mine)), right.take(pa.array(theirs)))
         if self.how == "semi" and left is not None:
-            out.append(self._records(left.filter(pa.array(met[0]))))
+            yield self._records(left.filter(pa.array(met[0])))
         for side, batch in enumerate(fired):
             if batch is not None and ALONE[self.how][side]:
                 alone = batch.filter(pa.array(~met[side]))  # type: ignore[operator]
-                out.append(self._records(alone) if self.how == "anti" else self._alone(side, alone))
-        return [batch for batch in out if len(batch)]
-
-    def _fired(self, side: int, watermark: Any) -> pa.RecordBatch | None:
-        panes = self.parts[side]
-        found = None if panes is None else panes.due(None if watermark is None else moment_ticks(watermark, panes.form.bound, self.windows))
-        return None if found is None else one_batch(found[0])
+                yield self._records(alone) if self.how == "anti" else self._alone(side, alone)
 
     def _matches(self, left: pa.RecordBatch, right: pa.RecordBatch) -> Iterator[tuple[Positions, Positions]]:
         """The positions of records with equal keys and windows."""

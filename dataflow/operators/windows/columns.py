@@ -134,22 +134,14 @@ class WindowColumns(PartsBySchema[Panes | Sessions]):
         return out.schema if isinstance(out, pa.RecordBatch) else None
 
     # -- out ---------------------------------------------------------------------
-    def due(self, watermark: Any) -> pa.RecordBatch | list[Any] | None:
-        """Results of the windows that have not fired and end at or before the watermark (None: no bound)."""
-        assert self.state is not None
-        assert self.form is not None
-        if self.read is not None:
-            self.read.before_change()
-        return self._results(self.state.due(None if watermark is None else self._mark(watermark)))
-
     def fired(self, watermark: Any) -> Iterator[pa.RecordBatch | list[Any] | None]:
-        """As :meth:`due`, a part after the other where much is on disk."""
+        """Results of the windows that have not fired and end at or before the watermark (None: no bound), which are forgotten: a part after
+        the other where much is on disk."""
         state, until = self.state, None if watermark is None else self._mark(watermark)
         assert state is not None
         if self.read is not None:
             self.read.before_change()
-        for step in state.steps(until) if isinstance(state, Panes) else (until,):
-            yield self._results(state.due(step))
+        yield from map(self._results, state.fired(until))
 
     def _results(self, found: tuple[pa.Table, bool] | None) -> pa.RecordBatch | list[Any] | None:
         """Merged and finished, with the column ``window``; rows where a sum leaves 64 bits."""

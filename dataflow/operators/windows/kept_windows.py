@@ -41,12 +41,8 @@ class KeptWindows(TwoForms[OpenWindows, WindowColumns]):
         if pairs:
             self.rows.put(pairs, mark)
 
-    def due(self, mark: Any) -> tuple[pa.RecordBatch | list[Any] | None, list[Any]]:
-        """Results of the windows that end at or before ``mark`` (None: all), of the columns and of the rows; they are forgotten."""
-        return self.columns.due(mark) if self.columns.is_used else None, self.rows.due(mark)
-
     def fired(self, mark: Any) -> Iterator[pa.RecordBatch | list[Any] | None]:
-        """As :meth:`due`, a part after the other."""
+        """Results of the windows that end at or before ``mark`` (None: all), which are forgotten, a part after the other."""
         if self.columns.is_used:
             yield from self.columns.fired(mark)
         yield self.rows.due(mark)

@@ -189,7 +189,8 @@ class LateSessionRecords(LateRecords):
         return np.array([self.open.rows.holds(key, window) for key, window in zip(found, windows.to_pylist(), strict=True)], bool)
 
     def fired(self, mark: Any) -> None:
-        self.open.due(mark)
+        for _ in self.open.fired(mark):
+            pass
 
 
 def _counted(batch: pa.RecordBatch) -> pa.RecordBatch:

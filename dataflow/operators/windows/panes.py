@@ -1,31 +1,55 @@
 """The state of a window vertex in columns: sorted runs of partials.
 
 Runs are sorted by pane. What a watermark fires, and what it makes superfluous, is a range of each run: a binary search and a slice without
-a copy, whatever else the run holds. Runs that are merged have one row for each key and pane.
+a copy, whatever else the run holds. Runs that are merged have one row for each key and pane. Where state may be on disk, much that is due
+fires in parts: windows that end by one moment after another, and of one moment those of some keys after others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from rayad.dataflow.operators.state.runs.order import Ticks, between, edges_of, ticks
+from rayad.dataflow.operators.state.runs.order import Positions, Ticks, between, edges_of, position_of, ticks
 from rayad.dataflow.operators.state.runs.run import Run
-from rayad.dataflow.operators.state.runs.runs import Runs
+from rayad.dataflow.operators.state.runs.runs_by_time import RunsByTime
 from rayad.dataflow.operators.windows.pane_ticks import Form, Grid, as_bounds
 from rayad.dataflow.records.batches import one_batch, take_rows
 from rayad.dataflow.records.event_times import later
 
 _INT64 = np.iinfo(np.int64)
 FIRED_ROWS = 1 << 17
-"""Where state may be on disk about so many rows fire at once; of one moment all do."""
+"""Where state may be on disk about so many rows fire at once."""
+STRETCHES_MAX = 64
+"""In so many moments of a run the rows of some buckets are looked for as a range; in others row by row."""
+SAMPLES = 16
+"""So many rows are looked at for each part."""
 
 
-class Panes(Runs):
+class Part(NamedTuple):
+    """Windows that fire together.
+
+    Args:
+        until: they end at or before this tick; None: no bound.
+        low, high: of keys whose buckets are not below ``low``, and below ``high`` (None: no bound).
+    """
+
+    until: int | None
+    low: int = 0
+    high: int | None = None
+
+    @property
+    def is_last(self) -> bool:
+        """Whether all windows that end until then have fired with these."""
+        return self.high is None
+
+
+class Panes(RunsByTime):
     """Partials of the windows that are open, sorted by pane, or by the end of a window that the record brought along.
 
     A run is ``consolidated`` where there is one row for each key and place. It has ``passed`` the watermark up to which its windows have
@@ -36,15 +60,14 @@ class Panes(Runs):
     """
 
     def __init__(self, form: Form, grid: Grid | None) -> None:
-        super().__init__(form.keys, form.keys + form.places - 1, by_time=True)
+        super().__init__(form.keys, form.keys + form.places - 1)
         self.form = form
         self.grid = grid
         self._until: int | None = None
 
     def arranged(self, run: Run) -> list[Run]:
         rows, grouped = self.form.merged(pa.Table.from_batches([run.rows]))
-        assert self.moment is not None
-        return super().arranged(Run(rows, tick=ticks(rows.column(self.moment)), passed=run.passed, consolidated=grouped))
+        return super().arranged(replace(self.read(rows), passed=run.passed, consolidated=grouped))
 
     # -- snapshots -----------------------------------------------------------------
     def marks(self, run: Run) -> Any:
@@ -96,22 +119,27 @@ class Panes(Runs):
             out.extend((low + a, low + b, starts[a:b]) for a, b in edges.tolist() if b > a)
         return out
 
-    def windows(self, runs: Iterable[Run], until: int | None) -> tuple[pa.Table, bool] | None:
-        """Partials with the bounds of their windows, ``start`` in the place of the pane, of all windows that have not fired and end at or
-        before ``until`` (None: no bound); and whether there is one row for each key and window."""
+    def windows(self, runs: Iterable[Run], part: Part) -> tuple[pa.Table, bool] | None:
+        """Partials with the bounds of their windows, ``start`` in the place of the pane, of all windows of a part that have not fired; and
+        whether there is one row for each key and window."""
         parts, grouped = [], True
         for run in runs:
-            for low, high, starts in self.ending(run, run.passed, until):
-                rows = run.rows.slice(low, high - low)
-                stays = self.stay(run, slice(low, high))
+            for rows, starts in self._ending(run, part):
+                stays = self.stay(run, rows)
                 if stays is not None:
-                    rows, starts = take_rows(rows, pa.array(np.flatnonzero(stays))), starts[stays]
-                columns = rows.columns
+                    rows, starts = np.arange(len(run))[rows][stays], starts[stays]
+                columns = _at(run.rows, rows).columns
                 columns[self.form.keys] = as_bounds(starts, self.form.bound)
                 parts.append(pa.RecordBatch.from_arrays(columns, schema=self.form.schema))
                 grouped = run.consolidated
         one_pane = self.grid is None or self.grid.pane == self.grid.size
         return (pa.Table.from_batches(parts), grouped and one_pane and len(parts) == 1) if parts else None
+
+    def _ending(self, run: Run, part: Part) -> Iterator[tuple[slice | Positions, Ticks]]:
+        """As :meth:`ending`, of the windows of a part that have not fired: some rows, and the beginnings of a window of theirs."""
+        for low, high, starts in self.ending(run, run.passed, part.until):
+            for rows in [slice(low, high)] if part == Part(part.until) else _within(run, low, high, part):
+                yield rows, starts[slice(rows.start - low, rows.stop - low) if isinstance(rows, slice) else rows - low]
 
     def ends_of(self, batch: pa.RecordBatch) -> pa.Array:
         """The ends of the windows of what :meth:`windows` gave."""
@@ -130,21 +158,78 @@ class Panes(Runs):
         """Take partials in, but for those of windows that have ended at ``mark``."""
         self.add([replace(run if mark is None else self.needed(run, mark), passed=mark)])
 
-    def steps(self, until: int | None) -> list[int | None]:
-        """Up to where windows are to fire, one step after the other, so that not too many rows do at once; the last step is ``until``."""
-        there = [run.tick[: between(run.tick, None, until)[1]] for run in self.all()] if self.memory is not None else []
-        there = [ticks_due for ticks_due in there if len(ticks_due)]
-        pieces = sum(map(len, there)) // FIRED_ROWS
-        return [*edges_of(there, pieces).tolist(), until] if pieces > 1 else [until]
-
     def due(self, until: int | None) -> tuple[pa.Table, bool] | None:
-        """As :meth:`windows`, of the state; what only they hold is forgotten."""
-        out = self.windows(self.all(), until)
+        """As :meth:`windows`, of the state, all that end at or before ``until``; what only they hold is forgotten."""
+        return self.fire(Part(until))
+
+    def fired(self, until: int | None) -> Iterator[tuple[pa.Table, bool] | None]:
+        """As :meth:`due`, a part after the other."""
+        return map(self.fire, parts_until([self], until))
+
+    def fire(self, part: Part) -> tuple[pa.Table, bool] | None:
+        """The same of a part; after the last of a moment is forgotten what only windows until then hold."""
+        out = self.windows(self.all(), part)
+        if part.is_last:
+            self._forget(part.until)
+        return out
+
+    def _forget(self, until: int | None) -> None:
         self._until = until
         if until is None:
             self.forget_changes()
         self.change(lambda run: None if until is None else replace(self.needed(run, until), passed=later(run.passed, until)))
-        return out
+
+
+def parts_until(sides: Sequence[Panes], until: int | None) -> Iterator[Part]:
+    """The parts in which the windows of some sides, which have one unit of time, fire until a tick (None: no bound); after each it is to
+    fire before the next one is asked for. All at once where there is no bound on memory."""
+    if any(panes.memory is None for panes in sides):
+        yield Part(until)
+        return
+    for moment in _moments(sides, until):
+        yield from _parts_of(sides, moment)
+
+
+def _moments(sides: Sequence[Panes], until: int | None) -> list[int | None]:
+    """Moments up to where not too many rows fire, the last one ``until``, if not all are of one moment."""
+    there = [run.tick[: between(run.tick, None, until)[1]] for panes in sides for run in panes.all()]
+    there = [ticks_due for ticks_due in there if len(ticks_due)]
+    pieces = sum(map(len, there)) // FIRED_ROWS
+    return [*(edge for (edge,) in edges_of([(ticks_due,) for ticks_due in there], pieces)), until] if pieces > 1 else [until]
+
+
+def _parts_of(sides: Sequence[Panes], until: int | None) -> Iterator[Part]:
+    """Parts by bucket."""
+    runs = [(panes, run) for panes in sides for run in panes.all()]
+    due = [run.place[low:high] for panes, run in runs for low, high, _ in panes.ending(run, run.passed, until)]
+    rows = sum(map(len, due))
+    pieces = max(1, rows // FIRED_ROWS)
+    sample = np.sort(np.concatenate([np.zeros(1, np.uint32), *(buckets[:: max(1, rows // (SAMPLES * pieces))] for buckets in due)]))
+    edges = np.unique(sample[np.arange(1, pieces) * len(sample) // pieces]).tolist()
+    for low, high in pairwise([0, *edges, None]):
+        yield Part(until, low, high)
+
+
+def _within(run: Run, low: int, high: int, part: Part) -> Iterator[slice | Positions]:
+    """The rows of a run from ``low`` to ``high`` that are of the buckets of a part."""
+    for _ in range(STRETCHES_MAX):
+        if low == high:
+            return
+        end = low + int(np.searchsorted(run.tick[low:high], run.tick[low], side="right"))
+        buckets = (run.place[low:end],)
+        begin, behind = position_of(buckets, (part.low,)), end - low if part.high is None else position_of(buckets, (part.high,))
+        if begin < behind:
+            yield slice(low + begin, low + behind)
+        low = end
+    is_in = run.place[low:high] >= part.low
+    if part.high is not None:
+        is_in &= run.place[low:high] < part.high
+    if is_in.any():
+        yield low + np.flatnonzero(is_in)
+
+
+def _at(batch: pa.RecordBatch, rows: slice | Positions) -> pa.RecordBatch:
+    return batch.slice(rows.start, rows.stop - rows.start) if isinstance(rows, slice) else take_rows(batch, pa.array(rows))
 
 
 def _first(at: Ticks, tick: int) -> int:

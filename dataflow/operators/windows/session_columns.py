@@ -8,7 +8,7 @@ lies beyond the largest end before it. Sessions that went into others are marked
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,6 +21,7 @@ from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.operators.state.runs.runs import Runs
 from rayad.dataflow.operators.state.stored_columns import Unchanging, stored, taken_back
 from rayad.dataflow.operators.windows.pane_ticks import Form, as_bounds
+from rayad.dataflow.operators.windows.panes import FIRED_ROWS
 from rayad.dataflow.records.batches import one_batch, take_rows
 
 Array = npt.NDArray[Any]
@@ -135,21 +136,22 @@ class Sessions(Runs):
 
     def due(self, until: int | None) -> tuple[pa.Table, bool] | None:
         """The sessions that end at or before ``until`` (None: all); they are forgotten."""
+        parts = [table for table, _ in self.fired(until)]
+        return (pa.concat_tables(parts), True) if parts else None
+
+    def fired(self, until: int | None) -> Iterator[tuple[pa.Table, bool]]:
+        """The same, a part after the other: of each run the rows that ended, not too many at a time."""
         self._until = until
         if until is None:
             self.forget_changes()
-        out: list[pa.RecordBatch] = []
-
-        def left(run: Run) -> Run | None:
+        for run in self.all():
             is_open = run.beside["open"]
-            ended = is_open if until is None else is_open & (ticks(self.ends_of(run.rows)) <= until)
-            if ended.any():
-                out.append(take_rows(run.rows, pa.array(np.flatnonzero(ended))))
-                is_open = run.beside["open"] = is_open & ~ended
-            return run if 2 * np.count_nonzero(is_open) > len(run) else self.live(run)
-
-        self.change(left)
-        return (pa.Table.from_batches(out), True) if out else None
+            ended = np.flatnonzero(is_open if until is None else is_open & (ticks(self.ends_of(run.rows)) <= until))
+            for at in range(0, len(ended), FIRED_ROWS):
+                yield pa.Table.from_batches([take_rows(run.rows, pa.array(ended[at : at + FIRED_ROWS]))]), True
+            if len(ended):
+                is_open[ended] = False
+        self.change(lambda run: run if 2 * np.count_nonzero(run.beside["open"]) > len(run) else self.live(run))
 
     def _take(self, batch: pa.RecordBatch, mark: int | None) -> None:
         """Merge it in, and forget what has ended at ``mark`` then."""

@@ -1,6 +1,6 @@
 """Rows in one order, or on their way into it: runs are merged a piece at a time.
 
-A piece is what lies between two edges in what leads the order of all runs that are merged. What is before the edge is merged, what is
+A piece is what lies between two edges in the order of all runs that are merged. What is before the edge is merged, what is
 behind it is in slices of the runs that came. So at any time each row is there once, to be searched, stored and moved, and no call of a
 vertex waits until a large state is merged.
 
@@ -10,20 +10,19 @@ Prior art: merges with fuel in the spine of differential dataflow.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from rayad.dataflow.operators.state.runs.order import Places, edges_of
+from rayad.dataflow.operators.state.runs.order import Edge, Order, Places, edges_of, position_of
 from rayad.dataflow.operators.state.runs.run import Run
 
 FUEL = 8
 """For each row that comes so many are merged in each merge that is under way: it is over when an eighth as many rows have come as it has.
 With less, searches meet more runs; with more, a batch waits longer (decision 119)."""
 PIECES_AT_A_TIME = 2
-Leading: TypeAlias = Callable[[Run], npt.NDArray[Any]]
-"""The column that leads the order of a run."""
+Leading: TypeAlias = Callable[[Run], Order]
+"""The columns that lead the order of a run: rows that are equal in these are in one piece."""
 
 
 class InOrder:
@@ -40,7 +39,7 @@ class InOrder:
     __slots__ = ("_edges", "_fuel", "_reach", "done", "on_disk", "rest")
 
     def __init__(
-        self, done: list[Run], rest: Iterable[Run] = (), edges: Iterable[Any] = (), fuel: int = 0, *, on_disk: bool = False
+        self, done: list[Run], rest: Iterable[Run] = (), edges: Iterable[Edge] = (), fuel: int = 0, *, on_disk: bool = False
     ) -> None:
         self.done = done
         self.rest = list(rest)
@@ -62,7 +61,7 @@ class InOrder:
     @classmethod
     def of(cls, runs: list[Run], pieces: int, leading: Leading, *, on_disk: bool) -> InOrder:
         """Runs that are to be merged in about so many pieces."""
-        return cls([], runs, edges_of(list(map(leading, runs)), pieces).tolist()[::-1], on_disk=on_disk)
+        return cls([], runs, edges_of(list(map(leading, runs)), pieces)[::-1], on_disk=on_disk)
 
     def refuelled(self, rows: int) -> Iterator[None]:
         """So many rows have come: each time that this yields a piece is to be merged. At one time two are, or as much as has come: the rest
@@ -81,7 +80,7 @@ class InOrder:
         edge = self._edges.pop() if self._edges else None
         piece, rest = [], []
         for run in self.rest:
-            at = len(run) if edge is None else int(np.searchsorted(leading(run), edge))
+            at = len(run) if edge is None else position_of(leading(run), edge)
             piece += [run.cut(0, at)] if at else []
             rest += [run.cut(at, len(run))] if at < len(run) else []
         self.rest, self._reach = rest, None

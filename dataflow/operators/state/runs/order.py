@@ -2,12 +2,14 @@
 
 The *place* of a key is its hash, turned so that its key-group leads: places grow with (key-group, hash). So rows sorted by place have each
 key-group in one slice, and rows of one key beside each other. Hash and place determine each other.
+
+The *bucket* of a key is its key-group and a few bits of its hash: rows that are sorted by moment are, of one moment, sorted by bucket.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +18,15 @@ import pyarrow as pa
 from rayad.dataflow.records.key_hashing import hash_columns
 
 Places = npt.NDArray[np.uint64]
+Buckets = npt.NDArray[np.uint32]
 Ticks = np.ndarray[Any, np.dtype[np.int64]]
 Positions = np.ndarray[Any, np.dtype[np.int64]]
+Order: TypeAlias = tuple[npt.NDArray[Any], ...]
+"""Columns by which rows are sorted, the first one first."""
+Edge: TypeAlias = tuple[int, ...]
+"""A value of each of them: before it a piece ends."""
 _HASHES = 1 << 64
+_BUCKET_BITS = 16
 _STRETCHES_MAX = 16
 """A stable sort of integers merges what is sorted: of more stretches the other sort is faster."""
 _SAMPLES_OF_PIECE = 16
@@ -72,6 +80,23 @@ def groups_of_places(places: Places, key_groups: int) -> npt.NDArray[np.uint16]:
     return (np.searchsorted(beginnings_of_groups(key_groups), places, side="right") - 1).astype(np.uint16)
 
 
+def buckets_of(columns: Sequence[pa.Array], key_groups: int) -> Buckets:
+    """The buckets of keys that are one column, or a tuple of several, shape (rows,).
+
+    >>> buckets = buckets_of([pa.array([1, 2, 3])], 4)
+    >>> (groups_of_buckets(buckets) == groups_of_places(places_of([pa.array([1, 2, 3])], 4), 4)).all()
+    np.True_
+    """
+    groups, within = np.divmod(hash_columns(list(columns)), np.uint64(key_groups))[::-1]
+    within >>= np.uint64(65 - key_groups.bit_length() - _BUCKET_BITS)
+    return ((groups << np.uint64(_BUCKET_BITS)) | within).astype(np.uint32)
+
+
+def groups_of_buckets(buckets: Buckets) -> npt.NDArray[np.uint16]:
+    """The key-group of each bucket, shape (rows,)."""
+    return (buckets >> np.uint32(_BUCKET_BITS)).astype(np.uint16)
+
+
 def slices_of_groups(places: Places, groups: Iterable[int], key_groups: int) -> list[tuple[int, int]]:
     """Where rows sorted by place have these key-groups: ranges of positions, ascending, groups that follow each other in one.
 
@@ -97,7 +122,7 @@ def order_of(leading: npt.NDArray[Any], *then: npt.NDArray[Any]) -> Positions | 
     order = _ascending(leading)
     if not then or len(leading) < 2:
         return order
-    if order is None and _is_sorted(leading, then):
+    if order is None and _are_sorted(leading, then):
         return None
     ordered = leading if order is None else leading[order]
     rank = np.cumsum(np.concatenate(([False], ordered[1:] != ordered[:-1])), dtype=np.int64)
@@ -122,7 +147,13 @@ def _ascending(values: npt.NDArray[Any]) -> Positions | None:
     return None if descents == 0 else np.argsort(values, kind="stable" if descents < _STRETCHES_MAX else None)
 
 
-def _is_sorted(leading: npt.NDArray[Any], then: tuple[npt.NDArray[Any], ...]) -> bool:
+def is_in_order(columns: Order) -> bool:
+    """Whether rows are in the order of these columns."""
+    leading, *then = columns
+    return not (leading[1:] < leading[:-1]).any() and _are_sorted(leading, tuple(then))
+
+
+def _are_sorted(leading: npt.NDArray[Any], then: Order) -> bool:
     """Whether rows, sorted by the first column, are in the order of all."""
     undecided = leading[1:] == leading[:-1]
     for column in then:
@@ -180,16 +211,31 @@ def found_in(others: npt.NDArray[Any], values: npt.NDArray[Any]) -> tuple[Positi
     return here + first, low, np.searchsorted(others, some[here], side="right")
 
 
-def edges_of(columns: Sequence[npt.NDArray[Any]], pieces: int) -> npt.NDArray[Any]:
-    """Values that divide what is in several sorted columns, none of them empty, into about so many pieces of like length, ascending: a
-    piece ends before each.
+def edges_of(orders: Sequence[Order], pieces: int) -> list[Edge]:
+    """Edges that divide rows, which are sorted by several columns in some places, none of them empty, into about so many pieces of like
+    length, ascending.
 
-    >>> edges_of([np.arange(100), np.arange(50, 150)], 4).tolist()
-    [49, 75, 99]
+    >>> edges_of([(np.arange(100),), (np.arange(50, 150),)], 4)
+    [(49,), (75,), (99,)]
     """
-    step = max(1, sum(map(len, columns)) // (pieces * _SAMPLES_OF_PIECE))
-    sample = np.sort(np.concatenate([column[step // 2 :: step] for column in columns]))
-    return np.unique(sample[np.arange(1, pieces) * len(sample) // pieces])
+    step = max(1, sum(len(columns[0]) for columns in orders) // (pieces * _SAMPLES_OF_PIECE))
+    samples = [np.concatenate([column[step // 2 :: step] for column in columns]) for columns in zip(*orders, strict=True)]
+    order = np.lexsort(samples[::-1])
+    some = order[np.arange(1, pieces) * len(order) // pieces]
+    return sorted(set(zip(*(sample[some].tolist() for sample in samples), strict=True)))
+
+
+def position_of(columns: Order, edge: Edge) -> int:
+    """The first of sorted rows that is not before an edge, or their number.
+
+    >>> position_of((np.array([1, 2, 2, 2]), np.array([9, 3, 5, 7])), (2, 5))
+    2
+    """
+    low, high = 0, len(columns[0])
+    for column, value in zip(columns, edge, strict=True):
+        some, exactly = column[low:high], column.dtype.type(value)
+        low, high = low + int(np.searchsorted(some, exactly)), low + int(np.searchsorted(some, exactly, side="right"))
+    return low
 
 
 def between(values: npt.NDArray[Any], after: int | None, until: int | None) -> tuple[int, int]:

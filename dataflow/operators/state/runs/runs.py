@@ -18,17 +18,17 @@ from typing import Any, ClassVar, Self, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from rayad.dataflow.operators.state.group_index import SLICE_ROWS, chosen, compacted
+from rayad.dataflow.operators.state.group_index import compacted
 from rayad.dataflow.operators.state.keyed_state import NotedState
 from rayad.dataflow.operators.state.runs import files
 from rayad.dataflow.operators.state.runs.disk import MemoryBound
 from rayad.dataflow.operators.state.runs.files import Content, RowsByValue, RowsInFile, RunFile
 from rayad.dataflow.operators.state.runs.merging import InOrder
 from rayad.dataflow.operators.state.runs.order import (
+    Order,
     Places,
     Positions,
     found_in,
-    groups_of_places,
     order_of,
     places_of,
     ranges,
@@ -65,7 +65,6 @@ class Runs(NotedState):
     Args:
         keys: how many leading columns are the key.
         moment: the column of moments, which rows of one key are sorted by.
-        by_time: whether rows are sorted by moment alone: what comes due is then a slice of a run, and a key-group is not.
         among: of how many rows, in all, these are part.
     """
 
@@ -78,10 +77,9 @@ class Runs(NotedState):
     gives_files: bool = True
     """Whether what is in a file is the same for all replicas: then slices of files are given to them."""
 
-    def __init__(self, keys: int, moment: int | None = None, *, by_time: bool = False, among: Callable[[], int] | None = None) -> None:
+    def __init__(self, keys: int, moment: int | None = None, *, among: Callable[[], int] | None = None) -> None:
         self.keys = keys
         self.moment = moment
-        self.by_time = by_time
         self.key_groups = DEFAULT_KEY_GROUPS
         """By which places are: until groups move the default, whatever the job has."""
         self._sequences: list[InOrder] = []
@@ -94,15 +92,16 @@ class Runs(NotedState):
         self._among = among or (lambda: self.count)
         self._removed = 0
         """Rows that take others away, of what has come since this was last looked at."""
-        self._gone: list[int] = []
-        """Groups that left runs by time, whose rows are still in the runs that know places."""
 
     # -- what an operator says of its runs ---------------------------------------------
     def arranged(self, run: Run) -> list[Run]:
         """Rows in any order as runs in order."""
-        columns = (run.tick,) if self.by_time else (run.place, run.tick)
-        order = order_of(*(column for column in columns if column is not None))
-        return [run if order is None else run.at(order)]
+        return [self.in_order(run)]
+
+    def in_order(self, run: Run) -> Run:
+        """All rows of a run, in order."""
+        order = order_of(run.place) if run.tick is None else order_of(run.place, run.tick)
+        return run if order is None else run.at(order)
 
     def live(self, run: Run) -> Run:
         """A run without the rows that nobody needs any more; of what is merged or stored."""
@@ -110,10 +109,8 @@ class Runs(NotedState):
         return run if stay is None else run.some(stay)
 
     def stay(self, run: Run, rows: slice = slice(None)) -> Any | None:
-        """Which rows of a run by time are of groups that have not left, as a mask; None: all."""
-        if not self._gone or run.place is None:  # it has come since they left
-            return None
-        return ~np.isin(groups_of_places(run.place[rows], self.key_groups), self._gone)
+        """Which of these rows of a run are needed, as a mask; None: all."""
+        return None
 
     def fitted(self, runs: list[Run]) -> list[Run]:
         """Runs that come, as those that are here. What a file does not have is in none."""
@@ -146,8 +143,7 @@ class Runs(NotedState):
 
     def read(self, rows: pa.RecordBatch, **beside: Any) -> Run:
         """Rows in any order, with their places and moments."""
-        place = None if self.by_time else self.places(rows)
-        return Run(rows, place, None if self.moment is None else ticks(rows.column(self.moment)), beside)
+        return Run(rows, self.places(rows), None if self.moment is None else ticks(rows.column(self.moment)), beside)
 
     def places(self, rows: pa.RecordBatch) -> Places:
         """By which rows are sorted, each key-group in one stretch: by default the places of their keys."""
@@ -227,11 +223,11 @@ class Runs(NotedState):
             pieces = max(pieces, -(-nbytes // self.memory.piece_bytes))
         if pieces <= 1:
             return [InOrder(merged) for merged in self._merged_at_once(runs) if merged]
-        return [InOrder.of(runs, pieces, self._leading, on_disk=on_disk)]
+        return [InOrder.of(runs, pieces, self.leading, on_disk=on_disk)]
 
     def _merge_a_piece(self, sequence: InOrder) -> None:
         """Only the piece is in memory. Rows that are equal in what leads their order are in one piece."""
-        for merged in self._merged_at_once(sequence.next_piece(self._leading)):
+        for merged in self._merged_at_once(sequence.next_piece(self.leading)):
             sequence.done += map(self.memory.put, merged) if sequence.on_disk and self.memory is not None else merged
 
     def _merged_at_once(self, runs: Sequence[Run]) -> list[list[Run]]:
@@ -240,8 +236,9 @@ class Runs(NotedState):
             return [[run] for run in runs]
         return [self.arranged(one_behind_the_other(runs))]
 
-    def _leading(self, run: Run) -> Any:
-        return run.tick if self.by_time else run.place
+    def leading(self, run: Run) -> Order:
+        """The columns that lead the order of a run: rows that are equal in these are merged together."""
+        return (run.place,)
 
     def having(self, places: Places) -> Iterator[tuple[Run, Positions]]:
         """The positions of the rows of these places, which ascend and differ, in each run that has any."""
@@ -280,7 +277,7 @@ class Runs(NotedState):
         """Share no more with the runs of which this is a copy than rows."""
         self._change(lambda run: (run.alone(),))
         self._fresh = [run.alone() for run in self._fresh]
-        self._noted, self._gone, self.memory = Additions(), list(self._gone), None
+        self._noted, self.memory = Additions(), None
 
     # -- snapshots -----------------------------------------------------------------
     def files(self) -> list[RunFile]:
@@ -293,16 +290,17 @@ class Runs(NotedState):
         out: dict[int, RunFile] = {}
         for run in self.all():
             if run.file is None and run.nbytes >= files.FILED_BYTES_MIN:
-                run.file, run.first = RunFile(self._content(run, self._beside(run))), 0
+                run.file, run.first = RunFile(self.content(run, self._beside(run))), 0
             if run.file is not None:
                 out[id(run.file)] = run.file
                 if self.memory is not None:
                     self.memory.put_in_store(run)
         return list(out.values())
 
-    def _content(self, run: Run, beside: dict[str, Any]) -> Content:
+    def content(self, run: Run, beside: dict[str, Any]) -> Content:
+        """What its file has of it."""
         arrays = {name: numbers for name, numbers in beside.items() if not isinstance(numbers, int) and name not in self.changing}
-        return Content(run.rows, None if self.by_time else run.place, run.tick, self.key_groups, arrays)
+        return Content(run.rows, run.place, run.tick, self.key_groups, arrays)
 
     def _beside(self, run: Run) -> dict[str, Any]:
         """What is stored beside the rows, in as few bytes as it needs."""
@@ -317,7 +315,7 @@ class Runs(NotedState):
         """Put back what :meth:`marks` gave."""
 
     def checkpoint(self) -> list[StoredRun]:
-        runs = (self.live(run) if run.file is None or self._gone else run for run in self.all())
+        runs = (self.live(run) if run.file is None else run for run in self.all())
         return [self.stored(run) for run in runs if len(run)]
 
     def restore(self, stored: list[StoredRun]) -> None:
@@ -330,17 +328,18 @@ class Runs(NotedState):
     def _keep_in_order(self, run: Run) -> None:
         """A run is the last, of a sequence if it goes on with the one before it."""
         last = self._sequences[-1] if self._sequences else None
-        if last is not None and not last.rest and self._goes_on(last.done[-1], run):
+        if last is not None and not last.rest and self.goes_on(last.done[-1], run):
             last.append(run)
         else:
             self._sequences.append(InOrder([run]))
 
-    def _goes_on(self, before: Run, run: Run) -> bool:
+    def goes_on(self, before: Run, run: Run) -> bool:
         """Whether two runs in files are in one order: each as a sequence of its own, the pieces of a large run would be merged, and
         written again, as soon as a few rows have come."""
         if before.file is None or run.file is None or before.passed != run.passed:
             return False
-        return bool(self._leading(before)[-1] < self._leading(run)[0])
+        last, first = self.leading(before), self.leading(run)
+        return tuple(column[-1] for column in last) < tuple(column[0] for column in first)
 
     def changed(self, noted: list[Run]) -> Any:
         """The runs that have come."""
@@ -356,7 +355,7 @@ class Runs(NotedState):
             left = {name: numbers for name, numbers in beside.items() if isinstance(numbers, int)}
             marks = self.marks(run)
             left = left if marks is None else {**left, MARKS: marks}
-            return RowsInFile(self._content(run, beside), run.file, run.first), left, run.passed
+            return RowsInFile(self.content(run, beside), run.file, run.first), left, run.passed
         return stored([compacted(run.rows) if compact else run.rows]), beside, run.passed
 
     def again(self, parts: Iterable[StoredRun]) -> list[Run]:
@@ -379,7 +378,7 @@ class Runs(NotedState):
         if isinstance(rows, RowsInFile):
             content = rows.content
             beside.update(content.beside)
-            if self.by_time or content.key_groups == self.key_groups:
+            if content.place is None or content.key_groups == self.key_groups:
                 run = Run(content.rows, content.place, content.tick, beside, file=rows.file, first=rows.first)
                 run.is_mapped = content.is_mapped
                 return run
@@ -397,45 +396,32 @@ class Runs(NotedState):
 
         def placed(run: Run) -> Run:
             run.place, run.index, run.file, run.is_mapped = self.places(run.rows), None, None, False
-            return Runs.arranged(self, run)[0]
+            return self.in_order(run)
 
-        if not self.by_time:
-            self.change(placed)
+        self.change(placed)
 
     def index(self, key_groups: int) -> Iterator[None]:
         self.place_by(key_groups)
-        runs = list(self.all())  # merged now, not when the first groups leave
-        for run in runs if self.by_time else ():
-            parts = []
-            for at in range(0, len(run), SLICE_ROWS):
-                parts.append(self.places(run.rows.slice(at, SLICE_ROWS)))
-                yield
-            run.place = np.concatenate(parts)
+        self.all()  # merged now, not when the first groups leave
+        yield from ()
 
     def give(self, groups: frozenset[int], key_groups: int) -> list[StoredRun]:
-        """What these groups have: a few slices of each run, or, of runs by time, rows here and there, which stay where they are and are
-        passed over until the change of layout ends. Slices of a file of a snapshot are given as such: who reads that file needs no rows."""
+        """What these groups have: a few slices of each run. Slices of a file of a snapshot are given as such: who reads that file needs no
+        rows."""
         self.place_by(key_groups)
         self.all()
         given: list[StoredRun] = []
 
         def left(run: Run) -> list[Run]:
-            some, others = self._parted(run, groups)
+            some, others = self.parted(run, groups)
             given.extend(self.stored(part, compact=part.file is None) for part in some if len(part))
             return others
 
         self._change(left)
-        if self.by_time:
-            self._gone += groups
         return given
 
-    def _parted(self, run: Run, groups: frozenset[int]) -> tuple[list[Run], list[Run]]:
+    def parted(self, run: Run, groups: frozenset[int]) -> tuple[list[Run], list[Run]]:
         """The rows of these groups, in large slices of its file or in none, and the others."""
-        if run.place is None:
-            run.place = self.places(run.rows)
-        if self.by_time:
-            some = chosen(groups, self.key_groups)[groups_of_places(run.place, self.key_groups)]
-            return [self.live(run.at(np.flatnonzero(some)))], [] if some.all() else [run]
         slices = slices_of_groups(run.place, groups, self.key_groups)
         rows = np.concatenate([np.arange(0), *(np.arange(low, high) for low, high in slices)])
         left = run.without(slices)
@@ -449,24 +435,12 @@ class Runs(NotedState):
 
     def take(self, given: list[StoredRun]) -> None:
         """Slices of files stay what they are until many runs are merged, as after a recovery."""
-        self._drop_gone()
         runs = self.fitted(self.again(given))
         self.add(run for run in runs if run.file is None)
         for run in runs:
             if run.file is not None:
                 self._keep_in_order(run)
                 self._removed += self.removals(run)
-
-    def gave(self) -> None:
-        self._drop_gone()
-        if self.by_time:
-            for run in self.all():
-                run.place = None
-
-    def _drop_gone(self) -> None:
-        if self._gone:
-            self.change(self.live)
-            self._gone = []
 
 
 def key_groups_in(stored: Iterable[StoredRun]) -> int | None:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from rayad.dataflow.operators.state.runs.disk import MemoryBound
 from rayad.dataflow.operators.state.runs.files import RunFile
 from rayad.dataflow.operators.state.runs.merging import InOrder
-from rayad.dataflow.operators.state.runs.order import Places, edges_of, places_of_hashes
+from rayad.dataflow.operators.state.runs.order import Places, edges_of, places_of_hashes, position_of
 from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.operators.state.runs.runs import Runs, StoredRun, key_groups_in
 from rayad.dataflow.operators.state.runs.size_of_values import Size
@@ -199,8 +199,8 @@ class LargeTimes:
         runs = [(at, run) for at, some in there.items() for run in some.all()]
         nbytes = sum(run.nbytes for _, run in runs)
         pieces = 1 if self._memory is None else -(-nbytes // self._memory.piece_bytes)
-        edges = edges_of([run.place for _, run in runs], pieces) if runs else np.zeros(0, np.uint64)
-        cuts = [[0, *np.searchsorted(run.place, edges).tolist(), len(run)] for _, run in runs]
+        edges = edges_of([(run.place,) for _, run in runs], pieces) if runs else []
+        cuts = [[0, *(position_of((run.place,), edge) for edge in edges), len(run)] for _, run in runs]
         for piece in range(len(edges) + 1):
             out = [form.new() for form in self._forms]
             for (at, run), cut in zip(runs, cuts, strict=True):
