@@ -42,9 +42,9 @@ class Latest(KeyedVertex, EndVertex):
                     last[key] = in_order(values, self.by, "latest")[-1]
 
     def on_end(self, time: Timestamp) -> None:
-        rows = self.last.taken_out()
-        for at in range(0, len(rows), SENT_ROWS):
-            self.send_by(0, rows[at : at + SENT_ROWS], time)
+        for rows in self.last.taken_out():
+            for at in range(0, len(rows), SENT_ROWS):
+                self.send_by(0, rows[at : at + SENT_ROWS], time)
 
 
 __all__ = ["Latest"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
 from operator import lt
 from typing import Any
 
@@ -140,9 +140,9 @@ class Processes(KeyedByMoment):
             kept[key] = held
             self.schedule((key,))
 
-    def due(self, mark: Any) -> list[Any]:
-        """The keys with timers before ``mark`` (None: none), in the order of these."""
-        return [] if mark is None else self.come(lt, mark)
+    def due(self, mark: Any) -> Iterator[list[Any]]:
+        """The keys with timers before ``mark`` (None: none), some after others: see :meth:`come`."""
+        return iter(()) if mark is None else self.come(lt, mark)
 
     def entries_of(self, kept: Mapping[Any, Any]) -> dict[str, Entries]:
         columns = {"value": [state for state, _ in kept.values()], "timers": [timers for _, timers in kept.values()]}
@@ -199,7 +199,8 @@ class KeyedProcess(KeyedVertex, EndVertex):
                     for key, (moment, record) in batch:
                         arrived.setdefault(key, []).append((moment, port, record))
             self._complete(time, arrived, arrived, before)
-        self._complete(time, self.state.due(self.marks.watermark.now), {}, before)
+        for due in self.state.due(self.marks.watermark.now):
+            self._complete(time, due, {}, before)
 
     def _complete(self, time: Timestamp, keys: Collection[Any], arrived: Mapping[Any, list[Arrived]], before: Any) -> None:
         """Records of these keys, all that each has in a time that is complete, and the timers that are due with it."""
@@ -239,14 +240,15 @@ class KeyedProcess(KeyedVertex, EndVertex):
             )
 
     def on_end(self, time: Timestamp) -> None:
-        out: list[Any] = []
-        for key, held in self.state.taken_out():
-            context = ProcessContext(key, held, out, is_end=True)
-            while context.timers:
-                context.time = context.timers.pop(0)
-                self.process.on_timer(key, context)
-        if out:
-            self.send_by(0, out, time)
+        for some in self.state.taken_out():
+            out: list[Any] = []
+            for key, held in some:
+                context = ProcessContext(key, held, out, is_end=True)
+                while context.timers:
+                    context.time = context.timers.pop(0)
+                    self.process.on_timer(key, context)
+            if out:
+                self.send_by(0, out, time)
 
 
 __all__ = ["KeyedProcess", "Process", "ProcessContext"]

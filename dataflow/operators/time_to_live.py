@@ -141,8 +141,8 @@ class Lives(KeyedByMoment):
 
     >>> lives = Lives()
     >>> lives.go_on({"a": 3, "b": 5}); lives.go_on({"a": 9})
-    >>> lives.ended(9), lives.kept
-    (['b'], {'a': 9})
+    >>> list(lives.ended(9)), lives.kept
+    ([['b']], {'a': 9})
     """
 
     def moment_of(self, value: Any) -> Any:
@@ -157,12 +157,11 @@ class Lives(KeyedByMoment):
             merge_later(kept, moments.items())
             self.schedule(new)
 
-    def ended(self, limit: Any) -> list[Any]:
-        """The keys whose largest event time lies before ``limit``; they are forgotten."""
-        ended = self.come(lt, limit)
-        if ended:
+    def ended(self, limit: Any) -> Iterator[list[Any]]:
+        """The keys whose largest event time lies before ``limit``, some after others; they are forgotten."""
+        for ended in self.come(lt, limit):
             self.drop(ended)
-        return ended
+            yield ended
 
 
 class KeysEnd(KeyedVertex):
@@ -234,8 +233,7 @@ class KeysEnd(KeyedVertex):
         """Forget the keys that have ended at the watermark after ``time``."""
         mark = self.marks.watermark.now
         limit = None if mark is None else watermark_of(mark, self.ttl.after)
-        ended = [] if limit is None else self.lives.ended(limit)
-        if ended:
+        for ended in [] if limit is None else self.lives.ended(limit):
             for state in self.inside.states().values():
                 if not state.is_in_flight:
                     state.drop(ended)

@@ -83,7 +83,10 @@ class LivesOfValues(KeyedDict):
 
     def end(self, limit: Any) -> None:
         """Forget the values with event times before ``limit``."""
-        self.fetch_due(lambda moment: bool(moment < limit))
+        for _ in self.due_parts(lambda moment: bool(moment < limit)):
+            self._end(limit)
+
+    def _end(self, limit: Any) -> None:
         if self._order is None:
             self._order = [(moment, next(self._numbers), pair) for pair, moment in _lives_of(self._kept)]
             heapq.heapify(self._order)

@@ -249,7 +249,7 @@ def test_a_dict_is_within_the_bound_and_has_all(form: Any) -> None:
         kept[5]["n"] = -5
         del kept[6]
     assert (state.kept[5]["n"], 6 in state.kept, len(state.kept)) == (-5, False, 5_999)
-    rows = dict(state.taken_out())
+    rows = dict(pair for some in state.taken_out() for pair in some)
     assert (len(rows), rows[5]["n"], len(state.kept), state.is_beyond_memory) == (5_999, -5, 0, False)
 
 
@@ -333,10 +333,12 @@ def test_keys_come_in_the_order_of_their_moments_wherever_they_are(make: Any, ne
             state.schedule(keys)
         memory.hold([state])
         assert state._scheduled.keys() <= state._kept.keys(), "what has gone to runs is no longer in the heap"
-        found = state.come(lambda moment, mark: moment < mark, make(now))
+        found = []
+        for some in state.come(lambda moment, mark: moment < mark, make(now)):
+            assert [expected[key] for key in some] == sorted(expected[key] for key in some)
+            state.drop(some)
+            found += some
         assert sorted(found) == sorted(key for key, at in expected.items() if at < now)
-        assert [expected[key] for key in found] == sorted(expected[key] for key in found)
-        state.drop(found)
         for key in found:
             del expected[key]
         came += found
@@ -363,8 +365,9 @@ def test_rows_come_due_in_order_and_once(block: int, monkeypatch: pytest.MonkeyP
     moments = [chance.choice([None, *range(9)]) for _ in range(60)]
     due, given = DueRows(pa.array(moments)), []
     for mark in (0, 2, 2, 3, 8, 20):
-        rows = due.come(lambda moment, mark=mark: moment < mark).tolist()  # type: ignore[misc]
-        given += rows
+        while rows := due.come(lambda moment, mark=mark: moment < mark, 7).tolist():  # type: ignore[misc]
+            assert len(rows) <= 7
+            given += rows
         assert sorted(given) == [row for row, moment in enumerate(moments) if moment is not None and moment < mark]
     assert [moments[row] for row in given] == sorted(moment for moment in moments if moment is not None)
 

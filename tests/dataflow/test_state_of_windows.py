@@ -86,6 +86,11 @@ def window_steps(element: AssignWindows, columns: bool, rows: bool) -> st.Search
     return steps_with(batches, first=[(0, sent(element, FIRST, columns)), (1, [25])])
 
 
+def fetch_all(rows: Any) -> None:
+    """Let all that is in runs be in memory."""
+    rows.fetch([key for key, _ in rows.below()])
+
+
 def view_of(make: Any) -> Any:
     """The results that the open windows would give, in whatever form their state is kept."""
 
@@ -93,10 +98,10 @@ def view_of(make: Any) -> Any:
         copy = make()
         copy.restore(pickle.loads(pickle.dumps(vertex.checkpoint())))
         rows, columns = copy.open.rows, copy.open.columns
-        rows.fetch_all()
+        fetch_all(rows)
         found = [(key, window, a) for window, kept in rows.open.items() for key, a in kept.items()]
         found += [(key, rd.Window(start, end), a) for key, some in rows.sessions.items() for start, end, a in some]
-        found += columns.taken(None).ended(None)
+        found += [one for some in columns.taken(None).ended(None) for one in some]
         merged: dict[Any, Any] = {}
         for key, window, a in found:
             merged[key, window] = copy.aggregator.merge(merged[key, window], a) if (key, window) in merged else a
@@ -127,7 +132,7 @@ def join_steps(columns: bool, rows: bool, placed: PlaceRecords = PLACED) -> st.S
 def view_of_join(vertex: Any) -> Any:
     copy = WindowJoin(vertex.windows, vertex.marks.rules)
     copy.restore(pickle.loads(pickle.dumps(vertex.checkpoint())))
-    copy.open.rows.fetch_all()
+    fetch_all(copy.open.rows)
     kept = [
         Counter(
             repr((window, key, record))
@@ -158,7 +163,7 @@ def view_of_asof_join(vertex: Any) -> Any:
     copy = AsOfJoin(vertex.open.rows.rule, vertex.marks.rules)
     copy.restore(pickle.loads(pickle.dumps(vertex.checkpoint())))
     copy.open.to_rows()
-    copy.open.rows.fetch_all()
+    fetch_all(copy.open.rows)
     kept = [Counter(repr((key, entry)) for key, sides in copy.open.rows.kept.items() for entry in sides[side]) for side in (0, 1)]
     pending = {time: [waiting(side) for side in sides] for time, sides in vertex.pending.items()}
     return kept, pending, vertex.marks.checkpoint()

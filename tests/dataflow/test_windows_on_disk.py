@@ -11,6 +11,7 @@ import pytest
 
 import rayad as rd
 from rayad.dataflow.operators.state.by_key.beyond_memory import RowsBeyondMemory
+from rayad.dataflow.operators.state.runs import values_below
 from tests.dataflow.test_rows_on_disk import BOUND, DAY, KEYS, Job, in_rows
 
 
@@ -26,6 +27,11 @@ def listed(windows: Any) -> Any:
 def in_order(found: Any) -> Any:
     key, window, value = found
     return key, window, sorted(value["all"]), value["n"]
+
+
+@pytest.fixture(autouse=True)
+def few_come_up_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(values_below, "DECODED_ROWS", 50)
 
 
 IN_TIME = {
@@ -114,10 +120,10 @@ def test_open_windows_of_a_running_job_are_read_wherever_they_are(kind: str, tmp
 
 
 @pytest.mark.parametrize("kind", ["tumbling", "session", "within", "windows"])
-@pytest.mark.parametrize("method", ["fetch", "fetch_due"])
+@pytest.mark.parametrize("method", ["fetch", "due_parts"])
 def test_rows_that_do_not_come_up_are_missed(kind: str, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sound = InTime(kind, tmp_path / "free", bound=None).run(disturbed=False)
-    monkeypatch.setattr(RowsBeyondMemory, method, lambda self, asked: list(asked) if method == "fetch" else None)
+    monkeypatch.setattr(RowsBeyondMemory, method, lambda self, asked: list(asked) if method == "fetch" else iter([None]))
     try:
         found = InTime(kind, tmp_path / "held").run(disturbed=True)
     except Exception:  # what is there twice may also fail

@@ -67,9 +67,19 @@ class AsOfRows(KeptRows):
 
     def due(self, mark: Any) -> Iterator[list[Any]]:
         """The results of the left records that are settled at a watermark (None: all)."""
-        out: list[Any] = []
         limit = None if mark is None else exact_moment(mark)
-        for side, key, tick, end in self.ended(mark):
+        for ended in self.ended(mark):
+            out = self._looked_at(ended, limit)
+            if mark is None:  # nothing comes any more that others would wait for
+                for key, sides in list(self.kept.items()):
+                    out += self._answers(key, sides, 0, len(sides[0]))
+                    self.is_empty(key)
+            if out:
+                yield out
+
+    def _looked_at(self, ended: Iterator[tuple[int, Any, Any, Any]], limit: Any) -> list[Any]:
+        out: list[Any] = []
+        for side, key, tick, end in ended:
             sides = self.kept.get(key)
             if sides is None:  # it has gone to another replica, or nothing of it is left
                 continue
@@ -80,12 +90,7 @@ class AsOfRows(KeptRows):
                 out += self._answers(key, sides, 0, before)
             self._forget(*sides, limit)
             self.is_empty(key)
-        if mark is None:  # nothing comes any more that others would wait for
-            for key, sides in list(self.kept.items()):
-                out += self._answers(key, sides, 0, len(sides[0]))
-                self.is_empty(key)
-        if out:
-            yield out
+        return out
 
     def _if_settled(self, key: Any, sides: tuple[Entries, Entries], tick: Any, end: Any) -> list[Any]:
         """The results of the left records of a tick, if they are settled; else they are looked at again when they are."""

@@ -75,11 +75,10 @@ class IntervalRows(KeptRows):
 
     def due(self, mark: Any) -> Iterator[list[Any]]:
         """The records that are settled at a watermark (None: all) and met none, where the join gives these; they are forgotten."""
-        out: list[Any] = []
-        for side, key, tick, _ in self.ended(mark):
-            out += self._drop(side, key, tick)
-        if out:
-            yield out
+        for ended in self.ended(mark):
+            out = [gone for side, key, tick, _ in ended for gone in self._drop(side, key, tick)]
+            if out:
+                yield out
 
     def _drop(self, side: int, key: Any, tick: Any) -> list[Any]:
         """Forget the records of a key up to a tick; gives those that are owed."""

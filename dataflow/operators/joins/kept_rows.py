@@ -58,15 +58,16 @@ class KeptRows(RecordsInTime):
         self._note_end(side, key, entry[0])
         return entry
 
-    def ended(self, mark: Any) -> Iterator[tuple[int, Any, Any, Any]]:
-        """``(side, key, tick, end)`` of the entries to be looked at at a watermark (None: all), lowest end and then the left side first;
-        each once. What :meth:`look_again` asks for meanwhile is among them."""
+    def ended(self, mark: Any) -> Iterator[Iterator[tuple[int, Any, Any, Any]]]:
+        """``(side, key, tick, end)`` of the entries to be looked at at a watermark (None: all), those of some keys after those of others:
+        of these lowest end and then the left side first; each once. What :meth:`look_again` asks for meanwhile is among them."""
         self.settled(mark)
         limit = None if mark is None else exact_moment(mark)
-        if limit is None:
-            self.fetch_all()  # some may have no end
-        else:
-            self.fetch_due(lambda end: bool(end < limit))
+        parts = self.last_parts() if limit is None else self.due_parts(lambda end: bool(end < limit))
+        for _ in parts:
+            yield self._ended(limit)
+
+    def _ended(self, limit: Any) -> Iterator[tuple[int, Any, Any, Any]]:
         while self._order and (limit is None or self._order[0] < limit):
             end = heappop(self._order)
             for side, key, tick in sorted(self._ends.pop(end), key=_SIDE):

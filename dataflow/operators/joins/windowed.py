@@ -203,16 +203,16 @@ class JoinedWindows(RecordsInTime):
     def due(self, mark: Any) -> Iterator[list[Any]]:
         """Pairs in each window that ends at or before a watermark (None: all); it is forgotten."""
         self.settled(mark)
-        self.fetch_due(lambda end: mark is None or end <= mark)
-        for window in sorted(w for w in self.open if mark is None or w.end <= mark):
-            left, right = self.open.pop(window)
-            out = [(key, window, value) for key, value in self._of_window(left, right)]
-            if out:
-                yield out
+        for _ in self.due_parts(lambda end: mark is None or end <= mark):
+            for window in sorted(w for w in self.open if mark is None or w.end <= mark):
+                left, right = self.open.pop(window)
+                out = [(key, window, value) for key, value in self._of_window(left, right)]
+                if out:
+                    yield out
 
     def pass_over(self, mark: Any) -> None:
-        self.fetch_due(lambda end: bool(end <= mark))
-        self.open = {window: sides for window, sides in self.open.items() if window.end > mark}
+        for _ in self.due_parts(lambda end: bool(end <= mark)):
+            self.open = {window: sides for window, sides in self.open.items() if window.end > mark}
 
     def _of_window(self, left: dict[Any, list[Any]], right: dict[Any, list[Any]]) -> Iterator[tuple[Any, Any]]:
         """``(key, pair)`` of what a window holds, or ``(key, record)`` of a semi or anti join."""

@@ -106,7 +106,8 @@ class TableAtEnd(Table, EndVertex):
             self._put(values, ended)
 
     def on_end(self, time: Timestamp) -> None:
-        self._send(self.last.taken_out(), time)
+        for rows in self.last.taken_out():
+            self._send(rows, time)
 
 
 class TableEvery(Table):

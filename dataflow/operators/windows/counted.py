@@ -82,10 +82,10 @@ class CountedWindows(KeyedVertex, EndVertex):
 
     def on_end(self, time: Timestamp) -> None:
         size, result = self.windows.size, self.aggregator.result
-        left = [(key, count, accumulator) for key, (count, accumulator) in self.open.taken_out() if count % size]
-        out = [(key, Window(count - count % size, count), result(accumulator)) for key, count, accumulator in left]
-        if out:
-            self.send_by(0, out, time)
+        for some in self.open.taken_out():
+            left = [(key, count, accumulator) for key, (count, accumulator) in some if count % size]
+            if left:
+                self.send_by(0, [(key, Window(count - count % size, count), result(accumulator)) for key, count, accumulator in left], time)
 
 
 def _none(record: Any) -> None:

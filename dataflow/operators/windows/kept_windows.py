@@ -45,7 +45,7 @@ class KeptWindows(TwoForms[OpenWindows, WindowColumns]):
         """Results of the windows that end at or before ``mark`` (None: all), which are forgotten, a part after the other."""
         if self.columns.is_used:
             yield from self.columns.fired(mark)
-        yield self.rows.due(mark)
+        yield from self.rows.due(mark)
 
     def _pairs_of(self, batches: list[pa.RecordBatch]) -> list[Any]:
         """The state becomes rows; gives these batches as pairs."""

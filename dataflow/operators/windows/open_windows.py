@@ -116,14 +116,29 @@ class OpenWindows(NotedRowsBeyondMemory):
         elif self.sessions.pop(key, None) is not None:
             self._indices.removed(self.sessions, (key,))
 
-    def due(self, mark: Any) -> list[tuple[Any, Window, Any]]:
-        """Results of the windows that end at or before a watermark (None: all), which are forgotten."""
+    def due(self, mark: Any) -> Iterator[list[tuple[Any, Window, Any]]]:
+        """Results of the windows that end at or before a watermark (None: all), which are forgotten: see :meth:`ended`."""
         result = self.aggregator.result
-        return [(key, window, result(accumulator)) for key, window, accumulator in self.ended(mark)]
+        for ended in self.ended(mark):
+            yield [(key, window, result(accumulator)) for key, window, accumulator in ended]
 
-    def ended(self, mark: Any) -> list[tuple[Any, Window, Any]]:
-        """Remove the windows that end by ``mark`` and give their keys and accumulators, in the order of their ends."""
-        self.fetch_due(lambda end: mark is None or end <= mark)
+    def ended(self, mark: Any) -> Iterator[list[tuple[Any, Window, Any]]]:
+        """Remove the windows that end by ``mark`` and give their keys and accumulators: those of some keys after those of others, of these
+        in the order of their ends."""
+        self._fired = mark
+        if mark is None:
+            self._noted.forget()
+        for _ in self.due_parts(lambda end: mark is None or end <= mark):
+            found = self._ended(mark)
+            if found:
+                yield found
+
+    def forget_until(self, mark: Any) -> None:
+        """Forget the windows that end by ``mark`` (None: all)."""
+        for _ in self.ended(mark):
+            pass
+
+    def _ended(self, mark: Any) -> list[tuple[Any, Window, Any]]:
         ended = self._ends.until(mark)
         if self._of_sessions:
             out = [each for key in ended if key in self.sessions for each in self._ended_sessions(key, mark)]
@@ -133,9 +148,6 @@ class OpenWindows(NotedRowsBeyondMemory):
                 self.read.note_windows([(key, window) for window in done for key in self.open[window]])
             out = [(key, window, accumulator) for window in done for key, accumulator in self.open.pop(window).items()]
             self._count -= len(out)
-        self._fired = mark
-        if mark is None:
-            self._noted.forget()
         return out
 
     def _ended_sessions(self, key: Any, mark: Any) -> list[tuple[Any, Window, Any]]:

@@ -12,6 +12,7 @@ State is in rows: an update looks keys up, and partials in columns become rows h
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
@@ -79,7 +80,8 @@ class UpdatingWindows(KeyedVertex, EndVertex):
                 pairs += WindowColumns(self.aggregator, self.windows).pairs_of(columns)
             self._send(self._put(pairs, before), time)
         if self.marks.advance(time):
-            self._send(self._pass(self.marks.watermark.now), time)
+            for out in self._pass(self.marks.watermark.now):
+                self._send(out, time)
 
     def _put(self, pairs: list[tuple[Any, Any]], before: Any) -> Found:
         """Take in ``(key, (window, accumulator))``, and give what windows hold now that are to say so; ``before`` is the watermark that
@@ -94,10 +96,10 @@ class UpdatingWindows(KeyedVertex, EndVertex):
         return self._now(self.fired, [(key, window) for key, (window, _) in again])
 
     def on_end(self, time: Timestamp) -> None:
-        out = [] if self.early else self._given(self.open.ended(None))
-        self.open.ended(None)
-        self.fired.ended(None)
-        self._send(out, time)
+        for ended in self.open.ended(None):
+            if not self.early:
+                self._send(self._given(ended), time)
+        self.fired.forget_until(None)
 
     def _send(self, out: Found, time: Timestamp) -> None:
         if out:
@@ -111,17 +113,14 @@ class UpdatingWindows(KeyedVertex, EndVertex):
     def _given(self, found: Found) -> Found:
         return [(key, window, self.aggregator.emitted(accumulator)) for key, window, accumulator in found]
 
-    def _pass(self, mark: Any) -> Found:
+    def _pass(self, mark: Any) -> Iterator[Found]:
         """The watermark is here now: what gives its value, and is over or waits for late records."""
         over = watermark_less(mark, self.lateness)
-        out: Found = []
-        if not self.early:
-            ended = self.open.ended(mark)
-            out = self._given(ended)
+        for ended in () if self.early else self.open.ended(mark):
+            yield self._given(ended)
             self.fired.put([(key, (window, accumulator)) for key, window, accumulator in ended], over)
         if over is not None:
-            (self.open if self.early else self.fired).ended(over)
-        return out
+            (self.open if self.early else self.fired).forget_until(over)
 
 
 def _is_between(over: Any, window: Window, mark: Any) -> bool:

@@ -95,15 +95,36 @@ class RowsBeyondMemory(RowsAboveRuns[KeysBelow]):
         if self._below.runs is not None:
             self._up(self._below.up(keys))
 
-    def fetch_due(self, has_come: Callable[[Any], bool]) -> None:
-        """Let the keys be in memory for whose moments this holds; it holds for all moments before one for which it does."""
-        if self._below.runs is not None:
-            self._up(self._below.due(has_come))
+    def due_parts(self, has_come: Callable[[Any], bool]) -> Iterator[None]:
+        """Let the keys be in memory for whose moments this holds, some after others; it holds for all moments before one for which it does.
+        At each step those that are in memory are to be handled. What is left of them may go below, but not what would come again."""
+        while came := self._below.due(has_come):
+            self._up(came)
+            yield
+            if self._below.memory is not None and not self._has_due(has_come):
+                self._below.memory.hold([self])
+        yield  # what was in memory from the beginning
 
-    def fetch_all(self) -> None:
-        """Let all be in memory."""
-        if self._below.runs is not None:
-            self.fetch(list(self._below.runs.keys_here()))
+    def _has_due(self, has_come: Callable[[Any], bool]) -> bool:
+        """Whether it holds for the moment of any key in memory: moments below may be earlier than what happens, as fractions have no
+        column."""
+        try:
+            moments = self.moments(self.by_key())
+        except NotColumns:
+            return True
+        return moments is not None and any(has_come(moment) for moment in moments.drop_null().to_pylist())
+
+    def last_parts(self) -> Iterator[None]:
+        """Let all keys be in memory, some after others, for the last time: those of a step are gone in the next one."""
+        runs, self._below.runs = self._below.runs, None
+        self.forget_changes()
+        yield
+        for some in () if runs is None else runs.parts():
+            self.all_gone_down()
+            self._up(some)
+            yield
+        self.all_gone_down()
+        self._indices.forget()
 
     def below(self) -> Iterator[tuple[Any, Any]]:
         """The keys that are in runs, and what they have. They stay."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
 from typing import Any
 
@@ -46,10 +46,15 @@ class KeyedByMoment(KeyedDict):
             if moment is not None and (key not in scheduled or moment < scheduled[key][0]):
                 self._push(self._heap, key, moment)
 
-    def come(self, has_come: Callable[[Any, Any], bool], mark: Any) -> list[Any]:
-        """The keys for whose moments ``has_come(moment, mark)`` holds, the earliest first; it holds for all moments before one for which it
-        does."""
-        self.fetch_due(lambda moment: has_come(moment, mark))
+    def come(self, has_come: Callable[[Any, Any], bool], mark: Any) -> Iterator[list[Any]]:
+        """The keys for whose moments ``has_come(moment, mark)`` holds, some after others, of each the earliest first; it holds for all
+        moments before one for which it does. They are to have later moments, or none, before the next ones are asked for."""
+        for _ in self.due_parts(lambda moment: has_come(moment, mark)):
+            found = self._come(has_come, mark)
+            if found:
+                yield found
+
+    def _come(self, has_come: Callable[[Any, Any], bool], mark: Any) -> list[Any]:
         kept, heap = self._kept, self._heap
         if heap is None:
             heap = self._heap = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
 from operator import itemgetter
 from typing import Any, ClassVar
 
@@ -131,13 +131,15 @@ class DictByKey(RowsBeyondMemory):
     def put_entries(self, name: str, entries: Entries) -> None:
         self._kept.update(dict_of_entries(entries, self._opening))
 
-    def taken_out(self) -> list[tuple[Any, Any]]:
-        """All of it, which is gone then: what is sent at the end must not be sent again by a replica to which a key moves after that."""
-        rows = list(self.kept.items())
-        self.before_change(self.kept)
-        self._kept, self._below.runs = {}, None
-        self.forget_changes()
-        return rows
+    def taken_out(self) -> Iterator[list[tuple[Any, Any]]]:
+        """All of it, some after others, which is gone then: what is sent at the end must not be sent again by a replica to which a key
+        moves after that."""
+        for _ in self.last_parts():
+            rows = list(self._kept.items())
+            self.before_change(self._kept)
+            self.all_gone_down()
+            if rows:
+                yield rows
 
     @property
     def is_used(self) -> bool:

@@ -115,7 +115,7 @@ class KeysBelow(RunsBelow[ValuesBelow]):
         return came
 
     def due(self, has_come: Callable[[Any], bool]) -> dict[Any, Any]:
-        """Take out what the keys have for whose moments this holds: see :meth:`ValuesBelow.due`."""
+        """Take out what some keys have for whose moments this holds: see :meth:`ValuesBelow.due`."""
         came = {} if self.runs is None else self.runs.due(has_come)
         self.forget_nothing()
         return came

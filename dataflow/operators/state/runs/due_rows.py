@@ -29,7 +29,7 @@ class DueRows:
         moments: of all rows; null: never.
 
     >>> due = DueRows(pa.array([7, None, 3, 5]))
-    >>> due.come(lambda moment: moment < 6).tolist(), due.come(lambda moment: moment < 6).tolist(), due.come(bool).tolist()
+    >>> due.come(lambda moment: moment < 6, 9).tolist(), due.come(lambda moment: moment < 6, 9).tolist(), due.come(bool, 9).tolist()
     ([2, 3], [], [0])
     """
 
@@ -39,18 +39,19 @@ class DueRows:
         self._last: Any = None  # the number of the last row that was ever in a block
         self._is_last = False
 
-    def come(self, has_come: Callable[[Any], bool]) -> Positions:
-        """The positions of the rows for whose moments this holds, and that were not given before, the earliest first. It holds for all
-        moments before one for which it does."""
+    def come(self, has_come: Callable[[Any], bool], most: int) -> Positions:
+        """The positions of the rows for whose moments this holds, and that were not given before, the earliest first, and at most so many.
+        It holds for all moments before one for which it does."""
         out = [np.zeros(0, np.int64)]
-        while True:
+        while most:
             if not len(self._block):
                 if self._is_last:
                     break
                 self._block = self._next_block()
             block = self._block
-            count = bisect_left(block, True, key=lambda row: not has_come(self._moments[int(row)].as_py()))
+            count = min(most, bisect_left(block, True, key=lambda row: not has_come(self._moments[int(row)].as_py())))
             out.append(block[:count])
+            most -= count
             self._block = block[count:]
             if count < len(block):
                 break

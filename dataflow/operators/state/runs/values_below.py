@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayad.dataflow.operators.state.runs.due_rows import DueRows
-from rayad.dataflow.operators.state.runs.order import Places, places_of_hashes
+from rayad.dataflow.operators.state.runs.order import Places, Positions, places_of_hashes
 from rayad.dataflow.operators.state.runs.rows_that_leave import RowsThatLeave
 from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.operators.state.runs.runs import StoredRun
@@ -83,20 +83,31 @@ class ValuesBelow(RowsThatLeave):
         return self._gone_up([] if rows is None else [rows])
 
     def due(self, has_come: Callable[[Any], bool]) -> dict[Any, Any]:
-        """Take out what the keys have for whose moments this holds; it holds for all moments before one for which it does."""
-        parts = []
+        """Take out what some keys have for whose moments this holds, of each run the earliest; it holds for all moments before one for
+        which it does. At most :data:`DECODED_ROWS` at a time: nothing comes where there are no more."""
+        parts, most = [], DECODED_ROWS
         for run in self.all():
-            if run.index is None:
-                run.index = DueRows(run.rows.column(MOMENT))
-            rows = run.index.come(has_come)
-            here = self.left_of(run, rows)
-            rows = np.sort(rows if here is None else rows[here])
+            rows = self._due_of(run, has_come, most)
             if len(rows):
                 self.take_away(run, rows)
                 parts.append(take_rows(run.rows, pa.array(rows)))
+                most -= len(rows)
+            if not most:
+                break
         if parts:
             self.hold_bits()
         return self._gone_up(parts)
+
+    def _due_of(self, run: Run, has_come: Callable[[Any], bool], most: int) -> Positions:
+        if run.index is None:
+            run.index = DueRows(run.rows.column(MOMENT))
+        rows: Positions = run.index.come(has_come, most)
+        while len(rows):
+            here = self.left_of(run, rows)
+            if here is None or here.any():
+                return np.sort(rows if here is None else rows[here])
+            rows = run.index.come(has_come, most)
+        return rows
 
     def _gone_up(self, parts: Iterable[pa.RecordBatch]) -> dict[Any, Any]:
         out = {key: value for rows in parts for key, value in _items_of(rows)}
@@ -111,6 +122,10 @@ class ValuesBelow(RowsThatLeave):
     def items_here(self) -> Iterator[tuple[Any, Any]]:
         """Keys and values. They stay."""
         return (pair for rows in self._pieces() for pair in _items_of(rows))
+
+    def parts(self) -> Iterator[dict[Any, Any]]:
+        """The same, some after others."""
+        return (dict(_items_of(rows)) for rows in self._pieces())
 
     def _pieces(self) -> Iterator[pa.RecordBatch]:
         return (rows for run in self.each_live() for rows in _cut(run.rows))
