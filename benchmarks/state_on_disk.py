@@ -1,6 +1,7 @@
 """State many times as large as the memory it may have: a join of two streams over all time, one with a small side, open windows, windows
 over one large epoch, records of one large epoch with the ones before, running totals, distinct values, a collection joined with its counts
-(also loaded in one epoch), Python values by key, distinct Python objects, timers of keyed processes, sessions in rows.
+(also loaded in one epoch), Python values by key, distinct Python objects, timers of keyed processes, sessions in rows, windows that all end
+at one moment (``one_day``).
 
 ``python -m benchmarks.state_on_disk join --rows 16000000 --bound-mib 64`` prints, over time, how much has come, the resident anonymous
 memory of the process (``/proc/self/smaps_rollup``) and how much of files it has mapped (not all is resident at once). The job runs in the
@@ -23,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 import rayad as rd
+from benchmarks import one_day
 from benchmarks.memory_over_time import Watched, anonymous
 from benchmarks.sources import Generated, in_one_epoch
 
@@ -437,6 +439,7 @@ WORK: dict[str, Callable[[int, rd.RunConfig], tuple[Any, Any]]] = {
     "objects": objects_seen_once,
     "timers": fired,
     "sessions": closed,
+    **one_day.KINDS,
 }
 
 

@@ -8,7 +8,7 @@ A moment comes again at which an operator has scheduled work: where changes of e
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, ClassVar
 
@@ -78,14 +78,11 @@ class MomentVertex(KeyedVertex):
     adds_up: ClassVar[bool] = True
     """Whether a moment is handled when all of it is there, so that nothing comes of what comes to nothing. Else only the first moment of an
     epoch waits, which says that no epoch before it is left; what comes later in the epoch is handled as it comes, in any order."""
-    by_key: ClassVar[bool] = True
-    """Whether what happens to a key at a moment follows from what is there of that key: then a moment that does not fit in memory is
-    handled some keys after others."""
     state_version = 4
     """2: rows alone; 3: outer joins were several vertices."""
 
     def __init__(self, columns: ColumnForm | None = None) -> None:
-        self.waiting = Waiting(self, *[Batches() for _ in range(self.inputs)], Batches(), PairsOnce(), in_memory=not self.by_key)
+        self.waiting = Waiting(self, *[Batches() for _ in range(self.inputs)], Batches(), PairsOnce())
         self.epochs = Epochs()
         self._columns = columns
         if columns is not None:
@@ -175,7 +172,7 @@ class MomentVertex(KeyedVertex):
                 self._end(time.epoch)
             return
         has_come = False
-        for *batches, due, scheduled in self.waiting.pieces(time):
+        for *batches, due, scheduled in self.pieces(time):
             if not any(batches) and not due and not scheduled:
                 continue  # what was awaited has moved to another replica
             has_come = True
@@ -185,6 +182,11 @@ class MomentVertex(KeyedVertex):
                 self._end_rows()
         if has_come and not time.counters:
             self._end(time.epoch)
+
+    def pieces(self, time: Timestamp) -> Iterator[Any]:
+        """What waits for a time. What happens to a key follows from what is there of that key: so a moment that does not fit in memory is
+        handled some keys after others."""
+        return self.waiting.pieces(time)
 
     def _handle(self, time: Timestamp, batches: list[list[Any]], due: list[Any], scheduled: Mapping[tuple[Any, None], None]) -> None:
         if not self._in_columns(time, batches, due, scheduled):

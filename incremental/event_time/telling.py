@@ -291,7 +291,17 @@ class ToldVertex(MomentVertex):
     Snapshots of before it had columns have none.
     """
 
-    by_key = False
+    def pieces(self, time: Timestamp) -> Iterator[Any]:
+        """Of several pieces what it is told of event time comes behind all others: it is of key-groups, of which these have some keys."""
+        is_last, told = not self.waiting.is_in_pieces(time), list[Any]()
+        for *batches, of_groups, due, scheduled in self.waiting.pieces(time):
+            if is_last:
+                yield *batches, of_groups, due, scheduled
+            else:
+                told += of_groups
+                yield *batches, [], due, scheduled
+        if told:
+            yield *([] for _ in range(self.inputs - 1)), told, [], {}
 
     def restore(self, state: Any) -> None:
         super().restore({"columns": _NOTHING, **state})

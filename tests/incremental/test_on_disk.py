@@ -19,6 +19,8 @@ from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.operators.state.runs.runs import Runs
 from rayad.dataflow.operators.state.runs.waiting_runs import LargeTimes
 from rayad.incremental.columns.weighted_runs import CODE, WeightedRuns
+from rayad.incremental.event_time.telling import ToldVertex
+from rayad.incremental.moment_vertex import MomentVertex
 from tests.incremental.disturbed import run_disturbed
 from tests.incremental.event_time.test_lateness_of_joins import history as history_in_time
 from tests.incremental.field_programs import Form, in_form
@@ -75,12 +77,21 @@ def test_results_are_right_whatever_happens(form: Form, number: int, tmp_path: P
     assert tiny["put on disk"], tiny
 
 
+@pytest.mark.parametrize("form", ["columns", "rows"])
 @pytest.mark.parametrize("name", ["nearest, near", "interval, full", "sessions"])
-def test_what_forgets_does_so_whatever_happens(name: str, tmp_path: Path, tiny: Counter[str]) -> None:
+def test_what_forgets_does_so_whatever_happens(name: str, form: Form, tmp_path: Path, tiny: Counter[str]) -> None:
     for seed in range(SEEDS):
-        program, folder = late.programs("columns")[name], tmp_path / str(seed)
+        program, folder = late.programs(form)[name], tmp_path / str(seed)
         run_disturbed(program, history_in_time(seed), seed, folder, crashes=0.02, state_memory_bytes=BOUND)
     assert tiny["put on disk"], tiny
+    assert tiny["moments in pieces"] > 10, tiny
+
+
+@pytest.mark.usefixtures("tiny")
+def test_event_time_that_is_told_before_all_keys_have_come_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ToldVertex, "pieces", MomentVertex.pieces)
+    with pytest.raises(AssertionError, match="it gives"):
+        run_disturbed(late.programs("columns")["sessions"], history_in_time(0)[:10], 0, tmp_path, crashes=0.02, state_memory_bytes=BOUND)
 
 
 def test_what_is_tried_has_happened(tmp_path: Path, tiny: Counter[str]) -> None:

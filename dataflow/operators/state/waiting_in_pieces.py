@@ -29,16 +29,14 @@ class Waiting(dict[Timestamp, Any], WholeState):
     Args:
         vertex: that is notified.
         forms: what ``waiting[time]`` is; of several a tuple.
-        in_memory: whether all of it stays in memory, for a vertex that handles all of a time at once.
     """
 
     is_in_flight = True
 
-    def __init__(self, vertex: KeyedVertex, *forms: Form, in_memory: bool = False) -> None:
+    def __init__(self, vertex: KeyedVertex, *forms: Form) -> None:
         super().__init__()
         self._vertex = vertex
         self._forms = forms
-        self._in_memory = in_memory
         self._known: KnownGroups | None = None
         self._large = LargeTimes(forms, lambda: [(time, self._parts(kept)) for time, kept in self.items()])
 
@@ -77,6 +75,10 @@ class Waiting(dict[Timestamp, Any], WholeState):
             if large.memory is not None:
                 large.memory.hold(self._vertex.states().values())
 
+    def is_in_pieces(self, time: Timestamp) -> bool:
+        """Whether :meth:`pieces` of a time gives several, perhaps."""
+        return self._large.is_large(time)
+
     def has(self, time: Timestamp) -> bool:
         """Whether anything waits for a time for which something has waited."""
         return any(self._parts(self[time])) or self._large.has(time)
@@ -87,7 +89,7 @@ class Waiting(dict[Timestamp, Any], WholeState):
         return not self._large.is_empty
 
     def runs(self) -> Iterable[Bounded]:
-        return () if self._in_memory else (self._large,)
+        return (self._large,)
 
     # -- snapshots -----------------------------------------------------------------
     def checkpoint(self) -> Any:

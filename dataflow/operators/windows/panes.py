@@ -183,19 +183,17 @@ class Panes(RunsByTime):
 def parts_until(sides: Sequence[Panes], until: int | None) -> Iterator[Part]:
     """The parts in which the windows of some sides, which have one unit of time, fire until a tick (None: no bound); after each it is to
     fire before the next one is asked for. All at once where there is no bound on memory."""
-    if any(panes.memory is None for panes in sides):
+    runs = [(panes, run) for panes in sides for run in panes.all()]
+    due = [(run.tick[: between(run.tick, None, until)[1]],) for _, run in runs]
+    due = [order for order in due if len(order[0])]
+    most = max((1 if panes.grid is None else panes.grid.windows_of_pane_max for panes in sides), default=1)
+    rows = sum(len(at) for (at,) in due)
+    if most * rows <= FIRED_ROWS or any(panes.memory is None for panes in sides):
         yield Part(until)
         return
-    for moment in _moments(sides, until):
+    for (moment,) in edges_of(due, rows // FIRED_ROWS) if rows > FIRED_ROWS else []:
         yield from _parts_of(sides, moment)
-
-
-def _moments(sides: Sequence[Panes], until: int | None) -> list[int | None]:
-    """Moments up to where not too many rows fire, the last one ``until``, if not all are of one moment."""
-    there = [run.tick[: between(run.tick, None, until)[1]] for panes in sides for run in panes.all()]
-    there = [ticks_due for ticks_due in there if len(ticks_due)]
-    pieces = sum(map(len, there)) // FIRED_ROWS
-    return [*(edge for (edge,) in edges_of([(ticks_due,) for ticks_due in there], pieces)), until] if pieces > 1 else [until]
+    yield from _parts_of(sides, until)
 
 
 def _parts_of(sides: Sequence[Panes], until: int | None) -> Iterator[Part]:

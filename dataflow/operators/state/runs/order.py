@@ -27,6 +27,8 @@ Edge: TypeAlias = tuple[int, ...]
 """A value of each of them: before it a piece ends."""
 _HASHES = 1 << 64
 _BUCKET_BITS = 16
+_LEADING_SPAN_MAX = 1 << 30
+"""A leading column of so few values, moments in general, is a number as it is; else its ranks are found out first."""
 _STRETCHES_MAX = 16
 """A stable sort of integers merges what is sorted: of more stretches the other sort is faster."""
 _SAMPLES_OF_PIECE = 16
@@ -119,6 +121,10 @@ def order_of(leading: npt.NDArray[Any], *then: npt.NDArray[Any]) -> Positions | 
     >>> order_of(np.array([5, 9, 5]), np.array([2, 0, 1])).tolist(), order_of(np.array([1, 1, 2]))
     ([2, 0, 1], None)
     """
+    if then and len(leading) > 1:
+        low, high = int(leading.min()), int(leading.max())
+        if high - low < _LEADING_SPAN_MAX:
+            return _by_number((leading - leading.dtype.type(low)).astype(np.int64), high - low + 1, then, leading)
     order = _ascending(leading)
     if not then or len(leading) < 2:
         return order
@@ -130,6 +136,11 @@ def order_of(leading: npt.NDArray[Any], *then: npt.NDArray[Any]) -> Positions | 
     if order is not None:
         number = np.empty_like(rank)
         number[order] = rank
+    return _by_number(number, distinct, then, leading)
+
+
+def _by_number(number: npt.NDArray[np.int64], distinct: int, then: Order, leading: npt.NDArray[Any]) -> Positions | None:
+    """The order by a number, which is below ``distinct`` and in the order of the leading column, and then by other columns."""
     for column in then:
         column = column.astype(np.int64, copy=False)
         low = int(column.min())

@@ -88,8 +88,7 @@ class RunsByTime(Runs):
 
     # -- snapshots ---------------------------------------------------------------------
     def content(self, run: Run, beside: dict[str, Any]) -> Content:
-        content = super().content(run, beside)
-        return content if self._memory is not None else content._replace(place=None)
+        return super().content(run if self._memory is not None else replace(run, place=None), beside)
 
     def checkpoint(self) -> list[StoredRun]:
         self._drop_gone()
