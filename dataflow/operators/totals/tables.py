@@ -7,6 +7,7 @@ the table. docs/design/totals.md.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 from rayad.dataflow.operators.keys.in_order import in_order, values_by_key
@@ -142,7 +143,8 @@ class TableEvery(Table):
             self.last.comes(values, time.epoch)
             self._put(values, ended)
         if self.ends.come(time.epoch):
-            self._send(self.last.shown(time.epoch), time)
+            for rows in self.last.shown(time.epoch):
+                self._send(rows, time)
 
 
 class EpochsAsked(Everywhere):
@@ -202,17 +204,18 @@ class Shown(KeyedDict):
         if epoch <= self.mark:
             self.uneven.update((key, self.uneven.get(key, -1)) for key in keys)
 
-    def shown(self, epoch: int) -> list[Any]:
-        """The rows that are to be shown at the end of an epoch; they count as shown."""
+    def shown(self, epoch: int) -> Iterator[list[Any]]:
+        """The rows that are to be shown at the end of an epoch, some after others; they count as shown."""
         if epoch > self.mark:
-            rows = [(key, value) for key, value in self.kept.items() if self.uneven.get(key, self.mark) < epoch]
+            rows = ((key, value) for key, value in self.kept.items() if self.uneven.get(key, self.mark) < epoch)
+            while some := list(islice(rows, SENT_ROWS)):
+                yield some
             self.uneven = {key: at for key, at in self.uneven.items() if at > epoch}
             self.mark = epoch
         else:
-            rows = [(key, self.kept[key]) for key, at in self.uneven.items() if at < epoch]
+            yield [(key, self.kept[key]) for key, at in self.uneven.items() if at < epoch]
             self.uneven = {key: epoch if at < epoch else at for key, at in self.uneven.items()}
             self.uneven = {key: at for key, at in self.uneven.items() if at != self.mark}
-        return rows
 
     def drop(self, keys: list[Any]) -> None:
         super().drop(keys)
