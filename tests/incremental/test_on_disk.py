@@ -91,7 +91,7 @@ def test_what_forgets_does_so_whatever_happens(name: str, form: Form, tmp_path: 
 def test_event_time_that_is_told_before_all_keys_have_come_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ToldVertex, "pieces", MomentVertex.pieces)
     with pytest.raises(AssertionError, match="it gives"):
-        run_disturbed(late.programs("columns")["sessions"], history_in_time(0)[:10], 0, tmp_path, crashes=0.02, state_memory_bytes=BOUND)
+        run_disturbed(late.programs("columns")["sessions"], history_in_time(2)[:3], 2, tmp_path, crashes=0.0, state_memory_bytes=BOUND)
 
 
 def test_what_is_tried_has_happened(tmp_path: Path, tiny: Counter[str]) -> None:
