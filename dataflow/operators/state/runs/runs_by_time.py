@@ -66,8 +66,9 @@ class RunsByTime(Runs):
         return (run.tick,) if self._memory is None else (run.tick, run.place)
 
     def goes_on(self, before: Run, run: Run) -> bool:
-        ends_with, begins_with = [(each.tick, *(() if each.place is None else (each.place,))) for each in (before, run)]
-        return tuple(column[-1] for column in ends_with) < tuple(column[0] for column in begins_with)
+        if before.place is None or run.place is None:
+            return bool(before.tick[-1] < run.tick[0])
+        return bool((before.tick[-1], before.place[-1]) < (run.tick[0], run.place[0]))
 
     def _with_buckets(self, run: Run) -> Run:
         """A run in whose order buckets are, too."""
