@@ -227,10 +227,17 @@ def edges_of(orders: Sequence[Order], pieces: int) -> list[Edge]:
     length, ascending.
 
     >>> edges_of([(np.arange(100),), (np.arange(50, 150),)], 4)
-    [(49,), (75,), (99,)]
+    [(49,), (74,), (101,)]
+    >>> edges_of([(np.array([number]),) for number in range(1000)], 2)  # each is shorter than what lies between two samples
+    [(511,)]
     """
     step = max(1, sum(len(columns[0]) for columns in orders) // (pieces * _SAMPLES_OF_PIECE))
-    samples = [np.concatenate([column[step // 2 :: step] for column in columns]) for columns in zip(*orders, strict=True)]
+    ends = np.cumsum([0, *(len(columns[0]) for columns in orders)])
+    first = (step // 2 - ends[:-1]) % step
+    samples = [
+        np.concatenate([column[at::step] for column, at in zip(columns, first.tolist(), strict=True)])
+        for columns in zip(*orders, strict=True)
+    ]
     order = np.lexsort(samples[::-1])
     some = order[np.arange(1, pieces) * len(order) // pieces]
     return sorted(set(zip(*(sample[some].tolist() for sample in samples), strict=True)))
