@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,8 +26,6 @@ FIRED_ROWS = 1 << 17
 """Where state may be on disk about so many rows fire at once."""
 STRETCHES_MAX = 64
 """In so many moments of a run the rows of some buckets are looked for as a range; in others row by row."""
-SAMPLES = 16
-"""So many rows are looked at for each part."""
 
 
 class Part(NamedTuple):
@@ -199,12 +196,10 @@ def parts_until(sides: Sequence[Panes], until: int | None) -> Iterator[Part]:
 def _parts_of(sides: Sequence[Panes], until: int | None) -> Iterator[Part]:
     """Parts by bucket."""
     runs = [(panes, run) for panes in sides for run in panes.all()]
-    due = [run.place[low:high] for panes, run in runs for low, high, _ in panes.ending(run, run.passed, until)]
-    rows = sum(map(len, due))
-    pieces = max(1, rows // FIRED_ROWS)
-    sample = np.sort(np.concatenate([np.zeros(1, np.uint32), *(buckets[:: max(1, rows // (SAMPLES * pieces))] for buckets in due)]))
-    edges = np.unique(sample[np.arange(1, pieces) * len(sample) // pieces]).tolist()
-    for low, high in pairwise([0, *edges, None]):
+    due = [(run.place[low:high],) for panes, run in runs for low, high, _ in panes.ending(run, run.passed, until)]
+    pieces = sum(len(buckets) for (buckets,) in due) // FIRED_ROWS
+    edges = [edge for (edge,) in edges_of(due, pieces)] if pieces > 1 else []
+    for low, high in zip([0, *edges], [*edges, None], strict=True):
         yield Part(until, low, high)
 
 

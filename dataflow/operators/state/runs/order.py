@@ -223,7 +223,7 @@ def found_in(others: npt.NDArray[Any], values: npt.NDArray[Any]) -> tuple[Positi
 
 
 def edges_of(orders: Sequence[Order], pieces: int) -> list[Edge]:
-    """Edges that divide rows, which are sorted by several columns in some places, none of them empty, into about so many pieces of like
+    """Edges that divide rows, which have several columns in some places, sorted or not, into about so many pieces of like
     length, ascending.
 
     >>> edges_of([(np.arange(100),), (np.arange(50, 150),)], 4)
