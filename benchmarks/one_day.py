@@ -1,4 +1,5 @@
-"""Windows of very many keys that all end at one moment: a day. Work of ``benchmarks.state_on_disk``."""
+"""Windows of very many keys that all end at one moment: a day; also of a collection that is loaded in one epoch, where one operator hands
+all of it to the next. Work of ``benchmarks.state_on_disk``."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 import rayad as rd
-from benchmarks.sources import Generated
+from benchmarks.sources import Generated, in_one_epoch
 
 DAY = 86_400
 BATCH_ROWS, ROWS_AT_ONCE = 50_000, 2_000
@@ -43,7 +44,7 @@ class Wakes(rd.Process):
 
 
 def day_of(kind: str, in_rows: bool, rows: int, run: rd.RunConfig) -> tuple[Any, Any]:
-    """How many results came, with the sum of their keys, and how many had to."""
+    """How many results came, with the sum of their keys, and a function that says how many had to: it takes memory, too."""
     found: Counter[str] = Counter()
 
     def keep(batch: Any) -> list[Any]:
@@ -67,10 +68,38 @@ def day_of(kind: str, in_rows: bool, rows: int, run: rd.RunConfig) -> tuple[Any,
         out = windowed.aggregate("collect_list", at) if in_rows else windowed.max(at)
     out.map_batches(keep).collect("none")
     flow.run(run, runtime="local", parallelism=1)
-    return found, Counter(results=rows, keys=int((np.arange(rows) * ODD % (1 << 40)).sum()))
+    return found, partial(results_of, rows)
+
+
+def late_of_the_day(rows: int, run: rd.RunConfig) -> tuple[Any, Any]:
+    """How many counts of a collection's windows came, with the sum of their keys, and a function that says how many had to."""
+    found: Counter[str] = Counter()
+
+    def keep(batch: Any) -> list[Any]:
+        key_and_window, count = batch.column(0).flatten()
+        found.update(results=int(count.to_numpy().sum()), keys=int(key_and_window.flatten()[0].to_numpy().sum()))
+        return []
+
+    def loaded(part: int) -> Iterator[rd.SourceBatch]:
+        batches = (one.batch for one in of_the_day(rows, False, part))
+        return in_one_epoch(batch.append_column("n", np.ones(len(batch), np.int64)) for batch in batches)
+
+    flow = rd.Dataflow("day-late")
+    records = flow.source(Generated(1, loaded)).as_collection(diff="n", checked=False)
+    counted = records.key_by("key").window(rd.windows.tumbling(DAY), at="at", lateness=100).count()
+    counted.stream.map_batches(keep).collect("none")
+    flow.run(run, runtime="local", parallelism=1)
+    return found, partial(results_of, rows)
+
+
+def results_of(rows: int) -> Counter[str]:
+    """One of each key."""
+    return Counter(results=rows, keys=int((np.arange(rows) * ODD % (1 << 40)).sum(dtype=np.uint64)))
 
 
 KINDS = {
+    "day-late": late_of_the_day,
+} | {
     f"day-{kind}{'-rows' if in_rows else ''}": partial(day_of, kind, in_rows)
     for kind, in_rows in (
         ("windows", False),

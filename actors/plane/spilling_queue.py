@@ -45,6 +45,18 @@ class SpillError(RayadError):
     """The queue could not write to its disk: it is full, or failing.  Nothing that was pushed before is lost."""
 
 
+def _spill_error(directory: str | None, size: int, there_bytes: int, error: OSError) -> SpillError:
+    place = directory or tempfile.gettempdir()
+    reason = error.strerror or str(error)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return SpillError(
+            f"cannot spill an item of {size} bytes to {place!r}, where this queue has {there_bytes} bytes already: {reason}; "
+            "free space there, or give a spill directory on a larger disk",
+            errno=error.errno,
+        )
+    return SpillError(f"cannot spill to {place!r}: {reason}; give a directory that exists and can be written", errno=error.errno)
+
+
 class SpillingQueue:
     """FIFO of bytes; up to `memory_bytes_max` in memory, then in an unlinked file in `directory` (None: the system's temporary one).
 
@@ -131,20 +143,9 @@ class SpillingQueue:
                 if parts:
                     parts[0] = parts[0][written:]
         except OSError as error:
-            raise self._spill_error(size, error) from error
+            raise _spill_error(self._directory, size, self.disk_bytes, error) from error
         self._write_at = at  # only now: what a failed write left behind it is written over
         self._file_items += 1
-
-    def _spill_error(self, size: int, error: OSError) -> SpillError:
-        place = self._directory or tempfile.gettempdir()
-        reason = error.strerror or str(error)
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            return SpillError(
-                f"cannot spill an item of {size} bytes to {place!r}, where this queue has {self.disk_bytes} bytes already: {reason}; "
-                "free space there, or give a spill directory on a larger disk",
-                errno=error.errno,
-            )
-        return SpillError(f"cannot spill to {place!r}: {reason}; give a directory that exists and can be written", errno=error.errno)
 
     def _refill(self) -> None:
         """Read a stretch of the file into memory: as many whole items as the bound and one read allow, at least one."""
@@ -193,17 +194,22 @@ class SpillingQueue:
 class SpillFile:
     """Bytes in an unlinked file in `directory`, taken out in any order; the space of what is freed is given back, where the system can.
 
-    When it is empty, writing starts again at its beginning.
+    When it is empty, writing starts again at its beginning. It is closed when nothing refers to it any more, at the latest.
     """
 
     def __init__(self, directory: str | None = None) -> None:
         self._directory = directory
-        self._fd = open_unnamed(directory, _PREFIX)
+        try:
+            self._fd = open_unnamed(directory, _PREFIX)
+        except OSError as error:
+            raise _spill_error(directory, 0, 0, error) from error
         self._write_at = 0
         self._items = 0
+        self.disk_bytes = 0
+        """Bytes of the items that are in it."""
 
     def write(self, item: bytes) -> tuple[int, int]:
-        """Write an item; gives its place. Raises SpillError when the disk is full."""
+        """Write an item; gives its place. Raises SpillError, and has not taken it, when the disk is full."""
         place = (self._write_at, len(item))
         rest, at = memoryview(item), self._write_at
         try:
@@ -211,13 +217,10 @@ class SpillFile:
                 written = write_at(self._fd, [rest], at)
                 rest, at = rest[written:], at + written
         except OSError as error:
-            raise SpillError(
-                f"cannot spill an item of {len(item)} bytes to {self._directory or tempfile.gettempdir()!r}: {error.strerror or error}; "
-                "free space there, or give a spill directory on a larger disk",
-                errno=error.errno,
-            ) from error
+            raise _spill_error(self._directory, len(item), self.disk_bytes, error) from error
         self._write_at = at
         self._items += 1
+        self.disk_bytes += place[1]
         return place
 
     def read(self, place: tuple[int, int]) -> bytes:
@@ -232,8 +235,11 @@ class SpillFile:
         return data
 
     def free(self, place: tuple[int, int]) -> None:
-        """Free the space of an item that is not needed any more."""
+        """Free the space of an item that is not needed any more. A file that is closed has given it back."""
+        if self._fd < 0:
+            return
         self._items -= 1
+        self.disk_bytes -= place[1]
         if not self._items:
             os.ftruncate(self._fd, 0)
             self._write_at = 0
@@ -245,6 +251,10 @@ class SpillFile:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+    def __del__(self) -> None:
+        if hasattr(self, "_fd"):  # it could be opened
+            self.close()
 
 
 @cache

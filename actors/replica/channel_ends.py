@@ -16,6 +16,7 @@ from rayad.actors.plane.replica_id import ReplicaId
 from rayad.actors.plane.send_windows import SendWindows
 from rayad.actors.replica.core import ReplicaCore
 from rayad.actors.replica.output.outbox import Outgoing
+from rayad.actors.replica.output.spilled_batches import SpilledBatch
 from rayad.dataflow.config import RunConfig, configured
 from rayad.dataflow.plan import Plan
 from rayad.progress import InternalError
@@ -70,7 +71,10 @@ class ChannelEnds:
             if not outgoing.replica or edge not in outputs.copied:
                 outputs.counters.sent_bytes[edge] += size
         elif self._edges[edge].is_feedback:
-            self.feedback.push(edge, self._replica, outgoing.time, outgoing.batch)
+            if type(outgoing.batch) is SpilledBatch:
+                self.feedback.push_encoded(edge, self._replica, outgoing.batch.read())
+            else:
+                self.feedback.push(edge, self._replica, outgoing.time, outgoing.batch)
         else:
             raise InternalError(f"edge {edge} of {self.name} leads to itself without a feedback")
 

@@ -33,6 +33,7 @@ from rayad.actors.replica.input.pace import Pace
 from rayad.actors.replica.input.source_life import SourceLife
 from rayad.actors.replica.input.source_reader import SourceReader
 from rayad.actors.replica.output.outputs import Outputs
+from rayad.actors.replica.output.spilled_batches import OutgoingBound
 from rayad.actors.replica.progress_changes import ProgressChanges
 from rayad.actors.replica.rest import PartRest, ResumedPart
 from rayad.actors.replica.state_moves import StateMoves
@@ -91,6 +92,7 @@ class ReplicaCore:
         moment: what :meth:`rayad.Vertex.now` gives; needed only by vertices that ask for it.
         parking: makes the place for batches that wait for their time.
         memory: keeps sorted runs of its state within a bound, and what it gathers before it sends; None: they stay in memory.
+        outgoing: keeps what one call sends within a bound; None: it waits in memory.
         isolated, working: see :class:`Outputs`.
         ahead: how far inputs may run ahead.
     """
@@ -107,6 +109,7 @@ class ReplicaCore:
         moment: Callable[[], dt.datetime] | None = None,
         parking: Callable[[], Parked] = Parked,
         memory: MemoryBound | None = None,
+        outgoing: OutgoingBound | None = None,
         isolated: Callable[[Element], Element | None] | None = None,
         working: Callable[[str], None] | None = None,
         ahead: Ahead = FREE,
@@ -121,7 +124,7 @@ class ReplicaCore:
         self.changes = changes = ProgressChanges(plan, stage)
         self.callbacks = callbacks = Callbacks(stage, replica, clock)
         gathered = GATHERED_BYTES_MAX if memory is None else min(GATHERED_BYTES_MAX, memory.gathered_bytes_max)
-        self.outputs = outputs = Outputs(plan, stage, replica, changes.add, room, self._reenter, isolated, working, gathered)
+        self.outputs = outputs = Outputs(plan, stage, replica, changes.add, room, self._reenter, isolated, working, gathered, outgoing)
         self.waiting = waiting = WaitingForTime(stage, changes, gated, parking)
         self.end_hold = end_hold = EndHold(changes)
         is_input = stage.kind in (NodeKind.SOURCE, NodeKind.INPUT)

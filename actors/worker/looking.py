@@ -20,7 +20,9 @@ def note_counts(place: Workplace, snapshots: HostSnapshots | None = None) -> Rep
     core, report, arrived = place.core, place.report, place.arrived
     report.batches_in, report.records_in, report.batches_out = core.batches_in, core.records_in, core.batches_out
     gated = core.gate.waiting.spilled_batches if core.gate is not None else 0
-    report.spilled_batches = arrived.feedback.spilled_batches + place.sender.spilled_batches + core.parked.spilled_batches + gated
+    sent = core.outputs.outbox.bound
+    out = place.sender.spilled_batches + (sent.spilled_batches if sent is not None else 0)
+    report.spilled_batches = arrived.feedback.spilled_batches + out + core.parked.spilled_batches + gated
     report.spill_memory_bytes_peak = arrived.feedback.memory_bytes_peak
     report.waiting = [f"notification for {n.guarantee}" for n in core.notificator.pending()]
     if arrived.regular or arrived.input:
@@ -54,7 +56,8 @@ def sinks_written(plan: Plan, stage: Stage) -> tuple[str, ...]:
 def _waits(place: Workplace, snapshots: HostSnapshots | None) -> Waits:
     core, arrived, plan = place.core, place.arrived, place.plan
     number, aligning_s, missing = snapshots.aligning() if snapshots is not None else (None, 0.0, ())
-    on_disk = arrived.feedback.disk_bytes + place.sender.disk_bytes
+    sent = core.outputs.outbox.bound
+    on_disk = arrived.feedback.disk_bytes + place.sender.disk_bytes + (sent.disk_bytes if sent is not None else 0)
     directory = place.config.spill_directory or tempfile.gettempdir()
     return Waits(
         queued=len(arrived.regular) + len(arrived.input),

@@ -1,4 +1,7 @@
-"""What travels on a channel: a batch encoded into buffers between processes, or the batch itself within a worker or a process."""
+"""What travels on a channel: a batch encoded into buffers between processes, or the batch itself within a worker or a process.
+
+Within a worker a batch that waits on disk stays there until it is consumed.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from typing import Any, NamedTuple
 
 from rayad.actors.plane.batch_codec import batch_bytes, decode_batch, encode_batch
 from rayad.actors.plane.protocol import unpack_number
+from rayad.actors.replica.output.spilled_batches import SpilledBatch
 from rayad.progress import Timestamp
 
 
@@ -31,6 +35,10 @@ class Rest(bytes):
     credit: int
 
 
+IN_ONE_PIECE = (Handed, SpilledBatch)
+"""What is handed over in a worker."""
+
+
 class Ended:
     """Stands behind the last payload of a sender that has retired."""
 
@@ -45,7 +53,9 @@ def handed(time: Timestamp, batch: Any) -> Handed:
 
 def opened(payload: Any) -> tuple[Timestamp, Any]:
     """The time and the batch of a payload."""
-    return (payload.time, payload.batch) if type(payload) is Handed else decode_batch(payload)
+    if type(payload) is Handed:
+        return payload.time, payload.batch
+    return decode_batch(payload.read() if type(payload) is SpilledBatch else payload)
 
 
 def numbered(payload: Any) -> tuple[int, Any]:
@@ -55,18 +65,33 @@ def numbered(payload: Any) -> tuple[int, Any]:
 
 def bytes_of(payload: Any) -> int:
     """What it counts for where it waits."""
-    return payload.size if type(payload) is Handed else len(payload)
+    return payload.size if type(payload) in IN_ONE_PIECE else len(payload)
 
 
 def credit_of(payload: Any) -> int:
     """Its bytes, as its sender counts them."""
     kind = type(payload)
-    return int(payload.size if kind is Handed else payload.credit if kind is Rest else len(payload))
+    return int(payload.size if kind in IN_ONE_PIECE else payload.credit if kind is Rest else len(payload))
 
 
 def frozen(payload: Any) -> bytes:
     """A payload as bytes, for a log or a file."""
-    return b"".join(encode_batch(payload.time, payload.batch)) if type(payload) is Handed else bytes(payload)
+    if type(payload) is Handed:
+        return b"".join(encode_batch(payload.time, payload.batch))
+    return payload.read() if type(payload) is SpilledBatch else bytes(payload)
 
 
-__all__ = ["ENDED", "Ended", "Handed", "Numbered", "Rest", "bytes_of", "credit_of", "frozen", "handed", "numbered", "opened"]
+__all__ = [
+    "ENDED",
+    "IN_ONE_PIECE",
+    "Ended",
+    "Handed",
+    "Numbered",
+    "Rest",
+    "bytes_of",
+    "credit_of",
+    "frozen",
+    "handed",
+    "numbered",
+    "opened",
+]

@@ -24,6 +24,7 @@ from rayad.actors.plane.protocol import (
     unpack_view,
 )
 from rayad.actors.replica.input.source_parts import Resumable
+from rayad.actors.replica.output.spilled_batches import SpilledBatch
 from rayad.actors.replica.reads.questions import Answer, Ask, Begins, Begun
 from rayad.actors.replica.reads.tables import ReplicaTables
 from rayad.actors.replica.recent import News, Recent
@@ -145,8 +146,8 @@ class ReplicaHost:
                 arrived.feedback.push(edge, source, payload.time, payload.batch, payload.size)
                 size = payload.size
             else:
-                arrived.feedback.push_encoded(edge, source, payload)
-                size = len(payload)
+                size = bytes_of(payload)
+                arrived.feedback.push_encoded(edge, source, payload.read() if type(payload) is SpilledBatch else payload)
             self.statistics.counters.received_bytes[edge] += size
         elif self.rescale.migration is None:
             arrived.regular.append((edge, source, payload))

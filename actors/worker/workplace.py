@@ -15,12 +15,13 @@ from rayad.actors.plane.replica_id import ReplicaId
 from rayad.actors.plane.spilling_queue import SpillFile
 from rayad.actors.replica.channel_ends import ChannelEnds
 from rayad.actors.replica.core import ReplicaCore
+from rayad.actors.replica.output.spilled_batches import OutgoingBound, SpilledBatch
 from rayad.actors.replica.places import Places
 from rayad.actors.replica.report import ReplicaReport
 from rayad.actors.replica.upstream import gated_edges
 from rayad.actors.replica.waiting_batches import Parked
 from rayad.actors.worker.arrived import Arrived
-from rayad.actors.worker.payloads import Handed, frozen, handed
+from rayad.actors.worker.payloads import IN_ONE_PIECE, Handed, frozen, handed
 from rayad.actors.worker.state_files import StateFiles
 from rayad.actors.worker.surroundings import Clock, Link
 from rayad.dataflow.config import RunConfig
@@ -114,7 +115,9 @@ class WorkplaceCarrier:
         return way
 
     def encode(self, edge: int, replica: int, time: Timestamp, batch: Any) -> Any:
-        """See :class:`rayad.actors.plane.carrier.Carrier`."""
+        """See :class:`rayad.actors.plane.carrier.Carrier`. What waits on disk is read when it is sent, or when a replica here takes it."""
+        if type(batch) is SpilledBatch:
+            return batch
         return handed(time, batch) if self._hands_over or type(self._way(edge, replica)) is not str else encode_batch(time, batch)
 
     def revive(self, edge: int, replica: int, data: bytes) -> Any:
@@ -123,11 +126,11 @@ class WorkplaceCarrier:
 
     def size(self, payload: Any) -> int:
         """See :class:`rayad.actors.plane.carrier.Carrier`."""
-        return payload.size if type(payload) is Handed else payload_bytes(payload)
+        return payload.size if type(payload) in IN_ONE_PIECE else payload_bytes(payload)
 
     def freeze(self, payload: Any, *, is_mark: bool) -> bytes:
         """See :class:`rayad.actors.plane.carrier.Carrier`."""
-        return bytes(payload) if is_mark else frozen(payload) if type(payload) is Handed else b"".join(payload)
+        return bytes(payload) if is_mark else frozen(payload) if type(payload) in IN_ONE_PIECE else b"".join(payload)
 
     def thaw(self, data: memoryview, *, is_mark: bool) -> Any:
         """See :class:`rayad.actors.plane.carrier.Carrier`."""
@@ -137,6 +140,9 @@ class WorkplaceCarrier:
         """See :class:`rayad.actors.plane.carrier.Carrier`."""
         way = self._way(edge, replica)
         if isinstance(way, str):
+            if type(payload) is SpilledBatch:
+                data = payload.read()
+                payload = Handed(*decode_batch(data), payload.size) if self._hands_over else [data]
             self._worker.link.send(way, kind, edge, payload)
         elif way is None:
             raise InternalError(f"{self._worker.name} has something for replica {replica} on edge {edge}, which has retired")
@@ -203,12 +209,13 @@ class Workplace:
         self.arrived = Arrived(self.ends.feedback)
         gated = gated_edges(plan) if config.failures.recovery == "upstream" else frozenset()
         parking = partial(Parked, int(config.spill_memory_bytes), partial(SpillFile, config.spill_directory))
-        memory = None
+        memory = outgoing = None
         if config.state_memory_bytes is not None:
             memory = MemoryBound(int(config.state_memory_bytes), StateFiles(self.stage.name, config.spill_directory, store))
+            outgoing = OutgoingBound(memory.gathered_bytes_max, partial(SpillFile, config.spill_directory))
         working = self._tell_working if isolated is not None else None
-        waits: dict[str, Any] = {"room": self.sender.room, "gated": gated, "parking": parking, "moment": moment, "memory": memory}
-        waits |= {"isolated": isolated, "working": working, "ahead": Ahead.of_run(config)}
+        waits: dict[str, Any] = {"room": self.sender.room, "gated": gated, "parking": parking, "moment": moment}
+        waits |= {"memory": memory, "outgoing": outgoing, "isolated": isolated, "working": working, "ahead": Ahead.of_run(config)}
         self.core = ReplicaCore(plan, self.stage, replica, clock=self.clock.perf_counter, **waits)
         self.core.outputs.outbox.batch_rows = config.batch_rows
         self.ends.attach(self.core)

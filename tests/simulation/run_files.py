@@ -11,6 +11,7 @@ from unittest.mock import patch
 import pyarrow as pa
 
 import rayad as rd
+from rayad.actors.replica.output.spilled_batches import OutgoingBound
 from rayad.actors.replica.parts import part_files, part_reading
 from rayad.actors.worker.state_files import StateFiles
 from rayad.dataflow.operators.state.runs import disk, files, runs
@@ -58,9 +59,10 @@ def known(program: Program) -> Iterator[None]:
 
 @contextmanager
 def most_on_disk() -> Iterator[Counter[str]]:
-    """Within it nearly no run is in memory; counts the runs on disk that become files of the store, and those of batches that wait."""
+    """Within it nearly no run is in memory; counts the runs on disk that become files of the store, and those of batches that wait, for
+    their time or for credit."""
     counts: Counter[str] = Counter()
-    find, put = StateFiles.in_store, WaitingRuns.put
+    find, put, send = StateFiles.in_store, WaitingRuns.put, OutgoingBound.put
 
     def in_store(self: Any, name: PartFile) -> Any:
         found = find(self, name)
@@ -71,12 +73,16 @@ def most_on_disk() -> Iterator[Counter[str]]:
         counts["waiting"] += 1
         return put(self, batches)
 
+    def put_outgoing(self: Any, *args: Any) -> Any:
+        counts["sent later"] += 1
+        return send(self, *args)
+
     def bound(bytes_max: int, files: StateFiles) -> MemoryBound:
         return MemoryBound(1 << 8, files)
 
     with patch.object(harness, "STATE_MEMORY_BYTES", 1 << 20), patch("rayad.actors.worker.workplace.MemoryBound", bound):
         with patch.object(disk, "FILE_BYTES_MIN", 1), patch.object(StateFiles, "in_store", in_store):
-            with patch.object(WaitingRuns, "put", put_waiting):
+            with patch.object(WaitingRuns, "put", put_waiting), patch.object(OutgoingBound, "put", put_outgoing):
                 yield counts
 
 

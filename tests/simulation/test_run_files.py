@@ -78,7 +78,7 @@ def test_what_waits_for_its_time_on_disk_is_taken_in_once(name: str) -> None:
         for seed in range(SEEDS // 2):
             outcome = run(seed, program=program, count=FAULTS, rescales=seed % 2 == 1)
             assert not outcome.violation, outcome
-    assert counts["waiting"] > SEEDS, counts
+    assert min(counts["waiting"], counts["sent later"]) > SEEDS, counts
 
 
 @pytest.mark.parametrize("name", OF_EVENT_TIME)

@@ -12,6 +12,7 @@ from rayad.actors.replica.output.fusing import depth_first, fused
 from rayad.actors.replica.output.outbox import Outbox
 from rayad.actors.replica.output.routes import Routes
 from rayad.actors.replica.output.sinks import SinkWriters
+from rayad.actors.replica.output.spilled_batches import OutgoingBound
 from rayad.actors.replica.output.steps import Steps, compile_shift, gatherer_of
 from rayad.actors.replica.recent import Recent
 from rayad.autoscale.statistics import ReplicaCounters
@@ -31,6 +32,7 @@ class Outputs:
         room, reenter: see :class:`Routes`.
         isolated, working: see :class:`Steps`.
         gathered_bytes_max: see :meth:`Element.gatherer`.
+        bound: of what waits to be sent, see :class:`Outbox`.
     """
 
     def __init__(
@@ -44,11 +46,12 @@ class Outputs:
         isolated: Callable[[Element], Element | None] | None = None,
         working: Callable[[str], None] | None = None,
         gathered_bytes_max: int = GATHERED_BYTES_MAX,
+        bound: OutgoingBound | None = None,
     ) -> None:
         inputs, outputs = ([edge.id for edge in edges] for edges in (plan.edges_into(stage.id), plan.edges_from(stage.id)))
         self.counters = ReplicaCounters(stage.name, replica, inputs=inputs, outputs=outputs, now_s=0.0)
         self.copied = frozenset(edge.id for edge in plan.edges_from(stage.id) if edge.partition is PartitionKind.BROADCAST)
-        self.outbox = Outbox(change, self.counters.sent_items, self.copied)
+        self.outbox = Outbox(change, self.counters.sent_items, self.copied, bound)
         self.routes = Routes(plan, stage, replica, self.outbox, room, reenter)
         self.sinks = SinkWriters(plan, stage, replica, self.counters)
         self._steps = Steps(replica, isolated, working)

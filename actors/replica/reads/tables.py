@@ -11,21 +11,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from rayad.actors.replica.core import ReplicaCore
-from rayad.actors.replica.passed import passed_here
+from rayad.actors.replica.passed import passed_here, passed_of
 from rayad.actors.replica.reads.questions import Answer, Begins, Elsewhere, Look, Read, Refused, Rows, Standing
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.operators.state.live import LiveState
 from rayad.dataflow.operators.state.versions import LAST
-from rayad.progress import DataflowError
+from rayad.progress import DataflowError, View
 
 HELD_S = 10.0
 """For so long after a question former values are kept for who has asked it."""
-
-
-@dataclass(slots=True)
-class _Hold:
-    epoch: int
-    until_s: float
 
 
 @dataclass(slots=True)
@@ -37,13 +31,21 @@ class ReplicaTables:
     """
 
     core: ReplicaCore
-    _holds: dict[str, _Hold] = field(default_factory=dict)
+    _holds: dict[str, tuple[int, float]] = field(default_factory=dict)  # by reader: from which epoch on, and until when
     _begun: dict[str | None, tuple[LiveState, str]] = field(default_factory=dict)
+    _forgotten: tuple[LiveState | None, int] = (None, -1)  # nobody reads what was before this epoch
+    _viewed: tuple[View | None, int] = (None, -1)  # what a view tells
 
     def passed(self) -> int:
         """The last epoch that is complete here, and at all other replicas of the vertex, as far as is known here."""
         core = self.core
-        return passed_here(core.view, core.notificator.pending(), sends_at_end=core.sends_at_end)
+        view = core.view
+        if view is not self._viewed[0]:
+            self._viewed = view, passed_of(view)
+        passed = self._viewed[1]
+        if len(core.notificator) or passed == LAST:
+            return passed_here(view, core.notificator.pending(), sends_at_end=core.sends_at_end)
+        return passed
 
     def begun(self) -> Begins:
         """To :class:`Begun`. From any thread."""
@@ -65,12 +67,12 @@ class ReplicaTables:
         is_named = epoch is not None
         if epoch is None:
             least = max(least, live.since(state))
-            self._holds[ask.reader] = _Hold(least, now_s + HELD_S)
+            self._holds[ask.reader] = least, now_s + HELD_S
             self._forget(live, passed, now_s)  # views may come no more, and new readers may
             epoch = passed
         if isinstance(ask, Look) or epoch < least or (epoch == LAST and not is_named):
             return self._standing(live, state, passed)  # which tells the last epoch of the input, too
-        self._holds[ask.reader] = _Hold(epoch, now_s + HELD_S)
+        self._holds[ask.reader] = epoch, now_s + HELD_S
         if not live.since(state) <= epoch <= passed:
             return self._standing(live, state, passed)
         core = self.core
@@ -86,13 +88,14 @@ class ReplicaTables:
     def owned(self, groups: Iterable[int]) -> frozenset[int]:
         """Those of these key-groups whose state is here: of the layout of now, but for those that are on their way."""
         migration = self.core.migration
-        coming = migration.coming() if migration is not None else frozenset[int]()
-        return self._of_layout(groups) - coming
+        mine = self._of_layout(groups)
+        return mine - migration.coming() if migration is not None else mine
 
     def _of_layout(self, groups: Iterable[int]) -> frozenset[int]:
         """Those of these that are its own, here or on their way."""
         core = self.core
-        return frozenset(group for group in groups if core.plan.owner(core.stage, group) == core.replica)
+        owner, stage, replica = core.plan.owner, core.stage, core.replica
+        return frozenset([group for group in groups if owner(stage, group) == replica])
 
     def _standing(self, live: LiveState, state: str, passed: int) -> Standing:
         view = self.core.view
@@ -126,9 +129,13 @@ class ReplicaTables:
 
     # -- former values -------------------------------------------------------------------
     def _forget(self, live: LiveState, passed: int, now_s: float) -> None:
-        for reader in [reader for reader, hold in self._holds.items() if hold.until_s < now_s]:
-            del self._holds[reader]
-        live.forget(min([passed, *(hold.epoch for hold in self._holds.values())]))
+        holds = self._holds
+        for reader in [reader for reader, (_, until_s) in holds.items() if until_s < now_s]:
+            del holds[reader]
+        least = min(passed, min(holds.values())[0]) if holds else passed
+        if self._forgotten != (live, least):
+            live.forget(least)
+            self._forgotten = live, least
 
     def look(self, now_s: float) -> None:
         """A view has come: forget what nobody will ask for."""

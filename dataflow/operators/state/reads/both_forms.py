@@ -71,7 +71,10 @@ class BothAtEpochs(AtEpochs):
         self._columns.forget(epoch)
 
     def of_keys(self, epoch: int, keys: Sequence[Any], part: str = "") -> Entries:
-        return _together(self._rows.of_keys(epoch, keys, part), self._columns.of_keys(epoch, keys, part))
+        rows = self._rows.of_keys(epoch, keys, part)
+        if self.has_one_row and len(rows.keys) == len(keys):
+            return rows  # a key is in one of them
+        return _together(rows, self._columns.of_keys(epoch, keys, part))
 
     def of_all(self, epoch: int, part: str = "") -> Entries:
         return _together(self._rows.of_all(epoch, part), self._columns.of_all(epoch, part))

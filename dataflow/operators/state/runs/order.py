@@ -250,10 +250,22 @@ def position_of(columns: Order, edge: Edge) -> int:
     2
     """
     low, high = 0, len(columns[0])
-    for column, value in zip(columns, edge, strict=True):
+    *leading, last = zip(columns, edge, strict=True)
+    for column, value in leading:
         some, exactly = column[low:high], column.dtype.type(value)
-        low, high = low + int(np.searchsorted(some, exactly)), low + int(np.searchsorted(some, exactly, side="right"))
-    return low
+        low, high = low + int(some.searchsorted(exactly)), low + int(some.searchsorted(exactly, side="right"))
+    return low + int(last[0][low:high].searchsorted(last[0].dtype.type(last[1])))
+
+
+def positions_of(columns: Order, edges: Sequence[Edge]) -> Positions:
+    """:func:`position_of` of each edge, shape (edges,).
+
+    >>> positions_of((np.array([1, 2, 2, 5]),), [(2,), (3,), (9,)])
+    array([1, 3, 4])
+    """
+    if len(columns) == 1:
+        return columns[0].searchsorted(np.array([value for (value,) in edges], columns[0].dtype))  # one search, for all of them
+    return np.array([position_of(columns, edge) for edge in edges], np.int64)
 
 
 def between(values: npt.NDArray[Any], after: int | None, until: int | None) -> tuple[int, int]:

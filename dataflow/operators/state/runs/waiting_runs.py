@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,7 +18,7 @@ import pyarrow as pa
 from rayad.dataflow.operators.state.runs.disk import MemoryBound
 from rayad.dataflow.operators.state.runs.files import RunFile
 from rayad.dataflow.operators.state.runs.merging import InOrder
-from rayad.dataflow.operators.state.runs.order import Places, edges_of, places_of_hashes, position_of
+from rayad.dataflow.operators.state.runs.order import Places, edges_of, places_of_hashes, positions_of
 from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.operators.state.runs.runs import Runs, StoredRun, key_groups_in
 from rayad.dataflow.operators.state.runs.size_of_values import Size
@@ -200,13 +201,14 @@ class LargeTimes:
         nbytes = sum(run.nbytes for _, run in runs)
         pieces = 1 if self._memory is None else -(-nbytes // self._memory.piece_bytes)
         edges = edges_of([(run.place,) for _, run in runs], pieces) if runs else []
-        cuts = [[0, *(position_of((run.place,), edge) for edge in edges), len(run)] for _, run in runs]
-        for piece in range(len(edges) + 1):
+        cuts = np.zeros((len(edges) + 2, len(runs)), np.int64)
+        for number, (_, run) in enumerate(runs):
+            cuts[1:-1, number], cuts[-1, number] = positions_of((run.place,), edges), len(run)
+        for low, high in pairwise(cuts):
             out = [form.new() for form in self._forms]
-            for (at, run), cut in zip(runs, cuts, strict=True):
-                low, high = cut[piece : piece + 2]
-                if high > low:
-                    self._forms[at].back(out[at], run.rows.slice(low, high - low))
+            for number in np.flatnonzero(high > low).tolist():
+                at, run = runs[number]
+                self._forms[at].back(out[at], run.rows.slice(low[number], high[number] - low[number]))
             yield out
 
     def looked_at(self, time: Timestamp) -> list[Any]:
