@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
+from rayad.actors.plane.spilling_queue import SpillFile
+from rayad.actors.replica.output.spilled_batches import SpilledBatch
 from rayad.actors.replica.parts import part_files
+from rayad.actors.worker import replica_host
 from rayad.dataflow.operators.state.runs.files import RunFile
 from rayad.snapshots.manifest import Manifest, PartFile
 from rayad.snapshots.store import SnapshotStore
@@ -183,3 +186,45 @@ def test_a_defect_is_caught(plant: Callable[[ExitStack], None]) -> None:
         assert not run_one(seeds[0]).violation, "it is not there when the defect is not"
         with planted(plant):
             assert any(run_one(seed).violation for seed in seeds)
+
+
+def a_spilled_batch_gives_its_space_back_when_it_is_read(stack: ExitStack) -> None:
+    """A snapshot reads it, too, before it is sent."""
+
+    def read(real: Any, self: SpilledBatch) -> bytes:
+        data: bytes = real(self)
+        self._file.free(self._place)
+        return data
+
+    around(stack, SpilledBatch, "read", read)
+
+
+def its_credit_is_another_one_where_it_is_consumed(stack: ExitStack) -> None:
+    def credit_of(real: Any, payload: Any) -> int:
+        return int(real(payload)) - 8 * (type(payload) is SpilledBatch)
+
+    around(stack, replica_host, "credit_of", credit_of)
+
+
+def batches_are_written_over_each_other(stack: ExitStack) -> None:
+    def write(real: Any, self: Any, item: bytes) -> tuple[int, int]:
+        place: tuple[int, int] = real(self, item)
+        self._write_at = place[0]
+        return place
+
+    around(stack, SpillFile, "write", write)
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        a_spilled_batch_gives_its_space_back_when_it_is_read,
+        its_credit_is_another_one_where_it_is_consumed,
+        batches_are_written_over_each_other,
+    ],
+    ids=lambda plant: plant.__name__,
+)
+def test_a_defect_of_what_waits_on_disk_to_be_sent_is_caught(plant: Callable[[ExitStack], None]) -> None:
+    program = harness.all_programs()["sliding-columns"]
+    with all_runs_in_files(), most_on_disk(), planted(plant):
+        assert run(0, program=program, count=FAULTS).violation
