@@ -218,6 +218,7 @@ class BusLink:
 
     hands_over = True
     woke_s = 0.0
+    was_woken = False
 
     def __init__(self, bus: Bus, name: str, incarnation: int) -> None:
         self.name = name

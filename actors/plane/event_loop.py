@@ -85,6 +85,8 @@ class PlaneLoop:
         self._refused = 0
         self.woke_s = 0.0
         """When the last wait ended and reading began, by the clock of `time.perf_counter`."""
+        self.was_woken = False
+        """Whether `wakeup` has ended the last poll, or would have."""
         self._broken: list[Link] = []
         self._corked: set[Link] | None = None
         self._inbox: list[Frame] = []
@@ -110,6 +112,7 @@ class PlaneLoop:
         if self._pending:
             timeout_s = self._expire_pending(timeout_s)
         links = self._links
+        self.was_woken = False
         events = self._wait(timeout_s)
         now_s = time.perf_counter()
         if timeout_s != 0.0:
@@ -227,6 +230,7 @@ class PlaneLoop:
     def _on_no_link(self, fd: int) -> None:
         if fd == self._waker.fd:
             self._waker.clear()
+            self.was_woken = True
             return
         for listener in self._listeners.sockets if self._listeners is not None else ():
             if listener.fileno() == fd:

@@ -32,6 +32,8 @@ class Link(Protocol):
 
     incarnation: int
     woke_s: float
+    was_woken: bool
+    """Whether :meth:`wakeup` has ended the last poll, or would have."""
     hands_over: bool
     """Whether the peers are in this process, so that batches, reports and views are passed to them as they are."""
     socket_bytes: int

@@ -99,6 +99,7 @@ class Worker:
         self._slice_ends_s = 0.0
         self._is_alone = True
         self._readers = Readers(self.link)
+        self._is_touched = False
         self._due: set[int] = set()  # the vertices whose replicas here are not at rest
         for process, incarnation in (incarnations or {}).items():
             if incarnation != self.link.incarnation:
@@ -167,6 +168,7 @@ class Worker:
     def touch(self, stage: int) -> None:
         """The replica of this vertex may have something to do: it is looked at in the next turn."""
         self._due.add(stage)
+        self._is_touched = True
 
     def _looked_at(self) -> list[ReplicaHost]:
         """The replicas that are not at rest, downstream first."""
@@ -286,16 +288,28 @@ class Worker:
         return timeout_s
 
     def wait(self, timeout_s: float) -> list[Frame]:
-        """Poll the plane, as there is nothing to do; until something happens the replicas are idle, or back-pressured."""
-        began_s = self.clock.perf_counter()
+        """Poll the plane, as there is nothing to do; until something happens the replicas are idle, or back-pressured.
+
+        Questions of readers are answered here: they change nothing, so there is no turn for them.
+        """
         hosts = self.hosts.values()
-        for host in hosts:
-            host.statistics.rest(began_s, has_work=False)
-        frames = self.link.poll(timeout_s)
-        if self._is_alone:
+        while True:
+            began_s = self.clock.perf_counter()
             for host in hosts:
-                host.statistics.counters.turn_to(BUSY, self.link.woke_s)  # reading the sockets is work
-        return frames
+                host.statistics.rest(began_s, has_work=False)
+            frames = self.link.poll(timeout_s)
+            if self._is_alone:
+                for host in hosts:
+                    host.statistics.counters.turn_to(BUSY, self.link.woke_s)  # reading the sockets is work
+            if not frames or any(frame.kind != Kind.READ for frame in frames):
+                return frames
+            self._is_touched = False
+            for frame in frames:
+                self._readers.take(frame)
+            self._readers.answer(self.hosts)
+            timeout_s -= self.clock.perf_counter() - began_s
+            if self._is_touched or self.link.was_woken or timeout_s <= 0.0:
+                return []
 
     @property
     def is_over(self) -> bool:

@@ -135,7 +135,7 @@ class BusEnd:
         self.is_polled = wait is not None
         """Its process looks for connections and frames."""
         self.inbox: list[Frame] = []
-        self.is_woken = False
+        self.is_woken = self.was_woken = False
         self._wait = wait
         self._orders: dict[str, ReceiveOrder] = {}
         self._peers: dict[str, Line] = {}
@@ -165,7 +165,7 @@ class BusEnd:
     def poll(self, timeout_s: float | None = 0.0) -> list[Frame]:
         if self._wait is not None and timeout_s:
             self._wait(lambda: bool(self.inbox or self.is_woken or self._error), timeout_s)
-        self.is_woken = False
+        self.was_woken, self.is_woken = self.is_woken, False
         if self._error is not None:
             raise self._error
         frames, self.inbox = self.inbox, []
