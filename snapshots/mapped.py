@@ -7,6 +7,7 @@ import mmap
 import os
 import sys
 import weakref
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ def mapped(fd: int, size: int) -> npt.NDArray[np.uint8]:
     return np.frombuffer(memoryview(content).cast("B"), np.uint8)
 
 
+@cache
 def _libc() -> Any:
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cache
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -74,8 +75,9 @@ def told_of(what: str, lateness: Any, loops: tuple[Loop, ...], sides: Iterable[S
     return streams[0].flow.vertex(make, inputs=streams, parallelism=1)
 
 
-def key_of_each_group(key_groups: int) -> list[int]:
-    """For each key-group a key that is in it.
+@cache
+def key_of_each_group(key_groups: int) -> tuple[int, ...]:
+    """For each key-group a key that is in it. Found once: each epoch asks for them.
 
     >>> [key_group(key, 8) for key in key_of_each_group(8)]
     [0, 1, 2, 3, 4, 5, 6, 7]
@@ -84,7 +86,7 @@ def key_of_each_group(key_groups: int) -> list[int]:
     for key in count():
         found.setdefault(key_group(key, key_groups), key)
         if len(found) == key_groups:
-            return [found[group] for group in range(key_groups)]
+            return tuple(found[group] for group in range(key_groups))
     raise AssertionError
 
 
@@ -180,29 +182,22 @@ class Told(KeyedDict):
     def __init__(self, lateness: Any, entries: Callable[[], Iterable[tuple[Any, Any, Any]]] = tuple) -> None:
         super().__init__()
         self.lateness = lateness
-        self._keys: list[int] = []
         self._entries = entries
         self._looks: Looks | None = None
 
     def group(self, key: Any, key_groups: int) -> int:
         """The key that stands for the key-group of a key."""
-        return self.of_groups(key_groups)[key_group(key, key_groups)]
-
-    def of_groups(self, key_groups: int) -> list[int]:
-        """The key that stands for each key-group."""
-        if not self._keys:
-            self._keys = key_of_each_group(key_groups)
-        return self._keys
+        return key_of_each_group(key_groups)[key_group(key, key_groups)]
 
     def limits(self, key_groups: int) -> Limits:
         """The limits of all groups as they are now."""
         told = {group: one[0] for group, one in self.kept.items()}
         limits = {at: watermark_less(at, self.lateness) for at in set(told.values())}
-        return Limits({group: limits[at] for group, at in told.items()}, self.of_groups(key_groups))
+        return Limits({group: limits[at] for group, at in told.items()}, key_of_each_group(key_groups))
 
     def by_group(self, places: Places, key_groups: int, amounts: Any = None) -> dict[int, int]:
         """By the key that stands for a group, how many of these places it has, or the sum of these amounts."""
-        keys, found = self.of_groups(key_groups), np.bincount(groups_of_places(places, key_groups), amounts)
+        keys, found = key_of_each_group(key_groups), np.bincount(groups_of_places(places, key_groups), amounts)
         return {keys[group]: int(found[group]) for group in np.flatnonzero(found).tolist()}
 
     def are_late(self, rows: pa.RecordBatch, places: Places, ends: Ends, key_groups: int, *, at_end: bool = False) -> Any:

@@ -18,7 +18,7 @@ class DisturbedJob(ABC):
         bound: bytes of state a replica keeps in memory; None: all.
     """
 
-    epochs = 12
+    epochs = 8
 
     def __init__(self, folder: Path, bound: int | None) -> None:
         self._config = rd.RunConfig(storage_path=str(folder), state_memory_bytes=bound)

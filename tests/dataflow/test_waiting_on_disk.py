@@ -25,7 +25,7 @@ from rayad.dataflow.operators.windows import panes
 from rayad.dataflow.operators.windows.pane_ticks import Form, Grid
 from rayad.dataflow.operators.windows.panes import Panes
 
-EPOCHS, PARTS, ROWS, KEYS, DELAY = 3, 6, 200, 300, 40
+EPOCHS, PARTS, ROWS, KEYS, DELAY = 2, 6, 200, 300, 40
 BOUND = 1 << 20
 
 

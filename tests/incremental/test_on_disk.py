@@ -66,8 +66,11 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return seen
 
 
-@pytest.mark.parametrize("form", ["columns", "both", "rows"])
-@pytest.mark.parametrize("number", range(len(in_form("columns"))), ids=[program.name for program in in_form("columns")])
+FORMS: tuple[Form, ...] = ("columns", "both", "rows")
+EACH = [(form, number) for number in range(len(in_form("columns"))) for form in amount(each_run=(FORMS[number % 3],), soak=FORMS)]
+
+
+@pytest.mark.parametrize(("form", "number"), EACH, ids=[f"{in_form('columns')[number].name}-{form}" for form, number in EACH])
 @pytest.mark.thorough
 def test_results_are_right_whatever_happens(form: Form, number: int, tmp_path: Path, tiny: Counter[str]) -> None:
     program = in_form(form)[number]

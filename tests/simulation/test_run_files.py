@@ -78,7 +78,7 @@ OF_ROWS = ["processes", "keys-that-end", "records-that-end", "broadcast-join-row
 def test_what_waits_for_its_time_on_disk_is_taken_in_once(name: str) -> None:
     program = harness.all_programs()[name]
     with all_runs_in_files(), most_on_disk() as counts:
-        for seed in range(SEEDS // 2):
+        for seed in range(SEEDS // 4):
             outcome = run(seed, program=program, count=FAULTS, rescales=seed % 2 == 1)
             assert not outcome.violation, outcome
     assert min(counts["waiting"], counts["sent later"]) > SEEDS, counts

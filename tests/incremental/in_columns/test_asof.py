@@ -25,7 +25,7 @@ OF_FLOATS = {"float", "tenths"}
 @pytest.mark.parametrize("times", TIMES)
 def test_asof_joins_in_columns_are_those_of_rows(times: str, direction: Any) -> None:
     type_of, time_of, unit = TIMES[times]
-    for seed in range(amount(each_run=6, soak=60)):
+    for seed in range(amount(each_run=3, soak=60)):
         chance = random.Random(seed)
         left, right = changes_of(chance, time_of), changes_of(chance, time_of)
         tolerance = chance.choice([None, 2 * unit]) if not isinstance(unit, float) else None

@@ -15,6 +15,7 @@ OBJECTS_MAX = 1 << 12
 ROWS_LOOKED_AT = 64
 LOOKS_AFTER = 8
 """How often it may be asked how large values are that may have changed, until some are looked at again."""
+_WITHOUT_PARTS = frozenset({int, str, float, bytes, bool, type(None)})
 SLOT_OF_DICT = 100
 """Bytes of a dict for a key, of its tables alone."""
 
@@ -28,6 +29,9 @@ def size_of(value: Any) -> int:
     waiting, seen, sizes = [value], {id(value)}, list[int]()
     while waiting and len(sizes) < OBJECTS_MAX:
         each = waiting.pop()
+        if type(each) in _WITHOUT_PARTS:
+            sizes.append(sys.getsizeof(each))
+            continue
         sizes.append(each.nbytes if isinstance(each, np.ndarray) else sys.getsizeof(each, 64))
         for part in _parts(each):
             if id(part) not in seen:
@@ -37,14 +41,13 @@ def size_of(value: Any) -> int:
 
 
 def _parts(value: Any) -> Iterable[Any]:
-    kind = type(value)
-    if kind in (int, str, float, bytes, bool, type(None)) or isinstance(value, (type, np.ndarray)):
+    if isinstance(value, (type, np.ndarray)):
         return ()
     if isinstance(value, dict):
         return (part for pair in value.items() for part in pair)
     if isinstance(value, (list, tuple, set, frozenset)):
         return value
-    slots = (getattr(value, name) for base in kind.__mro__ for name in _slots(base) if hasattr(value, name))
+    slots = (getattr(value, name) for base in type(value).__mro__ for name in _slots(base) if hasattr(value, name))
     return (*vars(value).values(), *slots) if hasattr(value, "__dict__") else slots
 
 
@@ -63,7 +66,7 @@ class Size(Protocol):
 class SizeOfRows:
     """About how much memory a dict takes whose values change, or a set.
 
-    A few rows are looked at when as many have changed as are a quarter of all: so a change costs the same however large the dict is.
+    A few rows are looked at when as many have changed, and a quarter of all: so a change costs the same however large or small the dict is.
     """
 
     def __init__(self) -> None:
@@ -81,7 +84,7 @@ class SizeOfRows:
         if not count:
             self._known = self._changed = 0
             return 0
-        if 4 * self._changed >= count or count >= 2 * self._known:
+        if self._changed >= max(count // 4, min(count, ROWS_LOOKED_AT)) or count >= 2 * self._known:
             step = max(1, count // ROWS_LOOKED_AT)
             rows = kept.items() if isinstance(kept, Mapping) else kept
             some = [size_of(row) for row in islice(rows, 0, None, step)]
