@@ -45,7 +45,7 @@ from tests.dataflow.reading import check_reads
 from tests.dataflow.test_laws_of_state import check_runs, run_one
 from tests.thorough import amount
 
-SEEDS = amount(each_run=10, soak=600)
+SEEDS = amount(each_run=5, soak=600)
 SEEDS_OF_A_DEFECT = 60
 OF_RUNS = [form for form in FORMS if list(form.make().runs())]
 IN_RUNS = (
