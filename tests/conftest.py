@@ -62,6 +62,13 @@ def pytest_collection() -> Iterator[Any]:
         gc.enable()
 
 
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """What the tests of a file leave behind, modules and what these keep, is not looked through again for each of the files behind it."""
+    if nextitem is None or nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
+
+
 def pytest_unconfigure() -> None:
     """Libraries count what is left of theirs when the process ends."""
     gc.unfreeze()
