@@ -28,7 +28,7 @@ from rayad.actors.process.allocator import keep_freed_memory
 from rayad.dataflow.columns import split_words
 from rayad.dataflow.operators.keys.dense_groups import dense_group
 from rayad.dataflow.operators.keys.group_functions import SUM
-from rayad.dataflow.operators.state.key_index import KeyIndex
+from rayad.dataflow.operators.state.slots.key_index import KeyIndex
 from rayad.dataflow.records.key_hashing import Router
 
 TITLE = "Columnar kernels"

@@ -20,8 +20,9 @@ from rayad.dataflow.operators.results import record_array
 from rayad.dataflow.operators.state.by_key.sets import GrowingSet
 from rayad.dataflow.operators.state.contents import comparable, originals
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
-from rayad.dataflow.operators.state.seen_rows import SeenRows, first_positions
-from rayad.dataflow.operators.state.slot_groups import NotColumns
+from rayad.dataflow.operators.state.slots.row_index import first_positions
+from rayad.dataflow.operators.state.slots.seen_rows import SeenRows
+from rayad.dataflow.operators.state.slots.slot_groups import NotColumns
 from rayad.dataflow.operators.state.two_forms import TwoForms
 from rayad.dataflow.operators.state.waiting_forms import Batches, PairsOnce
 from rayad.dataflow.operators.state.waiting_in_pieces import Waiting

@@ -6,10 +6,12 @@ schema's metadata says ``rayad.rows = keyed:N``, a tuple: the first N columns ar
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -146,6 +148,37 @@ def rows_at(rows: Any, positions: Any) -> Any:
         except pa.ArrowNotImplementedError:
             pass
     return take_rows(rows, pa.array(positions)) if isinstance(rows, pa.RecordBatch) else rows.take(pa.array(positions))
+
+
+def taken_from(parts: Sequence[Any], positions: npt.NDArray[np.int64]) -> Any:
+    """Copy the rows at these positions of batches, or of arrays, that lie one behind the other.
+
+    What it takes depends on the positions. Arrow's own ``take`` of several chunks puts all of them together first where values are texts.
+
+    Args:
+        parts: RecordBatches or Arrays of one type; at least one.
+        positions: shape (n,).
+
+    >>> taken_from([pa.array(["a", "b"]), pa.array(["c"])], np.array([2, 0])).to_pylist()
+    ['c', 'a']
+    """
+    if len(parts) == 1:
+        return rows_at(parts[0], positions)
+    starts = np.cumsum([0, *map(len, parts[:-1])])
+    which = np.searchsorted(starts, positions, side="right") - 1
+    order = np.argsort(which, kind="stable")
+    ends = np.cumsum(np.bincount(which, minlength=len(parts)))
+    some = [
+        rows_at(part, positions[order[low:high]] - start)
+        for part, start, low, high in zip(parts, starts.tolist(), [0, *ends[:-1].tolist()], ends.tolist(), strict=True)
+        if high > low
+    ]
+    if not some:
+        return parts[0].slice(0, 0)
+    rows = some[0] if len(some) == 1 else pa.concat_batches(some) if isinstance(some[0], pa.RecordBatch) else pa.concat_arrays(some)
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    return rows_at(rows, place)
 
 
 def take_rows(batch: pa.RecordBatch, rows: pa.Array) -> pa.RecordBatch:

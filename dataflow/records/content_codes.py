@@ -76,6 +76,17 @@ def plain_form(column: pa.Array) -> pa.Array:
     return column
 
 
+def from_plain_form(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The inverse of :func:`plain_form` of a column of this type. Raises ArrowException where a dictionary's indices are too small."""
+    if pa.types.is_dictionary(kind):
+        encoded = column.dictionary_encode()
+        values = from_plain_form(encoded.dictionary, kind.value_type)
+        return pa.DictionaryArray.from_arrays(encoded.indices.cast(kind.index_type), values, ordered=kind.ordered)
+    if pa.types.is_run_end_encoded(kind):
+        return pc.run_end_encode(from_plain_form(column, kind.value_type), run_end_type=kind.run_end_type)
+    return column if column.type == kind else column.cast(kind)
+
+
 def content_codes(contents: pa.RecordBatch) -> Codes:
     """A code for each row of what :func:`contents_of` gave, shape (rows,)."""
     state = np.full(contents.num_rows, _SALT, np.uint64)

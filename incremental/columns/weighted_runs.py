@@ -17,7 +17,7 @@ from rayad.dataflow.operators.state.runs.files import RowsByValue, RowsInFile
 from rayad.dataflow.operators.state.runs.order import Places, Positions, order_of, places_of_hashes, ranges
 from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.operators.state.runs.runs import Runs
-from rayad.dataflow.operators.state.seen_rows import RowIndex
+from rayad.dataflow.operators.state.slots.row_index import RowIndex
 from rayad.dataflow.operators.state.stored_columns import Stored
 from rayad.dataflow.records import content_codes
 from rayad.dataflow.records.batches import rows_at

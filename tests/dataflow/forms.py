@@ -24,7 +24,7 @@ from rayad.dataflow.operators.state.runs import runs as runs_module
 from rayad.dataflow.operators.state.runs import runs_by_time
 from rayad.dataflow.operators.state.runs.runs import Runs
 from rayad.dataflow.operators.state.runs.runs_by_time import RunsByTime
-from rayad.dataflow.operators.state.seen_rows import SeenRows
+from rayad.dataflow.operators.state.slots.seen_rows import SeenRows
 from rayad.dataflow.operators.state.waiting_forms import Batches
 from rayad.dataflow.operators.state.waiting_in_pieces import Waiting
 from rayad.dataflow.operators.totals.columns import ColumnTotals

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import rayad as rd
 from rayad.dataflow.operators.distinct import OnceInBatch
-from rayad.dataflow.operators.state import seen_rows
-from rayad.dataflow.operators.state.seen_rows import first_positions
+from rayad.dataflow.operators.state.slots import seen_rows
+from rayad.dataflow.operators.state.slots.row_index import first_positions
 from rayad.dataflow.records import content_codes
 from rayad.dataflow.records.selectors import KeySelector, ValueSelector, whole_record
 from tests.every_type.arrays import COLUMNS

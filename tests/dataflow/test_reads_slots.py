@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 
 from rayad.dataflow.operators.aggregates.aggregators import Count
-from rayad.dataflow.operators.state.key_index import KeyIndex
 from rayad.dataflow.operators.state.reads.at_epochs import Epochs
 from rayad.dataflow.operators.state.reads.slots import SlotVersions
+from rayad.dataflow.operators.state.slots.key_index import KeyIndex
 from rayad.dataflow.operators.totals.totals import TotalsInColumns
 
 NAMES = [f"k{number}" for number in range(8)]

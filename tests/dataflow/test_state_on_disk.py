@@ -31,7 +31,7 @@ from rayad.dataflow.operators.state.runs.merging import InOrder
 from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.operators.state.runs.runs import Runs
 from rayad.dataflow.operators.state.runs.runs_by_time import RunsByTime
-from rayad.dataflow.operators.state.seen_rows import SeenBelow, SeenRows
+from rayad.dataflow.operators.state.slots.seen_rows import SeenBelow, SeenRows
 from rayad.dataflow.operators.state.waiting_in_pieces import Waiting
 from rayad.dataflow.operators.totals.totals import Totals
 from rayad.dataflow.records.batches import to_rows

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pytest
 
 from rayad.dataflow import windows
-from rayad.dataflow.operators.state import seen_rows
+from rayad.dataflow.operators.state.slots import seen_rows
 from rayad.incremental import aggregating, functions, ranking
 from rayad.incremental.columns import grouped, linear, ordered, weighted_runs
 from rayad.incremental.columns.thresholds import Threshold

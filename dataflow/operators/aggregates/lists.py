@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rayad.dataflow.operators.state.runs.order import ranges
+from rayad.dataflow.records.batches import taken_from
 
 Numbers = npt.NDArray[np.int64]
 REMAINS_MIN = 1 << 12
@@ -51,6 +52,7 @@ class Lists:
         self._items = tuple(items)
         self._starts = starts
         self.lengths = lengths
+        self._live = int(lengths.sum())  # items that a list has
 
     @staticmethod
     def of(column: pa.ListArray) -> Lists:
@@ -72,6 +74,7 @@ class Lists:
 
     def __setitem__(self, at: Any, lists: Lists | None) -> None:
         """Set the lists of these places; None: empty ones."""
+        self._live -= int(self.lengths[at].sum())
         if lists is None:
             self.lengths[at] = 0
             return
@@ -79,8 +82,8 @@ class Lists:
         self._starts[at] = begin + np.cumsum(lists.lengths) - lists.lengths
         self.lengths[at] = lists.lengths
         items = [*self._items, lists.items()]
-        live = int(self.lengths.sum())
-        if begin + len(items[-1]) > 2 * live + REMAINS_MIN:
+        self._live += len(items[-1])
+        if begin + len(items[-1]) > 2 * self._live + REMAINS_MIN:
             self._items = tuple(items)
             items = [self.items()]
             self._starts = np.cumsum(self.lengths) - self.lengths
@@ -95,7 +98,7 @@ class Lists:
 
     def items(self) -> pa.Array:
         """The items of all lists, one behind the other."""
-        return _taken(self._items, ranges(self._starts, self.lengths))
+        return taken_from(self._items, ranges(self._starts, self.lengths))
 
     def as_column(self, kind: pa.DataType) -> pa.ListArray:
         """As a column of this type."""
@@ -110,10 +113,3 @@ class Lists:
         starts[::2] = np.cumsum(self.lengths) - self.lengths
         starts[1::2] = len(mine) + np.cumsum(others.lengths) - others.lengths
         return pa.concat_arrays([mine, theirs]), ranges(starts, lengths), self.lengths + others.lengths
-
-
-def _taken(items: Sequence[pa.Array], positions: Numbers) -> pa.Array:
-    if len(items) == 1:
-        return items[0].take(pa.array(positions))
-    taken = pa.chunked_array(items).take(pa.array(positions))
-    return taken.chunk(0) if taken.num_chunks == 1 else pa.concat_arrays(taken.chunks)

@@ -12,7 +12,7 @@ from rayad.dataflow.operators.state.runs.above_runs import RunsBelow
 from rayad.dataflow.operators.state.runs.disk import Bounded, MemoryBound
 from rayad.dataflow.operators.state.runs.files import RunFile
 from rayad.dataflow.operators.state.runs.run import Run
-from rayad.dataflow.operators.state.slot_groups import NotColumns
+from rayad.dataflow.operators.state.slots.slot_groups import NotColumns
 
 Below = TypeVar("Below", bound=RunsBelow[Any])
 

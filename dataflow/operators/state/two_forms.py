@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from rayad.dataflow.operators.state.keyed_state import KeyedState, StateOfParts
 from rayad.dataflow.operators.state.reads.both_forms import BothAtEpochs
-from rayad.dataflow.operators.state.slot_groups import NotColumns
+from rayad.dataflow.operators.state.slots.slot_groups import NotColumns
 from rayad.dataflow.operators.state.tables import Entries
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from rayad.dataflow.operators.aggregates.aggregators import Aggregator
 from rayad.dataflow.operators.state.reads.at_epochs import Epochs, FromVersions
 from rayad.dataflow.operators.state.reads.slots import SlotVersions
-from rayad.dataflow.operators.state.slot_groups import NotColumns
+from rayad.dataflow.operators.state.slots.slot_groups import NotColumns
 from rayad.dataflow.operators.state.tables import Entries, entries_of_dict
 from rayad.dataflow.operators.totals.columns import ColumnTotals
 

@@ -16,11 +16,11 @@ import pyarrow as pa
 from rayad.dataflow.operators.aggregates.held import as_column, as_values, grown, held_bytes, nothing_held
 from rayad.dataflow.operators.aggregates.partial import Partials
 from rayad.dataflow.operators.keys.schemas import as_schema
-from rayad.dataflow.operators.state.key_index import KeyIndex
 from rayad.dataflow.operators.state.reads.slots import Former, SlotVersions
 from rayad.dataflow.operators.state.runs.order import Positions
-from rayad.dataflow.operators.state.slot_groups import NotColumns, SlotKeys, columns_of_slots
-from rayad.dataflow.operators.state.slots import KEY_BYTES, KEY_BYTES_INTEGER, Slots
+from rayad.dataflow.operators.state.slots.key_index import KeyIndex
+from rayad.dataflow.operators.state.slots.slot_groups import NotColumns, SlotKeys, columns_of_slots
+from rayad.dataflow.operators.state.slots.slots import Slots
 from rayad.dataflow.operators.state.stored_columns import narrow, taken_back
 from rayad.dataflow.operators.totals.below import TotalsBelow
 from rayad.dataflow.operators.totals.stored_slots import ChangedSlots, columns_of, narrowed, stored_columns, stored_keys, widened
@@ -100,8 +100,8 @@ class ColumnTotals(Slots[TotalsBelow]):
     # -- beyond memory ---------------------------------------------------------------
     @property
     def held_bytes(self) -> int:
-        are_integers = self.key_columns == 1 and self.schema.field(0).type == pa.int64()
-        return sum(map(held_bytes, self.arrays)) + len(self) * (KEY_BYTES_INTEGER if are_integers else KEY_BYTES)
+        keys = self._index.nbytes if self._index is not None else sum(column.nbytes for column in self._first_keys or ())
+        return sum(map(held_bytes, self.arrays)) + keys
 
     def forget_slots(self) -> None:
         self._index, self._first_keys, self._changes = None, None, None
@@ -130,10 +130,9 @@ class ColumnTotals(Slots[TotalsBelow]):
         runs = self._below.some
         if runs is None:
             return
-        types = self.schema.types[: self.key_columns]
         found = self._made_index().found(list(keys))
         there = (found >= 0) & self.there(found, len(self))
-        for columns in _as_columns([key for key, is_there in zip(keys, there.tolist(), strict=True) if not is_there], types):
+        for columns in _as_columns([key for key, is_there in zip(keys, there.tolist(), strict=True) if not is_there], self._key_types()):
             _, totals = runs.taken_out(columns)
             if totals is not None:
                 slots = self._slots_of(totals)
@@ -178,11 +177,9 @@ class ColumnTotals(Slots[TotalsBelow]):
         if not len(self.versions):
             return []
         leaves = self.leaves(groups, key_groups)
-        keys, fields = self.slot_keys(), list(self.schema)
-        types = [field.type for field in fields[: self.key_columns]]
-        columns_of_slots(keys, np.flatnonzero(leaves & self.versions.used(len(leaves))), types)
+        self._keys_at(np.flatnonzero(leaves & self.versions.used(len(leaves))))
         return [
-            (former.epoch, former.there, self._batch(columns_of_slots(keys, former.slots, types), former.arrays))
+            (former.epoch, former.there, self._batch(self._keys_at(former.slots), former.arrays))
             for former in self.versions.taken_out(lambda slots: leaves[slots])
         ]
 
@@ -212,8 +209,7 @@ class ColumnTotals(Slots[TotalsBelow]):
     # -- snapshots -----------------------------------------------------------------
     def checkpoint(self) -> dict[str, Any]:
         """Keys by slot and their totals; the index is made anew by :meth:`restore`."""
-        types = [self.schema.field(i).type for i in range(self.key_columns)]
-        keys = self._index.key_columns(types) if self._index is not None else self._first_keys
+        keys = self._index.key_columns(self._key_types()) if self._index is not None else self._first_keys
         totals = [narrowed(a[: len(self)], kind) for a, kind in self._typed()]
         out = {"keys": stored_keys(keys), "totals": totals, "given": self._given_slots()}
         return out if self._below.some is None else {**out, "below": self._below.some.checkpoint()}
@@ -293,9 +289,15 @@ class ColumnTotals(Slots[TotalsBelow]):
         self.gave()
 
     def rows_at(self, slots: Positions) -> pa.RecordBatch:
-        fields = list(self.schema)
-        columns = columns_of_slots(self.slot_keys(), slots, [field.type for field in fields[: self.key_columns]])
-        return self._batch(columns, [array[slots] for array in self.arrays])
+        return self._batch(self._keys_at(slots), [array[slots] for array in self.arrays])
+
+    def _key_types(self) -> list[pa.DataType]:
+        return list(self.schema.types[: self.key_columns])
+
+    def _keys_at(self, slots: Positions) -> list[pa.Array]:
+        """The keys of slots. Raises NotColumns where Arrow does not have them."""
+        types = self._key_types()
+        return columns_of_slots(self.slot_keys(), slots, types) if self._index is None else self._index.keys_at(slots, types)
 
     def _batch(self, keys: list[pa.Array], totals: list[Any]) -> pa.RecordBatch:
         kinds = self.schema.types[self.key_columns :]
@@ -327,9 +329,8 @@ class ColumnTotals(Slots[TotalsBelow]):
         return needed if self.versions is None else needed | self.versions.used(len(self))  # somebody may ask what they had
 
     def renumber(self, slots: Positions) -> None:
-        types = [self.schema.field(i).type for i in range(self.key_columns)]
         try:
-            keys = columns_of_slots(self.slot_keys(), slots, types)
+            keys = self._keys_at(slots)
         except NotColumns:
             return
         numbers, given = np.zeros(len(self), np.int64), np.flatnonzero(~self.there(slots, len(self)))

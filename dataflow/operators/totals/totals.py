@@ -23,7 +23,7 @@ from rayad.dataflow.operators.state.by_schema import PartsBySchema
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.operators.state.reads.at_epochs import AtEpochs, Epochs
 from rayad.dataflow.operators.state.reads.slots import SlotVersions
-from rayad.dataflow.operators.state.slot_groups import NotColumns
+from rayad.dataflow.operators.state.slots.slot_groups import NotColumns
 from rayad.dataflow.operators.state.two_forms import TwoForms
 from rayad.dataflow.operators.state.waiting_forms import Batches, ByKey
 from rayad.dataflow.operators.state.waiting_in_pieces import Waiting

@@ -16,7 +16,7 @@ from rayad.dataflow.operators.state.by_key.rows import RowsByKey
 from rayad.dataflow.operators.state.runs.dict_above_runs import KeysBelow
 from rayad.dataflow.operators.state.runs.due_rows import has_order
 from rayad.dataflow.operators.state.runs.size_of_values import SizeOfRows
-from rayad.dataflow.operators.state.slot_groups import NotColumns
+from rayad.dataflow.operators.state.slots.slot_groups import NotColumns
 from rayad.dataflow.records.exact import Inexact, array_of
 
 

@@ -18,7 +18,7 @@ from rayad.dataflow.operators.state.contents import Contents, comparable, origin
 from rayad.dataflow.operators.state.runs.order import Places, places_in_groups, slices_of_groups
 from rayad.dataflow.operators.state.runs.rows_below import RowsBelow
 from rayad.dataflow.operators.state.runs.values_below import DECODED_ROWS, pickled, unpicklable
-from rayad.dataflow.operators.state.slot_groups import NotColumns
+from rayad.dataflow.operators.state.slots.slot_groups import NotColumns
 from rayad.dataflow.records.key_hashing import hash_keys, key_group
 from rayad.progress import DataflowError
 

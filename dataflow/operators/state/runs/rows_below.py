@@ -1,4 +1,4 @@
-"""Rows that have no slot (``slots.py``), in sorted runs: each is the only one of its like, in one run."""
+"""Rows that have no slot (``slots/slots.py``), in sorted runs: each is the only one of its like, in one run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Rows that have been seen, in columns: which of those that come are new is found without an object for a row.
 
-The code of a row (``content_codes``) leads to the slot of the row that is kept, and the two are compared: codes alone decide nothing.
-Beyond a bound on memory rows are in sorted runs, by key-group and code; one that comes again is found there, and stays there.
+Rows have slots (``row_index``). Beyond a bound on memory they are in sorted runs, by key-group and code; one that comes again is found
+there, and stays there.
 """
 
 from __future__ import annotations
@@ -14,82 +14,24 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rayad.dataflow.operators.state.group_index import groups_of_columns
-from rayad.dataflow.operators.state.key_index import FIRST_SLOTS, integer_table
 from rayad.dataflow.operators.state.keyed_state import NotedState
 from rayad.dataflow.operators.state.reads.at_epochs import AtEpochs, Epochs
 from rayad.dataflow.operators.state.reads.seen import RowsAtEpochs
 from rayad.dataflow.operators.state.runs.above_runs import Beyond
 from rayad.dataflow.operators.state.runs.order import Places, places_in_groups, slices_of_groups
 from rayad.dataflow.operators.state.runs.rows_below import RowsBelow
-from rayad.dataflow.operators.state.slot_groups import NotColumns, SlotKeys
-from rayad.dataflow.operators.state.slots import KEY_BYTES_INTEGER, Slots
+from rayad.dataflow.operators.state.slots.integers import NUMBER_BYTES
+from rayad.dataflow.operators.state.slots.row_index import IndexedRows, first_positions
+from rayad.dataflow.operators.state.slots.slot_groups import NotColumns, SlotKeys
+from rayad.dataflow.operators.state.slots.slots import Slots
 from rayad.dataflow.operators.state.stored_columns import stored, taken_back
 from rayad.dataflow.operators.state.touched_keys import Additions
 from rayad.dataflow.operators.state.two_forms import ColumnForm
-from rayad.dataflow.records.batches import keyed_columns, one_array, one_batch
-from rayad.dataflow.records.content_codes import content_codes, contents_of, differences, next_codes
+from rayad.dataflow.records.batches import keyed_columns, one_array
+from rayad.dataflow.records.content_codes import content_codes, contents_of, differences
 from rayad.dataflow.records.key_hashing import key_group
 
 Positions = npt.NDArray[np.int64]
-
-
-class RowIndex:
-    """Slots 0, 1, 2, ... for distinct rows, in the order in which they are first seen. It has codes and no rows: whoever has the rows of
-    the slots gives them to be compared.
-
-    A row whose code leads to another row is looked for under its next code, and so on: a hash table with open addressing.
-    """
-
-    def __init__(self, rows: int) -> None:
-        self._slots = integer_table(max(FIRST_SLOTS, rows))
-        self._count = 0
-
-    def slots_of(self, contents: pa.RecordBatch, kept: Callable[[Positions], pa.RecordBatch]) -> tuple[Positions, Positions]:
-        """The slot of each row of what ``contents_of`` gave, shape (rows,), and where the rows of the new slots are, shape (new slots,).
-
-        Args:
-            kept: gives the rows of slots that are not new.
-
-        Raises NotColumns with a pandas that does not have the table.
-        """
-        if self._slots is None:
-            raise NotColumns
-        slots = np.empty(contents.num_rows, np.int64)
-        heads: list[Positions] = []
-        rows, codes, before = np.arange(contents.num_rows), content_codes(contents), self._count
-        while len(rows):
-            found = self._slots.numbers_of(codes)
-            fresh = np.flatnonzero(found >= self._count)
-            head = np.empty(len(self._slots) - self._count, np.int64)
-            head[found[fresh[::-1]] - self._count] = rows[fresh[::-1]]
-            heads.append(head)
-            self._count += len(head)
-            slots[rows] = found
-            odd = self._odd(contents, rows, found, kept, before, np.concatenate(heads))
-            rows, codes = rows[odd], next_codes(codes[odd])
-        return slots, np.concatenate(heads) if heads else rows
-
-    @staticmethod
-    def _odd(contents: pa.RecordBatch, rows: Positions, slots: Positions, kept: Any, before: int, heads: Positions) -> Positions:
-        """Which of these rows are others than those of the slots that their codes lead to."""
-        old, new = np.flatnonzero(slots < before), np.flatnonzero(slots >= before)
-        new = new[heads[slots[new] - before] != rows[new]]
-        odd = [np.zeros(0, np.int64)]
-        if len(old):
-            odd.append(old[differences(contents.take(pa.array(rows[old])), kept(slots[old]))])
-        if len(new):
-            first = heads[slots[new] - before]
-            odd.append(new[differences(contents.take(pa.array(rows[new])), contents.take(pa.array(first)))])
-        return np.sort(np.concatenate(odd))
-
-
-def first_positions(contents: pa.RecordBatch) -> Positions:
-    """Where each distinct row of what ``contents_of`` gave is first, shape (distinct rows,). Raises NotColumns as :class:`RowIndex`.
-
-    >>> first_positions(pa.record_batch({"x": [7, 5, 7]})).tolist()
-    [0, 1]
-    """
-    return RowIndex(contents.num_rows).slots_of(contents, contents.take)[1]
 
 
 class SeenBelow(RowsBelow):
@@ -139,16 +81,14 @@ class SeenRows(Slots[SeenBelow], NotedState, ColumnForm):
         super().__init__(self.runs_below)
         self._pairs = pairs
         self._schema: pa.Schema | None = None
-        self._batches: list[pa.RecordBatch] = []  # slot after slot
-        self._index: RowIndex | None = None
-        self._count = 0
+        self._rows: IndexedRows | None = None  # by slot
         self._noted: Additions = Additions()
         self.came: RowsAtEpochs | None = None
         """Told of the slots that come; None: nobody has read yet."""
 
     @property
     def is_used(self) -> bool:
-        return self.is_beyond_memory or self._count > (0 if self._given is None else int(np.count_nonzero(self._given)))
+        return self.is_beyond_memory or len(self) > (0 if self._given is None else int(np.count_nonzero(self._given)))
 
     @property
     def noted_bytes(self) -> int:
@@ -173,12 +113,12 @@ class SeenRows(Slots[SeenBelow], NotedState, ColumnForm):
         return first[self._new_in_slots(contents.take(pa.array(first)))]
 
     def _new_in_slots(self, contents: pa.RecordBatch) -> Positions:
-        if self._index is None:
-            self._index = RowIndex(contents.num_rows)
-        slots, first = self._index.slots_of(contents, self._at)
-        again = self._again(slots)
+        if self._rows is None:
+            self._rows = IndexedRows(contents.num_rows)
+        known = len(self)
+        slots, first = self._rows.slots_of(contents)
+        again = self._again(slots, known)
         self._schema = contents.schema if self._schema is None else self._schema
-        self._put(contents.take(pa.array(first)))
         rows = np.concatenate([first, again]) if len(again) else first
         if len(rows) and self.came is not None:
             self.came.add(slots[rows])
@@ -187,50 +127,38 @@ class SeenRows(Slots[SeenBelow], NotedState, ColumnForm):
             self._noted.note(fresh, len(rows), self.count, fresh.nbytes)
         return rows
 
-    def _again(self, slots: Positions) -> Positions:
-        """Where rows are that had been given away, and are here now."""
+    def _again(self, slots: Positions, known: int) -> Positions:
+        """Where rows are that had been given away, and are here now: in the first ``known`` slots."""
         if self._given is None:
             return np.zeros(0, np.int64)
-        known = np.flatnonzero(slots < self._count)
-        _, at = np.unique(slots[known], return_index=True)
-        rows: Positions = known[at]
-        rows = rows[~self.there(slots[rows], self._count)]
+        old = np.flatnonzero(slots < known)
+        _, at = np.unique(slots[old], return_index=True)
+        rows: Positions = old[at]
+        rows = rows[~self.there(slots[rows], known)]
         self.come(slots[rows])
         return rows
 
-    def _put(self, rows: pa.RecordBatch) -> None:
-        if not rows.num_rows:
-            return
-        batches = self._batches
-        batches.append(rows)
-        self._count += rows.num_rows
-        while len(batches) > 1 and batches[-2].num_rows < 2 * batches[-1].num_rows:  # so they stay few, and a row is copied a few times
-            batches[-2:] = [one_batch(pa.Table.from_batches(batches[-2:]))]
-
-    def _table(self) -> pa.Table:
-        return pa.Table.from_batches(self._batches, schema=self._schema)
-
     def _at(self, slots: Positions) -> pa.RecordBatch:
-        return one_batch(self._table().take(pa.array(slots)))
+        assert self._rows is not None
+        return self._rows.at(slots)
 
     def _kept(self) -> list[pa.RecordBatch]:
         """What is in slots, without what was given away."""
         if self._given is None or not self._given.any():
-            return self._batches
+            return [] if self._rows is None else self._rows.batches
         slots = self.used()
         return [self._at(slots)] if len(slots) else []
 
     # -- slots, and what is below them ---------------------------------------------
     def __len__(self) -> int:
-        return self._count
+        return 0 if self._rows is None else self._rows.count
 
     @property
     def held_bytes(self) -> int:
-        of_rows: int = sum(batch.nbytes for batch in self._batches)
-        return of_rows + KEY_BYTES_INTEGER * self._count
+        return 0 if self._rows is None else self._rows.nbytes + NUMBER_BYTES * self._rows.count
 
     def slot_keys(self) -> SlotKeys:
-        return self._keys() if self._count else []
+        return self._keys() if len(self) else []
 
     def rows_at(self, slots: Positions) -> pa.RecordBatch:
         """The rows of slots, marked with their key."""
@@ -240,7 +168,7 @@ class SeenRows(Slots[SeenBelow], NotedState, ColumnForm):
         """Rows stay, since codes lead to them."""
 
     def forget_slots(self) -> None:
-        self._batches, self._index, self._count = [], None, 0
+        self._rows = None
         if self.came is not None:
             self.came.begin_anew()
 
@@ -249,7 +177,7 @@ class SeenRows(Slots[SeenBelow], NotedState, ColumnForm):
         if came is not None:
             came.keep(slots)
         self.came, self._given = None, None
-        self._batches, self._index, self._count = [], None, 0
+        self._rows = None
         if left.num_rows:
             self._new_in_slots(left)
         elif not self.is_beyond_memory:
@@ -264,11 +192,11 @@ class SeenRows(Slots[SeenBelow], NotedState, ColumnForm):
     @property
     def slots(self) -> int:
         """How many there are, those that were given away included."""
-        return self._count
+        return len(self)
 
     def are_here(self) -> npt.NDArray[np.bool_]:
         """Whether the row of each slot is here, shape (slots,)."""
-        return self.there(np.arange(self._count), self._count)
+        return self.there(np.arange(len(self)), len(self))
 
     def pairs_below(self, keys: Sequence[Any] | None = None) -> list[Any]:
         """The rows without a slot, perhaps only those of these keys and of some others, as the row form has them."""
@@ -288,8 +216,8 @@ class SeenRows(Slots[SeenBelow], NotedState, ColumnForm):
 
     def slots_of(self, rows: pa.RecordBatch) -> Positions:
         """The slots of rows, all of which are here."""
-        assert self._index is not None
-        return self._index.slots_of(rows, self._at)[0]
+        assert self._rows is not None
+        return self._rows.found(rows)
 
     def as_rows(self) -> list[Any]:
         return [pair for batch in self._kept() for pair in self._pairs(batch)] + self.pairs_below()
@@ -317,7 +245,8 @@ class SeenRows(Slots[SeenBelow], NotedState, ColumnForm):
     # -- to other replicas ---------------------------------------------------------
     def _keys(self) -> tuple[Any, ...]:
         assert self._schema is not None
-        return tuple(self._table().columns[: keyed_columns(self._schema) or 0])
+        assert self._rows is not None
+        return tuple(self._rows.table().columns[: keyed_columns(self._schema) or 0])
 
     def give(self, groups: frozenset[int], key_groups: int) -> pa.RecordBatch | Beyond | None:
         """Where there are runs also of no rows a batch, which has their schema."""
@@ -342,4 +271,4 @@ def _schema_of(given: pa.RecordBatch | Beyond) -> pa.Schema:
     return given.rows.schema if isinstance(given, Beyond) else given.schema
 
 
-__all__ = ["SeenBelow", "SeenRows", "first_positions"]
+__all__ = ["SeenBelow", "SeenRows"]

@@ -20,10 +20,7 @@ from rayad.dataflow.operators.state.group_index import chosen, compacted
 from rayad.dataflow.operators.state.runs.above_runs import RunsBelow
 from rayad.dataflow.operators.state.runs.order import Positions
 from rayad.dataflow.operators.state.runs.rows_below import RowsBelow
-from rayad.dataflow.operators.state.slot_groups import SlotGroups, SlotKeys
-
-KEY_BYTES_INTEGER, KEY_BYTES = 48, 200
-"""A key in the index: pandas' table of integers keeps each twice, at most a third full; a dict has an object for each key and slot."""
+from rayad.dataflow.operators.state.slots.slot_groups import SlotGroups, SlotKeys
 
 Mask = npt.NDArray[np.bool_]
 Below = TypeVar("Below", bound=RowsBelow)
@@ -149,4 +146,4 @@ class Slots(BeyondMemory[RunsBelow[Below]]):
                 self.renumber(needed)
 
 
-__all__ = ["KEY_BYTES", "KEY_BYTES_INTEGER", "Slots"]
+__all__ = ["Slots"]

@@ -1,0 +1,1 @@
+"""State by slot: a number that a key, or a row, keeps as long as it is here."""
