@@ -21,10 +21,10 @@ from rayad.dataflow.operators.state.waiting_forms import Batches, PairsOnce
 from rayad.dataflow.operators.state.waiting_in_pieces import Waiting
 from rayad.dataflow.records.batches import to_rows
 from rayad.incremental.columns.form import NotColumns, is_changes
-from rayad.incremental.columns.from_rows import MANY, keyed_changes_of
+from rayad.incremental.columns.from_rows import MANY, changes_of, keyed_changes_of
 from rayad.incremental.columns.kept import ColumnForm, Out, Part
 from rayad.incremental.moments import END, Counters
-from rayad.incremental.reads import Arrived, CollectionAtEpochs, InRows, Results, Shown
+from rayad.incremental.reads import Arrived, Changes, CollectionAtEpochs, InRows, Results, Shown
 from rayad.incremental.records import Row, as_record
 from rayad.incremental.traces import Kept, ThisEpoch
 from rayad.progress import InternalError, Timestamp
@@ -150,6 +150,10 @@ class MomentVertex(KeyedVertex):
         rows = self.inputs_in_rows()
         return list(zip(rows, [None] * len(rows) if self._columns is None else self._columns.inputs.values(), strict=True))
 
+    def noted(self, come: Sequence[Changes]) -> Sequence[Changes]:
+        """What a moment has changed of what is kept, by input: by default what has come."""
+        return come
+
     def inputs_in_rows(self) -> Sequence[InRows]:
         """Its inputs in rows."""
         return list(self.kept().values())
@@ -198,7 +202,7 @@ class MomentVertex(KeyedVertex):
                     kept.before.kept_of([*keys, *(key for key, _ in scheduled), *(key for some in arrived for key, _ in some)])
             self.on_moment(time, arrived, [*keys, *(key for key, _ in scheduled)])
             if self.reads is not None:
-                self.reads.note(time.epoch, arrived)
+                self.reads.note(time.epoch, self.noted(arrived))
 
     def _in_columns(self, time: Timestamp, batches: list[list[Any]], due: list[Any], scheduled: Any) -> bool:
         """Handle a moment in columns; gives False, with nothing done, where rows must do it."""
@@ -217,7 +221,7 @@ class MomentVertex(KeyedVertex):
         except NotColumns:
             return False
         if self.reads is not None:
-            self.reads.note(time.epoch, runs)
+            self.reads.note(time.epoch, self.noted(runs))
         for at, batch in out:
             self.send_by(0, batch, at)
         for at, keys in again:
@@ -281,9 +285,11 @@ class MomentVertex(KeyedVertex):
             some.clear()
 
     def send_changes(self, time: Timestamp, changes: list[tuple[Any, int]]) -> None:
-        """Records and their weights."""
+        """Records and their weights. Many with fields leave as columns: where they go then is found without hashing each as an object."""
         if changes:
-            self.send_by(0, changes, time)
+            is_worth = len(changes) >= MANY and type(changes[0][0]) is Row and not time.counters
+            made = changes_of(*zip(*changes, strict=True)) if is_worth else None
+            self.send_by(0, changes if made is None else made, time)
 
     # -- what is stored and moves ------------------------------------------------------------------------
     def states(self) -> dict[str, KeyedState]:

@@ -229,4 +229,4 @@ def _mask(keys: Collection[Any], leave: Any, key_groups: int) -> list[bool]:
     return leave[groups_of_keys(list(keys), key_groups)].tolist() if keys else []
 
 
-__all__ = ["Arrived", "CollectionAtEpochs", "InRows", "Results", "Shown"]
+__all__ = ["Arrived", "Changes", "CollectionAtEpochs", "InRows", "Results", "Shown"]

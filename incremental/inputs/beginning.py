@@ -55,7 +55,7 @@ def as_collection(
         return _of_envelopes(stream, key, order, deleted, arguments.choice(envelope, "as_collection: envelope", *ENVELOPES), name)
     asked = (("order", order), ("deleted", deleted))
     selected = [None if one is None else steps.selected(one, f"as_collection({what})") for what, one in asked]
-    keyed = KeyedCollection(stream.map(steps.inserted).map(steps.Keyed(steps.selected(key, "as_collection(key)"))), ())
+    keyed = Collection(stateless(stream, "map", columns.Begin(None), None), ()).key_by(key)
     return Collection(taken_together(keyed.vertex(Make(Upsert, *selected), "upserts", name)), ())
 
 

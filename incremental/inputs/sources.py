@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from rayad.dataflow.operators.state.by_key.dicts import KeyedDict
-from rayad.dataflow.operators.state.reads.at_epochs import AtEpochs, Epochs
-from rayad.dataflow.operators.state.reads.dicts import DictAtEpochs
-from rayad.dataflow.operators.state.tables import Entries
 from rayad.incremental.columns.beginning import PresentColumns
+from rayad.incremental.columns.newest import NewestColumns
 from rayad.incremental.moment_vertex import Arrived, MomentVertex
-from rayad.incremental.reads import InRows, Shown
+from rayad.incremental.ranking import in_contents
+from rayad.incremental.reads import Changes, InRows, Shown
 from rayad.incremental.records import absent
+from rayad.incremental.steps import Field
 from rayad.incremental.traces import add
 from rayad.progress import DataflowError, Timestamp, show
 
@@ -86,40 +86,35 @@ class Present(MomentVertex):
         self.send_changes(time, out)
 
 
-class Newest(KeyedDict):
-    """The newest record of each key. Those that are gone are kept, and no table of a running job shows them.
+class NewestInRows:
+    """The newest records, in rows. See ``reads.InRows``.
 
     Args:
-        is_gone: whether a record says that its key is gone.
+        newest: by key.
     """
 
-    def __init__(self, is_gone: Callable[[Any], bool]) -> None:
-        super().__init__()
-        self._is_gone = is_gone
+    def __init__(self, newest: KeyedDict) -> None:
+        self._newest = newest
 
-    def at_epochs(self, epochs: Epochs) -> AtEpochs:
-        return NewestAtEpochs(self, epochs, self._is_gone)
+    def keys(self) -> Iterable[Any]:
+        """All keys."""
+        return self._newest.kept
 
+    def there(self, key: Any) -> dict[Any, int]:
+        """The record of a key."""
+        record = self._newest.kept.get(key)
+        return {} if record is None else {record: 1}
 
-class NewestAtEpochs(DictAtEpochs):
-    """The newest records that are not gone.
-
-    Args:
-        table: of these.
-        is_gone: as there.
-    """
-
-    def __init__(self, table: KeyedDict, epochs: Epochs, is_gone: Callable[[Any], bool]) -> None:
-        super().__init__(table, epochs)
-        self._is_gone = is_gone
-
-    def rows_of(self, kept: Mapping[Any, Any]) -> Entries:
-        """See there."""
-        return super().rows_of({key: record for key, record in kept.items() if record is not None and not self._is_gone(record)})
+    def changed(self, there: dict[Any, int] | None, value: Any, weight: int, vector: Any) -> dict[Any, int]:
+        """One more change of it."""
+        there = dict(there or {})
+        add(there, value, weight)
+        return there
 
 
 class Upsert(MomentVertex):
-    """The newest record of each key replaces the one before it.
+    """The newest record of each key replaces the one before it. Of records that are equal in order the one of the later epoch is newer, and
+    in one epoch the last one in the order of contents.
 
     Args:
         order: gives what is compared; None: there may be one record of a key in an epoch.
@@ -129,41 +124,82 @@ class Upsert(MomentVertex):
     why_unreadable = ""
 
     def __init__(self, order: Callable[[Any], Any] | None, deleted: Callable[[Any], Any] | None) -> None:
-        super().__init__()
-        self.newest = Newest(self._is_gone)
+        fields = [of.name if isinstance(of, Field) else None for of in (order, deleted)]
+        are_fields = all(isinstance(of, Field | None) for of in (order, deleted))
+        super().__init__(NewestColumns(*fields) if are_fields else None)
+        self.newest = KeyedDict()
         """By key, also of one that is gone where a later record may be older."""
         self._order = order
         self._deleted = deleted
+        self._changed: list[tuple[Any, Any, int, None]] = []  # by the last moment, of what is kept
 
     def keeps(self) -> str:
         """See there."""
         return "the newest record of each key"
 
+    def rows_are_kept(self) -> bool:
+        return bool(self.newest.kept)
+
+    def keep_rows(self, name: str, before: dict[Any, Any], now: dict[Any, Any], time: Timestamp | None) -> None:
+        weights: dict[Any, dict[Any, int]] = {}
+        for key, records in (*before.items(), *now.items()):
+            for record, moments in records.items():
+                add(weights.setdefault(key, {}), record, sum(moments.values()))
+        with self.newest.changing(list(weights)) as kept:
+            kept.update({key: record for key, records in weights.items() for record in records})
+
+    # -- to others, while it runs ------------------------------------------------------------------------
+    def shown(self) -> Shown | None:
+        """See there."""
+        return Shown(has_one_row=True)
+
+    def results_of(self, key: Any, there: Sequence[Any]) -> Iterable[tuple[Any, int]]:
+        """See there."""
+        return ((record, weight) for record, weight in (there[0] or {}).items() if not self._is_gone(record))
+
+    def inputs_in_rows(self) -> Sequence[InRows]:
+        """See there."""
+        return [NewestInRows(self.newest)]
+
+    def noted(self, come: Sequence[Changes]) -> Sequence[Changes]:
+        """What is kept is not all that has come."""
+        columns = self._columns
+        return [columns.changed if isinstance(columns, NewestColumns) and not isinstance(come[0], dict) else self._changed]
+
+    # -- moments -----------------------------------------------------------------------------------------
     def on_moment(self, time: Timestamp, arrived: list[Arrived], scheduled: Collection[Any]) -> None:
         """Raises DataflowError for two records of a key in one epoch that have no order."""
         records: dict[Any, list[Any]] = {}
         for key, record in arrived[0]:
             records.setdefault(key, []).append(record)
-        out: list[tuple[Any, int]] = []
+        self._changed, out = [], []
         with self.newest.changing(list(records)) as kept:
             for key, some in records.items():
-                if self._order is None and len(some) > 1:
-                    raise DataflowError(
-                        f"{len(some)} records of key {show(key, 60)} came in epoch {time.epoch}, {show(some[0], 60)} and "
-                        f"{show(some[1], 60)} among them: which is the newest? Give as_collection(order=...)"
-                    )
-                before = kept.get(key)
-                newest = some[0] if self._order is None else max([*some, *([] if before is None else [before])], key=self._order)
-                if newest == before:
+                before, newest = kept.get(key), self._newest_of(key, some, time)
+                if newest == before or (before is not None and self._order is not None and self._order(newest) < self._order(before)):
                     continue
-                out += [
-                    (record, weight) for record, weight in ((before, -1), (newest, 1)) if record is not None and not self._is_gone(record)
-                ]
-                if self._order is None and self._is_gone(newest):
-                    kept.pop(key, None)
-                else:
+                is_kept = self._order is not None or not self._is_gone(newest)
+                if is_kept:
                     kept[key] = newest
+                else:
+                    kept.pop(key, None)
+                pairs = [(record, weight) for record, weight in ((before, -1), (newest, 1)) if record is not None]
+                out += [(record, weight) for record, weight in pairs if not self._is_gone(record)]
+                if self.reads is not None:
+                    self._changed += [(key, record, weight, None) for record, weight in pairs if weight < 0 or is_kept]
         self.send_changes(time, out)
+
+    def _newest_of(self, key: Any, some: list[Any], time: Timestamp) -> Any:
+        if len(some) == 1:
+            return some[0]
+        if self._order is None:
+            raise DataflowError(
+                f"{len(some)} records of key {show(key, 60)} came in epoch {time.epoch}, {show(some[0], 60)} and "
+                f"{show(some[1], 60)} among them: which is the newest? Give as_collection(order=...)"
+            )
+        places = list(map(self._order, some))
+        last = max(places)
+        return max([record for record, place in zip(some, places, strict=True) if place == last], key=in_contents)
 
     def _is_gone(self, record: Any) -> bool:
         return self._deleted is not None and bool(self._deleted(record))

@@ -24,14 +24,14 @@ from rayad.incremental.columns import grouped, linear, ordered
 from rayad.incremental.columns.thresholds import Threshold
 from rayad.incremental.event_time import columns
 from rayad.incremental.event_time.functions import Latest
-from rayad.incremental.inputs.sources import NewestAtEpochs, Present, Upsert
+from rayad.incremental.inputs.sources import Present, Upsert
 from rayad.incremental.joins.arranging import SharedJoin
 from rayad.incremental.joins.join import Join
 from rayad.incremental.joins.kinds import HOWS, KINDS, Side
 from rayad.incremental.moment_vertex import MomentVertex
 from rayad.incremental.outputs.unique import Unique
 from rayad.incremental.reads import CollectionAtEpochs
-from rayad.incremental.records import as_record
+from rayad.incremental.records import Row, as_record
 from rayad.incremental.reducing import Reduce, distinct
 from rayad.incremental.steps import Field
 from tests.dataflow.driven import Driven, Step, steps_with
@@ -104,8 +104,8 @@ def _pair(key: int, number: int) -> Any:
     return key, number
 
 
-def _is_gone(pair: tuple[int, int]) -> bool:
-    return pair[1] == 2
+def _row(key: int, number: int) -> Any:
+    return as_record({"w": key, "v": number, "gone": number == 2})
 
 
 AS_OF = AsOf(None, True), Field("v"), Field("v")
@@ -135,9 +135,8 @@ LAWS = {
     "arrangement": Law(SharedJoin, gives=False),
     "arrangement with joins": Law(partial(SharedJoin, Side(True), Side(False, True)), gives=False),
     "what is there": Law(Present, _nothing, counts=True),
-    "newest": Law(
-        partial(Upsert, lambda pair: pair[1], _is_gone), _pair, table="newest", has_columns=False, of_records=True, replaces=True
-    ),
+    "newest": Law(partial(Upsert, Field("v"), Field("gone")), _row, of_records=True, replaces=True),
+    "newest without an order": Law(partial(Upsert, None, Field("gone")), _row, of_records=True, replaces=True),
     "of a sink": Law(partial(Unique, "a sink"), _pair, once=frozenset({0}), table="rows", has_columns=False, of_records=True),
 }
 CASES = [(name, form) for name, law in LAWS.items() for form in FORMS if law.has_columns or form == "rows"]
@@ -215,7 +214,11 @@ def _table(law: Law, weights: Counter[Any]) -> Counter[str]:
     if law.counts:
         pairs = [(record[0] if type(record) is tuple else record, weight) for record, weight in there]
         return rows_of(Entries([key for key, _ in pairs], {"count": [weight for _, weight in pairs]}))
-    rows = [(record[0], record if law.of_records else record[1]) for record, weight in there for _ in range(weight)]
+    rows = [
+        (record["w"] if type(record) is Row else record[0], record if law.of_records else record[1])
+        for record, weight in there
+        for _ in range(weight)
+    ]
     return rows_of(Entries([key for key, _ in rows], {"value": [value for _, value in rows]}))
 
 
@@ -260,7 +263,8 @@ PLANTED = {
     "changes are not noted, in columns": ("join, left", "columns", CollectionAtEpochs, "note", _nothing_noted),
     "changes stay where they were": ("sum", "both", CollectionAtEpochs, "give", lambda self, *_: ([], self.since)),
     "changes in columns stay where they were": ("min", "columns", reads, "_parted", lambda part, changes, leave, key_groups: ([], changes)),
-    "what is gone is shown": ("newest", "rows", NewestAtEpochs, "rows_of", lambda self, kept: super(NewestAtEpochs, self).rows_of(kept)),
+    "what is gone is shown": ("newest", "rows", Upsert, "results_of", lambda self, key, there: (there[0] or {}).items()),
+    "all that came is noted": ("newest", "columns", Upsert, "noted", lambda self, come: come),
 }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pytest
 
 from rayad.dataflow import windows
-from rayad.dataflow.operators.state.slots import seen_rows
+from rayad.dataflow.operators.state.slots import row_index
 from rayad.incremental import aggregating, functions, ranking
 from rayad.incremental.columns import grouped, linear, ordered, weighted_runs
 from rayad.incremental.columns.thresholds import Threshold
@@ -236,7 +236,7 @@ def test_equal_hashes_are_told_apart_by_what_rows_hold(name: str) -> None:
     with ExitStack() as stack:
         equal = patch.object(weighted_runs.WeightedRuns, "places", lambda self, rows: np.zeros(rows.num_rows, np.uint64))
         stack.enter_context(equal)
-        for module, what in ((weighted_runs, "codes_of"), (seen_rows, "content_codes")):
+        for module, what in ((weighted_runs, "codes_of"), (row_index, "content_codes")):
             stack.enter_context(patch.object(module, what, lambda rows: np.zeros(len(rows), np.int64)))
         stack.enter_context(patch.object(weighted_runs.WeightedRuns, "has_exact_places", lambda self, rows: False))
         for seed in range(SEEDS):
