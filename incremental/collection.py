@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayad.dataflow.operators.aggregates.aggregators import Aggregator
@@ -78,6 +79,20 @@ class Collection(RecordByRecord, Ends):
         """Of the changes."""
         self.loops = loops or ()
         """Around it, the outermost first."""
+        self.schema: pa.Schema | None = None
+        """The fields of its records and their types, for ``flow.sql``; None: they are not known."""
+
+    def with_schema(self, schema: pa.Schema) -> Self:
+        """The same collection, of records that have these fields, for :meth:`rayad.Dataflow.sql`.
+
+        It reads those that a query needs: a record that has no such field, or a value that the type does not hold, ends the job with an
+        error that names it. Other fields may be there.
+        """
+        if not isinstance(schema, pa.Schema) or len(set(schema.names)) < len(schema) or not len(schema):
+            raise DataflowError(f"with_schema() was given {show(schema, 80)}: give a pyarrow.schema whose fields have names of their own")
+        made = self._made(self.stream)
+        made.schema = schema
+        return made
 
     def __repr__(self) -> str:
         return f"<Collection {self.stream.name!r} of {self.stream.flow.name!r}>"

@@ -1,0 +1,93 @@
+"""A relation between two operators of a query: a collection whose records have fields ``c0``, ``c1``, ... of known types."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from rayad.dataflow.streams.steps import stateless
+from rayad.incremental.collection import Collection, KeyedCollection
+from rayad.sql.expressions import Column, Expression
+from rayad.sql.steps import Computed, Key, Leaf, columns_of, leaves_of, names_of
+
+Outputs = Sequence[tuple[Expression, pa.DataType]]
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """Rows with multiplicities.
+
+    Args:
+        collection: of them.
+        kinds: the types of the columns.
+        names: of the columns, as expressions of the plan have them.
+        told: of which query, for errors.
+    """
+
+    collection: Collection
+    kinds: tuple[pa.DataType, ...]
+    names: tuple[str, ...]
+    told: str
+
+    @property
+    def columns(self) -> tuple[tuple[Expression, pa.DataType], ...]:
+        """All columns as they are."""
+        return columns_of(self.kinds)
+
+    def named(self, names: Sequence[str]) -> Relation:
+        """The same with other names."""
+        return replace(self, names=tuple(names))
+
+    def projected(self, outputs: Outputs, names: Sequence[str] = (), condition: Expression | None = None) -> Relation:
+        """Other columns, of the rows for which a condition is true."""
+        return computed(self.collection, leaves_of(self.kinds), outputs, self.told, names, condition)
+
+    def filtered(self, condition: Expression) -> Relation:
+        """The rows for which a condition is true."""
+        return self.projected(self.columns, self.names, condition)
+
+    def keyed(self, key: Key, outputs: Outputs | None = None, prefix: str = "c") -> KeyedCollection:
+        """Rows, or what is computed of them, by a key."""
+        made = tuple(self.columns if outputs is None else outputs)
+        step = Computed(self.told, leaves_of(self.kinds), made, names_of(len(made), prefix), key=key)
+        return KeyedCollection(stateless(self.collection.stream, step.base, step, None), self.collection.loops)
+
+    def concat(self, *others: Relation) -> Relation:
+        """The rows of all, which have the same columns."""
+        if not others:
+            return self
+        return replace(self, collection=self.collection.concat(*(other.collection for other in others)))
+
+    def distinct(self) -> Relation:
+        """Each row once."""
+        return replace(self, collection=self.collection.distinct())
+
+    def none_or_one(self) -> Relation:
+        """One row without columns, if there is any."""
+        return self.projected(()).distinct()
+
+
+def computed(
+    collection: Collection,
+    leaves: Sequence[Leaf],
+    outputs: Outputs,
+    told: str,
+    names: Sequence[str] = (),
+    condition: Expression | None = None,
+    fields: Sequence[str] | None = None,
+) -> Relation:
+    """Columns out of records of any form. ``fields``: what they are called in the records; None: as between operators."""
+    made = tuple(outputs)
+    step = Computed(told, tuple(leaves), made, tuple(fields or names_of(len(made))), condition)
+    stream = stateless(collection.stream, step.base, step, None)
+    return Relation(Collection(stream, collection.loops), tuple(kind for _, kind in made), tuple(names), told)
+
+
+def same(kinds: Sequence[pa.DataType], at: Sequence[int]) -> list[tuple[Expression, pa.DataType]]:
+    """Some columns."""
+    return [(Column(one), kinds[one]) for one in at]
+
+
+__all__ = ["Outputs", "Relation", "computed", "same"]

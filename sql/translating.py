@@ -1,0 +1,276 @@
+"""DataFusion's logical plan as collections: one method for each kind of node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from rayad.incremental.collection import Collection
+from rayad.progress import show
+from rayad.sql import joins
+from rayad.sql.aggregates import Aggregate, grouped, is_known
+from rayad.sql.constants import constant
+from rayad.sql.expressions import Cast, Expression, Frame
+from rayad.sql.ordering import First, Order
+from rayad.sql.planning import Planner
+from rayad.sql.reading import Scope
+from rayad.sql.relation import Outputs, Relation, computed
+from rayad.sql.steps import Key, leaves_of
+from rayad.sql.wire import filter_and_order
+
+if TYPE_CHECKING:
+    from rayad.dataflow.streams.flow import Dataflow
+
+Table = Callable[[Sequence[str]], Relation]
+"""The relation of a table, with these columns alone."""
+
+
+class Translator:
+    """The collections of one plan.
+
+    Args:
+        planner: of the query.
+        tables: by name.
+        flow: that they are in.
+    """
+
+    def __init__(self, planner: Planner, tables: Mapping[str, Table], flow: Dataflow) -> None:
+        self.planner = planner
+        self._tables = dict(tables)
+        self._flow = flow
+        self.told = str(planner.refusal("")).removesuffix(": ")
+
+    def relation(self, plan: Any) -> Relation:
+        """What a node gives. Raises DataflowError where there is no collection for it."""
+        variant = plan.to_variant()
+        name = type(variant).__name__
+        method = getattr(self, f"_{name.lower()}", None)
+        if method is None:
+            raise self.planner.refusal(f"{name}, of {show(plan.display(), 120)}, is not supported")
+        found: Relation = method(plan, variant)
+        return found
+
+    def scope(self, *plans: Any) -> Scope:
+        """Expressions over the columns of these nodes, one behind the other."""
+        return Scope(self.planner, plans, [name for plan in plans for name in self.planner.fields(plan)[0]])
+
+    def _input(self, plan: Any) -> tuple[Any, Relation, Scope]:
+        (inner,) = plan.inputs()
+        return inner, self.relation(inner), self.scope(inner)
+
+    # -- tables ------------------------------------------------------------------------------------------------
+    def _tablescan(self, plan: Any, variant: Any) -> Relation:
+        names, _ = self.planner.fields(plan)
+        table = variant.table_name().strip('"')
+        bare = [name for _, name in variant.projection()] if variant.projection() else [name.partition(".")[2] for name in names]
+        found = self._tables[table](bare).named(names)
+        for condition in variant.filters():
+            found = found.filtered(self.scope(plan).read(condition))
+        return found
+
+    def _subqueryalias(self, plan: Any, variant: Any) -> Relation:
+        (inner,) = plan.inputs()
+        return self.relation(inner).named(self.planner.fields(plan)[0])
+
+    def _emptyrelation(self, plan: Any, variant: Any) -> Relation:
+        names, kinds = self.planner.fields(plan)
+        there = bool(variant.produce_one_row())
+        return constant(self._flow, [pa.nulls(int(there), kind) for kind in kinds], kinds, self.told, int(there), names)
+
+    def _values(self, plan: Any, variant: Any) -> Relation:
+        names, kinds = self.planner.fields(plan)
+        scope, nothing = Scope(self.planner, [], ()), Frame([], 1)
+        rows = [[scope.read(value) for value in row] for row in variant.values()]
+        columns = [pa.concat_arrays([row[at].array(nothing, kind) for row in rows]) for at, kind in enumerate(kinds)]
+        return constant(self._flow, columns, kinds, self.told, len(rows), names)
+
+    # -- rows ----------------------------------------------------------------------------------------------------
+    def _projection(self, plan: Any, variant: Any) -> Relation:
+        _, found, scope = self._input(plan)
+        names, kinds = self.planner.fields(plan)
+        outputs = [(scope.read(one), kind) for one, kind in zip(variant.projections(), kinds, strict=True)]
+        return found.projected(outputs, names)
+
+    def _filter(self, plan: Any, variant: Any) -> Relation:
+        _, found, scope = self._input(plan)
+        return found.filtered(scope.read(variant.predicate()))
+
+    def _union(self, plan: Any, variant: Any) -> Relation:
+        names, kinds = self.planner.fields(plan)
+        parts = []
+        for inner in plan.inputs():
+            found = self.relation(inner)
+            parts.append(found.projected([(column, kind) for (column, _), kind in zip(found.columns, kinds, strict=True)], names))
+        return parts[0].concat(*parts[1:])
+
+    def _distinct(self, plan: Any, variant: Any) -> Relation:
+        (inner,) = plan.inputs()
+        return self.relation(inner).distinct()
+
+    # -- joins ---------------------------------------------------------------------------------------------------
+    def _join(self, plan: Any, variant: Any) -> Relation:
+        one, other = plan.inputs()
+        left, right = self.relation(one), self.relation(other)
+        of_left, of_right, both = self.scope(one), self.scope(other), self.scope(one, other)
+        pairs = variant.on()
+        kinds = [of_left.type_of(self.planner.wrapped(mine)) for mine, _ in pairs]
+        residual = variant.filter()
+        on = joins.Condition(
+            tuple((of_left.read(mine), kind) for (mine, _), kind in zip(pairs, kinds, strict=True)),
+            tuple((of_right.read(theirs), kind) for (_, theirs), kind in zip(pairs, kinds, strict=True)),
+            None if residual is None else both.read(residual),
+            bool(variant.null_equals_null()),
+        )
+        names, _ = self.planner.fields(plan)
+        return self._joined(plan, str(variant.join_type()), left, right, on).named(names)
+
+    def _joined(self, plan: Any, how: str, left: Relation, right: Relation, on: joins.Condition) -> Relation:
+        match how.lower():
+            case "inner":
+                return joins.inner(left, right, on)
+            case "left" | "right" | "full" as side:
+                return joins.outer(left, right, on, side)  # type: ignore[arg-type]
+            case "leftsemi":
+                return joins.half(left, right, on, there=True)
+            case "leftanti":
+                if plan.display().endswith(" null_aware"):
+                    if len(on.left) != 1 or on.residual is not None:
+                        raise self.planner.refusal("NOT IN of a subquery that looks at the row outside is not supported: use NOT EXISTS")
+                    return joins.not_in(left, right, on)
+                return joins.half(left, right, on, there=False)
+            case "leftmark":
+                return joins.marked(left, right, on, ())
+            case "rightsemi" | "rightanti" as side:
+                return joins.half(right, left, self._turned(plan), there=side == "rightsemi")
+        raise self.planner.refusal(f"the join {show(plan.display(), 120)} is not supported")
+
+    def _turned(self, plan: Any) -> joins.Condition:
+        """The condition of a join, with the sides the other way round."""
+        variant, (one, other) = plan.to_variant(), plan.inputs()
+        of_left, of_right, both = self.scope(one), self.scope(other), self.scope(other, one)
+        kinds = [of_right.type_of(self.planner.wrapped(theirs)) for _, theirs in variant.on()]
+        residual = variant.filter()
+        return joins.Condition(
+            tuple((of_right.read(theirs), kind) for (_, theirs), kind in zip(variant.on(), kinds, strict=True)),
+            tuple((of_left.read(mine), kind) for (mine, _), kind in zip(variant.on(), kinds, strict=True)),
+            None if residual is None else both.read(residual),
+            bool(variant.null_equals_null()),
+        )
+
+    # -- groups --------------------------------------------------------------------------------------------------
+    def _aggregate(self, plan: Any, variant: Any) -> Relation:
+        _, found, scope = self._input(plan)
+        names, kinds = self.planner.fields(plan)
+        keys = [self.planner.wrapped(key) for key in variant.group_by_exprs()]
+        if any(key.variant_name() == "GroupingSet" for key in keys):
+            raise self.planner.refusal("GROUPING SETS, ROLLUP and CUBE are not supported: make a UNION ALL of several GROUP BY")
+        outputs = [(scope.read(key), kind) for key, kind in zip(keys, kinds, strict=False)]
+        aggregates = [
+            self._one_aggregate(self.planner.wrapped(one), kind, scope)
+            for one, kind in zip(variant.aggregate_exprs(), kinds[len(keys) :], strict=True)
+        ]
+        return grouped(found, outputs, aggregates, names)
+
+    def _one_aggregate(self, expression: Any, kind: pa.DataType, scope: Scope) -> Aggregate:
+        while expression.variant_name() == "Alias":
+            expression = self.planner.wrapped(expression.to_variant().expr())
+        variant = expression.to_variant()
+        name = variant.aggregate_type()
+        if not is_known(name):
+            raise self.planner.refusal(f"the aggregate {name}, in {show(expression.canonical_name(), 120)}, is not supported")
+        condition, order = filter_and_order(expression, self.planner.expression_of, self.planner.context)
+        if name in ("first_value", "last_value") and not order:
+            raise self.planner.refusal(f"{name} needs an ORDER BY in its parentheses: records of a collection have no order of their own")
+        return Aggregate(
+            name,
+            tuple(self._typed(scope, argument) for argument in variant.args()),
+            kind,
+            variant.is_distinct(),
+            None if condition is None else scope.read(condition),
+            tuple(self._typed(scope, one) for one, _, _ in order),
+            tuple(not ascends for _, ascends, _ in order),
+            tuple(first for _, _, first in order),
+        )
+
+    def _typed(self, scope: Scope, given: Any) -> tuple[Expression, pa.DataType]:
+        expression = self.planner.wrapped(given)
+        return scope.read(expression), scope.type_of(expression)
+
+    # -- order ---------------------------------------------------------------------------------------------------
+    def _sort(self, plan: Any, variant: Any) -> Relation:
+        count = variant.get_fetch_val()
+        if count is None:
+            (inner,) = plan.inputs()
+            return self.relation(inner)
+        return self._first(plan, variant, 0, count)
+
+    def _limit(self, plan: Any, variant: Any) -> Relation:
+        (inner,) = plan.inputs()
+        skip, count = (self._whole(one) for one in (variant.skip(), variant.fetch()))
+        of_inner = inner.to_variant()
+        if type(of_inner).__name__ == "Sort":
+            return self._first(inner, of_inner, skip or 0, count)
+        return self._cut(self.relation(inner), Order(), (), skip or 0, count)
+
+    def _whole(self, given: Any) -> int | None:
+        if given is None or isinstance(given, int):
+            return given
+        expression = given[0] if isinstance(given, list) and given else given
+        if isinstance(expression, list):
+            return None
+        value = self.planner.wrapped(expression).python_value()
+        return None if value is None else int(value.as_py())
+
+    def _first(self, plan: Any, variant: Any, skip: int, count: int | None) -> Relation:
+        """Sorted rows from a place on, so many."""
+        _, found, scope = self._input(plan)
+        terms = variant.sort_exprs()
+        by = [self._typed(scope, term.expr()) for term in terms]
+        order = Order(
+            tuple(range(len(found.kinds), len(found.kinds) + len(by))),
+            tuple(not term.ascending() for term in terms),
+            tuple(bool(term.nulls_first()) for term in terms),
+        )
+        return self._cut(found, order, by, skip, count)
+
+    def _cut(self, found: Relation, order: Order, by: Outputs, skip: int, count: int | None) -> Relation:
+        given = [*found.columns, *by]
+        form = First(tuple(kind for _, kind in given), order, skip, count)
+        kept = found.keyed(Key(()), given).reduce_weights(form.in_rows(), "first", in_columns=form)
+        return computed(kept, leaves_of(found.kinds, "1"), found.columns, self.told, found.names)
+
+    # -- recursion -----------------------------------------------------------------------------------------------
+    def _recursivequery(self, plan: Any, variant: Any) -> Relation:
+        static, recursive = plan.inputs()
+        names, kinds = self.planner.fields(plan)
+        table = variant.name()
+        columns = [name.rpartition(".")[2] for name in names]
+        outputs = [(Cast(column, kind), kind) for (column, _), kind in zip(self.relation(static).columns, kinds, strict=True)]
+        start = self.relation(static).projected(outputs, names)
+        distinct = bool(variant.is_distinct())
+
+        def body(inner: Collection) -> Collection:
+            before = self._tables.get(table)
+            self._tables[table] = lambda wanted: _some(Relation(inner, kinds, names, self.told), columns, wanted)
+            try:
+                more = self.relation(recursive)
+            finally:
+                if before is None:
+                    del self._tables[table]
+                else:
+                    self._tables[table] = before
+            both = start.concat(more.projected([(column, kind) for (column, _), kind in zip(more.columns, kinds, strict=True)], names))
+            return (both.distinct() if distinct else both).collection
+
+        first = start.distinct() if distinct else start
+        return Relation(first.collection.iterate(body), kinds, names, self.told)
+
+
+def _some(relation: Relation, columns: Sequence[str], wanted: Sequence[str]) -> Relation:
+    at = [columns.index(name) for name in wanted]
+    return relation.projected([relation.columns[one] for one in at])
+
+
+__all__ = ["Table", "Translator"]
