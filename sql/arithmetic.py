@@ -32,7 +32,7 @@ def _wide(one: Value, other: Value) -> tuple[Value, Value]:
     for value, beside in ((one, other), (other, one)):
         kind = value.type
         if pa.types.is_decimal(kind):
-            sides.append(value if pa.types.is_floating(beside.type) else pc.cast(value, pa.decimal256(38, kind.scale)))
+            sides.append(value if pa.types.is_floating(beside.type) else pc.cast(value, pa.decimal256(kind.precision, kind.scale)))
         elif pa.types.is_integer(kind) and pa.types.is_decimal(beside.type):
             sides.append(pc.cast(cast(value, pa.decimal128(20, 0)), pa.decimal256(20, 0)))
         else:
@@ -57,6 +57,8 @@ def minus(one: Value, other: Value) -> Value:
 
 def times(one: Value, other: Value) -> Value:
     """``one * other``."""
+    if pa.types.is_decimal(one.type) and pa.types.is_decimal(other.type) and one.type.precision + other.type.precision > 75:
+        return _of_decimals(one, other, _product)
     return pc.multiply_checked(*_wide(one, other))
 
 
@@ -82,6 +84,10 @@ def remainder(one: Value, other: Value) -> Value:
     return pc.subtract(one, pc.multiply(whole, other))
 
 
+def _product(one: decimal.Decimal, other: decimal.Decimal) -> decimal.Decimal:
+    return _DIGITS.multiply(one, other)
+
+
 def _quotient(one: decimal.Decimal, other: decimal.Decimal) -> decimal.Decimal:
     return _DIGITS.divide(one, other).quantize(decimal.Decimal(1).scaleb(-12), context=_DIGITS)
 
@@ -98,7 +104,7 @@ def _of_decimals(one: Value, other: Value, function: Callable[[Any, Any], Any]) 
     rows = next((len(side) for side in (one, other) if not isinstance(side, pa.Scalar)), 1)
     sides = [[side.as_py()] * rows if isinstance(side, pa.Scalar) else side.to_pylist() for side in (one, other)]
     made = [
-        None if a is None or b is None or not b else function(decimal.Decimal(a), decimal.Decimal(b)) for a, b in zip(*sides, strict=True)
+        None if a is None or b is None or (not b and function is not _product) else function(decimal.Decimal(a), decimal.Decimal(b)) for a, b in zip(*sides, strict=True)
     ]
     found = pa.array(made) if any(value is not None for value in made) else pa.nulls(rows)
     return found[0] if is_scalar else found

@@ -182,15 +182,16 @@ class Aggregated(OfRecords):
             at = positions(there.group, columns, wanted.order, columns).tolist()
             ends = [*starts[1:].tolist(), len(at)]
             found = [wanted.of(values, weights, at[start:end]) for start, end in zip(starts.tolist(), ends, strict=True)]
-            results.append(_column(found, wanted.kind))
+            results.append(column_of(found, wanted.kind))
         record = pa.StructArray.from_arrays(results, names=list(names_of(len(results), "r")))
         return Records(groups, record, np.ones(len(groups), np.int64))
 
 
-def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
+def column_of(values: list[Any], kind: pa.DataType) -> pa.Array:
+    """Python values as a column."""
     if pa.types.is_decimal(kind) and any(isinstance(value, Decimal) for value in values):
         return cast(pa.array(values), kind)
     return cast(pa.array(values, None if any(value is not None for value in values) and not pa.types.is_temporal(kind) else kind), kind)
 
 
-__all__ = ["AGGREGATES", "Aggregated", "Wanted"]
+__all__ = ["AGGREGATES", "Aggregated", "Wanted", "column_of"]

@@ -1,15 +1,12 @@
 """DataFusion as parser, binder and optimizer: a query becomes a logical plan, of which nothing is executed there.
 
-Tables are registered by schema, over an empty file: no data goes to DataFusion, and plans can be written as bytes, by which parts of them
-are reached for which its Python interface has no names.
+Tables are registered by schema, without rows: no data goes to DataFusion.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
@@ -67,13 +64,10 @@ class Planner:
             config = config.set(name, value)
         self.context = package.SessionContext(config)
         self.expression_of = package.Expr
-        with TemporaryDirectory(prefix="rayad-sql-") as folder:
-            empty = Path(folder, "empty.csv")
-            empty.touch()
-            for name, schema in schemas.items():
-                plain = pa.schema([pa.field(field.name, plain_type(field.type)) for field in schema])
-                self.context.register_csv(f'"{name}"', str(empty), schema=plain, has_header=False)
-            self.plan = self._planned()
+        for name, schema in schemas.items():
+            plain = pa.schema([pa.field(field.name, plain_type(field.type)) for field in schema])
+            self.context.register_record_batches(name, [[pa.RecordBatch.from_pylist([], plain)]])
+        self.plan = self._planned()
 
     def _planned(self) -> Any:
         package = datafusion()
@@ -95,6 +89,10 @@ class Planner:
     def wrapped(self, expression: Any) -> Any:
         """An expression as DataFusion's public class."""
         return expression if isinstance(expression, self.expression_of) else self.expression_of(expression)
+
+    def of_bytes(self, message: bytes) -> Any:
+        """An expression, of what DataFusion writes for it."""
+        return self.expression_of.from_bytes(message, self.context)
 
     def refusal(self, why: str) -> DataflowError:
         """The error for this query."""

@@ -13,6 +13,7 @@ from rayad.sql.functions import FUNCTIONS
 from rayad.sql.kernels import TABLES, Kernel
 from rayad.sql.patterns import Like
 from rayad.sql.planning import Planner, plain_type
+from rayad.sql.wire import is_ilike
 
 _COMPARISONS = frozenset(("=", "!=", "<", "<=", ">", ">=", "AND", "OR", "IS DISTINCT FROM", "IS NOT DISTINCT FROM", "~", "!~"))
 TRUE = ex.Literal(pa.scalar(True))
@@ -100,14 +101,8 @@ class Scope:
         return ex.Case(tuple(branches), ex.Literal(pa.scalar(None, kind)) if otherwise is None else self.read(otherwise), kind)
 
     def _like(self, expression: Any) -> ex.Expression:
-        return self._matching(expression, ignore_case=False)
-
-    def _ilike(self, expression: Any) -> ex.Expression:
-        return self._matching(expression, ignore_case=True)
-
-    def _matching(self, expression: Any, *, ignore_case: bool) -> ex.Expression:
         variant = expression.to_variant()
-        like = Like(variant.escape_char() or "\\", ignore_case, variant.negated())
+        like = Like(variant.escape_char() or "\\", is_ilike(expression), variant.negated())
         return ex.Call(like, (self.read(variant.expr()), self.read(variant.pattern())), pa.bool_())
 
     def _inlist(self, expression: Any) -> ex.Expression:

@@ -9,16 +9,17 @@ import pyarrow as pa
 
 from rayad.incremental.collection import Collection
 from rayad.progress import show
-from rayad.sql import joins
+from rayad.sql import joins, reading_windows
 from rayad.sql.aggregates import Aggregate, grouped, is_known
 from rayad.sql.constants import constant
-from rayad.sql.expressions import Cast, Expression, Frame
+from rayad.sql.expressions import Cast, Expression, Frame, Literal
 from rayad.sql.ordering import First, Order
 from rayad.sql.planning import Planner
 from rayad.sql.reading import Scope
 from rayad.sql.relation import Outputs, Relation, computed
-from rayad.sql.steps import Key, leaves_of
-from rayad.sql.wire import filter_and_order
+from rayad.sql.steps import Key, columns_of, leaves_of
+from rayad.sql.windows import Windows
+from rayad.sql.wire import filter_and_order, grouping_sets
 
 if TYPE_CHECKING:
     from rayad.dataflow.streams.flow import Dataflow
@@ -66,8 +67,8 @@ class Translator:
         table = variant.table_name().strip('"')
         bare = [name for _, name in variant.projection()] if variant.projection() else [name.partition(".")[2] for name in names]
         found = self._tables[table](bare).named(names)
-        for condition in variant.filters():
-            found = found.filtered(self.scope(plan).read(condition))
+        if variant.filters():
+            raise self.planner.refusal(f"{show(plan.display(), 120)} filters by itself, which is not supported")
         return found
 
     def _subqueryalias(self, plan: Any, variant: Any) -> Relation:
@@ -164,14 +165,37 @@ class Translator:
         _, found, scope = self._input(plan)
         names, kinds = self.planner.fields(plan)
         keys = [self.planner.wrapped(key) for key in variant.group_by_exprs()]
-        if any(key.variant_name() == "GroupingSet" for key in keys):
-            raise self.planner.refusal("GROUPING SETS, ROLLUP and CUBE are not supported: make a UNION ALL of several GROUP BY")
+        if [key.variant_name() for key in keys] == ["GroupingSet"]:
+            return self._grouping_sets(keys[0], variant, found, scope, names, kinds)
         outputs = [(scope.read(key), kind) for key, kind in zip(keys, kinds, strict=False)]
         aggregates = [
             self._one_aggregate(self.planner.wrapped(one), kind, scope)
             for one, kind in zip(variant.aggregate_exprs(), kinds[len(keys) :], strict=True)
         ]
         return grouped(found, outputs, aggregates, names)
+
+    def _grouping_sets(
+        self, given: Any, variant: Any, found: Relation, scope: Scope, names: Sequence[str], kinds: Sequence[pa.DataType]
+    ) -> Relation:
+        """One GROUP BY for each set; keys that are not in it are null, and a number says which those are: a bit each, the last key's first."""
+        sets = grouping_sets(given, self.planner.of_bytes)
+        width = len(kinds) - len(variant.aggregate_exprs()) - 1
+        aggregates = [
+            self._one_aggregate(self.planner.wrapped(one), kind, scope)
+            for one, kind in zip(variant.aggregate_exprs(), kinds[width + 1 :], strict=True)
+        ]
+        places = {name: at for at, name in enumerate(names[:width])}
+        parts = []
+        for keys in sets:
+            at = [places[_name_of(key)] for key in keys]
+            some = grouped(found, [(scope.read(key), kinds[one]) for key, one in zip(keys, at, strict=True)], aggregates, ())
+            outputs: list[tuple[Expression, pa.DataType]] = [
+                (some.columns[at.index(one)][0] if one in at else Literal(pa.scalar(None, kinds[one])), kinds[one]) for one in range(width)
+            ]
+            missing = sum(1 << width - 1 - one for one in range(width) if one not in at)
+            outputs.append((Literal(pa.scalar(missing, kinds[width])), kinds[width]))
+            parts.append(some.projected([*outputs, *some.columns[len(at) :]], names))
+        return parts[0].concat(*parts[1:])
 
     def _one_aggregate(self, expression: Any, kind: pa.DataType, scope: Scope) -> Aggregate:
         while expression.variant_name() == "Alias":
@@ -180,7 +204,7 @@ class Translator:
         name = variant.aggregate_type()
         if not is_known(name):
             raise self.planner.refusal(f"the aggregate {name}, in {show(expression.canonical_name(), 120)}, is not supported")
-        condition, order = filter_and_order(expression, self.planner.expression_of, self.planner.context)
+        condition, order = filter_and_order(expression, self.planner.of_bytes)
         if name in ("first_value", "last_value") and not order:
             raise self.planner.refusal(f"{name} needs an ORDER BY in its parentheses: records of a collection have no order of their own")
         return Aggregate(
@@ -241,6 +265,32 @@ class Translator:
         kept = found.keyed(Key(()), given).reduce_weights(form.in_rows(), "first", in_columns=form)
         return computed(kept, leaves_of(found.kinds, "1"), found.columns, self.told, found.names)
 
+    # -- windows -------------------------------------------------------------------------------------------------
+    def _windowexpr(self, plan: Any, variant: Any) -> Relation:
+        _, found, scope = self._input(plan)
+        names, kinds = self.planner.fields(plan)
+        width = len(found.kinds)
+        by_partition: dict[str, list[int]] = {}
+        asked = [self.planner.wrapped(one) for one in variant.get_window_expr()]
+        for at, one in enumerate(asked):
+            by_partition.setdefault(str(variant.get_partition_exprs(_inner(self.planner, one))), []).append(at)
+        order = [at for some in by_partition.values() for at in some]
+        for some in by_partition.values():
+            found = self._windows(found, variant, scope, [(asked[at], kinds[width + at]) for at in some])
+        back = [width + order.index(at) for at in range(len(asked))]
+        return found.projected([found.columns[at] for at in (*range(width), *back)], names)
+
+    def _windows(self, found: Relation, variant: Any, scope: Scope, asked: Sequence[tuple[Any, pa.DataType]]) -> Relation:
+        """Functions of the same partitions."""
+        given, width = list(found.columns), len(found.kinds)
+        windows = [reading_windows.windowed(self.planner, variant, scope, one, kind, given) for one, kind in asked]
+        first = _inner(self.planner, asked[0][0])
+        keys = [self._typed(scope, one) for one in variant.get_partition_exprs(first)]
+        form = Windows(tuple(kind for _, kind in given), width, tuple(windows))
+        made = found.keyed(Key(tuple(keys)), given).reduce_weights(form.in_rows(), "windows", in_columns=form)
+        kinds = [*found.kinds, *(kind for _, kind in asked)]
+        return computed(made, leaves_of(kinds, "1"), columns_of(kinds), self.told)
+
     # -- recursion -----------------------------------------------------------------------------------------------
     def _recursivequery(self, plan: Any, variant: Any) -> Relation:
         static, recursive = plan.inputs()
@@ -266,6 +316,18 @@ class Translator:
 
         first = start.distinct() if distinct else start
         return Relation(first.collection.iterate(body), kinds, names, self.told)
+
+
+def _name_of(key: Any) -> str:
+    """What a key is called in the columns of an aggregate."""
+    if key.variant_name() == "Column":
+        return str(key.to_variant().qualified_name())
+    return str(key.schema_name()) if hasattr(key, "schema_name") else str(key.canonical_name())
+
+
+def _inner(planner: Planner, expression: Any) -> Any:
+    """Without its name, as DataFusion's own class."""
+    return reading_windows.inner(planner, expression).expr
 
 
 def _some(relation: Relation, columns: Sequence[str], wanted: Sequence[str]) -> Relation:

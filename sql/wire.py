@@ -1,6 +1,6 @@
 """Parts of a plan for which DataFusion's Python interface has no names, out of the bytes that it writes (protobuf).
 
-Of an aggregate these are the fields 3, its FILTER, and 4, its ORDER BY; of a term of an order 1, what is compared, 2, whether it ascends,
+An expression is one field, whose number says what it is. Of an aggregate these are the fields 3, its FILTER, and 4, its ORDER BY; of a term of an order 1, what is compared, 2, whether it ascends,
 and 3, whether null comes first (``datafusion.proto``, of the version that ``pyproject.toml`` asks for; tests/sql compares what comes out).
 """
 
@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 _FILTER, _ORDER = 3, 4
+_GROUPING_SETS, _CUBE, _ROLLUP, _ILIKE = 22, 23, 24, 32
+_OF_LIST = 1
 _OF_ORDER, _ASCENDING, _NULLS_FIRST = 1, 2, 3
 
 
@@ -46,19 +48,37 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
             return value, at
 
 
-def filter_and_order(aggregate: Any, expression_of: Any, context: Any) -> tuple[Any | None, list[tuple[Any, bool, bool]]]:
+def filter_and_order(aggregate: Any, of_bytes: Any) -> tuple[Any | None, list[tuple[Any, bool, bool]]]:
     """The FILTER of an aggregate, or None, and its ORDER BY: what is compared, whether it ascends, whether null comes first."""
     ((_, inner),) = fields(aggregate.to_bytes())
     condition, order = None, []
     for number, part in fields(inner):
         if number == _FILTER:
-            condition = expression_of.from_bytes(part, context)
+            condition = of_bytes(part)
         elif number == _ORDER:
             term = dict(fields(part))
             order.append(
-                (expression_of.from_bytes(term[_OF_ORDER], context), bool(term.get(_ASCENDING, 0)), bool(term.get(_NULLS_FIRST, 0)))
+                (of_bytes(term[_OF_ORDER]), bool(term.get(_ASCENDING, 0)), bool(term.get(_NULLS_FIRST, 0)))
             )
     return condition, order
 
 
-__all__ = ["fields", "filter_and_order"]
+def is_ilike(like: Any) -> bool:
+    """Whether a LIKE ignores case."""
+    ((number, _),) = fields(like.to_bytes())
+    return number == _ILIKE
+
+
+def grouping_sets(given: Any, of_bytes: Any) -> list[list[Any]]:
+    """The keys of each grouping set of GROUPING SETS, CUBE or ROLLUP."""
+    ((number, inner),) = fields(given.to_bytes())
+    parts = [part for at, part in fields(inner) if at == _OF_LIST]
+    if number == _GROUPING_SETS:
+        return [[of_bytes(one) for at, one in fields(part) if at == _OF_LIST] for part in parts]
+    keys = [of_bytes(part) for part in parts]
+    if number == _ROLLUP:
+        return [keys[:count] for count in range(len(keys), -1, -1)]
+    return [[key for at, key in enumerate(keys) if not bits >> at & 1] for bits in range(1 << len(keys))]
+
+
+__all__ = ["fields", "filter_and_order", "grouping_sets", "is_ilike"]

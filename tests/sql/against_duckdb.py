@@ -105,7 +105,7 @@ def tables_of(result: Any, names: Sequence[str], epochs: int) -> list[Counter[Ro
 @cache
 def database() -> duckdb.DuckDBPyConnection:
     """Made once."""
-    return duckdb.connect(config={"threads": 1})
+    return duckdb.connect(config={"threads": 1, "default_null_order": "nulls_last_on_asc_first_on_desc"})
 
 
 def asked(query: str, tables: Mapping[str, Table], epoch: int) -> list[Row]:
