@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -38,18 +39,14 @@ def _avg(rows: Rows) -> Any:
     return None if total is None else total / len(rows) if not isinstance(total, Decimal) else total / Decimal(len(rows))
 
 
-def _moments(values: Sequence[float]) -> tuple[int, float, float]:
-    """How many, their mean, and the sum of the squares of what they are off it."""
-    count = len(values)
-    mean = math.fsum(values) / count
-    return count, mean, math.fsum((value - mean) ** 2 for value in values)
+def _off(rows: Rows, one: int, other: int) -> Fraction:
+    """The sum of what two columns are off their means, multiplied: exactly, so that equal values have no variance."""
+    left, right = ([Fraction(row[side]) for row in rows] for side in (one, other))
+    return sum((a * b for a, b in zip(left, right, strict=True)), Fraction(0)) - sum(left) * sum(right) / len(rows)
 
 
 def _variance(rows: Rows, beside: int) -> float | None:
-    if len(rows) <= beside:
-        return None
-    count, _, squares = _moments([float(row[0]) for row in rows])
-    return squares / (count - beside)
+    return None if len(rows) <= beside else float(_off(rows, 0, 0) / (len(rows) - beside))
 
 
 def _root(value: float | None) -> float | None:
@@ -57,18 +54,14 @@ def _root(value: float | None) -> float | None:
 
 
 def _covariance(rows: Rows, beside: int) -> float | None:
-    if len(rows) <= beside:
-        return None
-    means = [math.fsum(float(row[side]) for row in rows) / len(rows) for side in (0, 1)]
-    return math.fsum((float(a) - means[0]) * (float(b) - means[1]) for a, b in rows) / (len(rows) - beside)
+    return None if len(rows) <= beside else float(_off(rows, 0, 1) / (len(rows) - beside))
 
 
 def _correlation(rows: Rows) -> float | None:
     if len(rows) < 2:
         return None
-    roots = [math.sqrt(_moments([float(row[side]) for row in rows])[2]) for side in (0, 1)]
-    covariance = _covariance(rows, 0)
-    return None if not all(roots) or covariance is None else covariance * len(rows) / (roots[0] * roots[1])
+    squares = _off(rows, 0, 0) * _off(rows, 1, 1)
+    return float(_off(rows, 0, 1)) / math.sqrt(squares) if squares else None
 
 
 def _median(rows: Rows) -> Any:

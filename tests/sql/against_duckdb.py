@@ -121,12 +121,12 @@ def asked(query: str, tables: Mapping[str, Table], epoch: int) -> list[Row]:
 
 
 def plain(value: Any) -> Any:
-    """A value as it is compared: numbers of all types alike, floats to nine digits."""
+    """A value as it is compared: numbers of all types alike, floats to nine digits; a correlation that DuckDB has as NaN is null."""
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, (int, float, Decimal)):
         number = float(value)
-        return float(f"{number:.9g}") + 0.0 if math.isfinite(number) else str(number)
+        return float(f"{number:.9g}") + 0.0 if math.isfinite(number) else None
     if isinstance(value, dt.datetime):
         return value.replace(tzinfo=None)
     if isinstance(value, dt.date):

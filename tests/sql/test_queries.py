@@ -131,7 +131,7 @@ QUERIES = {
     "scalar count correlated": "select a, b, (select count(*) from u where u.a = t.a) x from t",
     "cte": "with x as (select a, sum(b) n from t group by a) select x.a, y.n from x join x y on x.n = y.n",
     "decimal": "select k, d * 2 a, d + big b, d - d c, d * d e, d > 1 f, -d g, round(d, 1) h, abs(d) i from d",
-    "decimal sums": "select k, sum(d) a, sum(big) b, avg(d) c, count(d) e, min(d) f, max(big) g, sum(d * d) h from d group by k",
+    "decimal sums": "select k, sum(d) a, sum(big) b, round(avg(d), 4) c, count(d) e, min(d) f, max(big) g, sum(d * d) h from d group by k",
     "decimal whole": "select sum(d) a, sum(big) b, min(big) m from d",
     "dates": "select day + interval '1 month' a, day - interval '3 days' b, extract(year from day) c, extract(month from ts) d, extract(dow from day) e, ts + interval '1 hour' f from d",
     "date_trunc": "select date_trunc('month', ts) a, date_trunc('day', day) b, date_trunc('hour', ts) c, date_part('hour', ts) d, extract(doy from day) e, extract(week from day) f, extract(quarter from day) g from d",
