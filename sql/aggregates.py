@@ -1,7 +1,7 @@
 """GROUP BY out of the aggregates that collections have.
 
-Counts, sums and means are kept as sums, without records: a count of a column sums ones, FILTER makes null of what it leaves out, decimals are
-summed as integers. Smallest and largest need the records of a group, and so do all others (``of_groups.py``).
+Counts, sums and means are kept as sums, without records: a count of a column sums ones, FILTER makes null of what it leaves out, decimals
+are summed as integers. Smallest and largest need the records of a group, and so do all others (``of_groups.py``).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 import pyarrow as pa
 
 from rayad.incremental.collection import Collection
-from rayad.sql.expressions import Call, Case, Cast, Column, Expression, Literal
-from rayad.sql.kernels import Kernel
 from rayad.sql.of_groups import AGGREGATES, Aggregated, Wanted
 from rayad.sql.ordering import Order
 from rayad.sql.relation import Outputs, Relation, computed
 from rayad.sql.steps import Key, Leaf, leaves_of
+from rayad.sql.values.expressions import Call, Case, Cast, Column, Expression, Literal
+from rayad.sql.values.kernels import Kernel
 
 LINEAR = ("count", "sum", "avg")
 KEPT_IN_COLUMNS = (*LINEAR, "min", "max")

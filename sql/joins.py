@@ -1,7 +1,7 @@
 """Joins of relations, out of the joins that collections have.
 
-Those know equal keys alone. A condition on pairs is looked at behind an inner join; what an outer, semi or anti join does with rows that have
-no match follows from the rows that do, each once: ``left = inner + (rows of left that are in no pair) with nulls``.
+Those know equal keys alone. A condition on pairs is looked at behind an inner join; what an outer, semi or anti join does with rows that
+have no match follows from the rows that do, each once: ``left = inner + (rows of left that are in no pair) with nulls``.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from rayad.incremental.joins.kinds import How
-from rayad.sql.expressions import Call, Column, Expression, Literal
-from rayad.sql.kernels import Kernel
 from rayad.sql.relation import Outputs, Relation, computed
 from rayad.sql.steps import Key, columns_of, leaves_of
-
+from rayad.sql.values.expressions import Call, Column, Expression, Literal
+from rayad.sql.values.kernels import Kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +104,7 @@ def marked(left: Relation, right: Relation, on: Condition, names: Sequence[str])
 def not_in(left: Relation, right: Relation, on: Condition) -> Relation:
     """The rows whose value is for sure none of the right side's (NOT IN): all where there is none; else those that are not null and match
     nothing, unless null is among the others."""
-    ((value, kind),), ((other, _),) = on.left, on.right
+    ((value, _),), ((other, _),) = on.left, on.right
     known, unknown = (left.filtered(Call(Kernel("test", test), (value,), pa.bool_())) for test in ("IsNotNull", "IsNull"))
     nulls = right.filtered(Call(Kernel("test", "IsNull"), (other,), pa.bool_()))
     sure = half(known, right, on, there=False)

@@ -16,10 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 from rayad.incremental.columns.grouped import Records
-from rayad.progress import DataflowError, show
-from rayad.sql.casts import cast
 from rayad.sql.ordering import OfRecords, Order, positions
 from rayad.sql.steps import names_of
+from rayad.sql.values.casts import cast
 
 Rows = list[tuple[Any, ...]]
 """The arguments of one aggregate in each row, each as often as it is there."""
@@ -42,7 +41,9 @@ def _avg(rows: Rows) -> Any:
 def _off(rows: Rows, one: int, other: int) -> Fraction:
     """The sum of what two columns are off their means, multiplied: exactly, so that equal values have no variance."""
     left, right = ([Fraction(row[side]) for row in rows] for side in (one, other))
-    return sum((a * b for a, b in zip(left, right, strict=True)), Fraction(0)) - sum(left) * sum(right) / len(rows)
+    return sum((a * b for a, b in zip(left, right, strict=True)), Fraction(0)) - sum(left, Fraction(0)) * sum(right, Fraction(0)) / len(
+        rows
+    )
 
 
 def _variance(rows: Rows, beside: int) -> float | None:
@@ -76,16 +77,7 @@ def _string_agg(rows: Rows) -> str | None:
     return (rows[0][1] or "").join(row[0] for row in rows) if rows else None
 
 
-def _only(rows: Rows) -> Any:
-    if len(rows) > 1:
-        raise DataflowError(
-            f"a subquery that stands for one value gives {len(rows)} rows, {show([row[0] for row in rows], 80)} among them: aggregate in it, "
-            "or use LIMIT 1 with an ORDER BY"
-        )
-    return rows[0][0] if rows else None
-
-
-_WITH_NULLS = frozenset(("first_value", "last_value", "nth_value", "only"))
+_WITH_NULLS = frozenset(("first_value", "last_value"))
 """Aggregates that look at nulls, too."""
 AGGREGATES: dict[str, Callable[[Rows], Any]] = {
     "count": _count,
@@ -108,9 +100,8 @@ AGGREGATES: dict[str, Callable[[Rows], Any]] = {
     "string_agg": _string_agg,
     "first_value": lambda rows: rows[0][0] if rows else None,
     "last_value": lambda rows: rows[-1][0] if rows else None,
-    "only": _only,
 }
-"""By DataFusion's name; "only" is a subquery that stands for one value."""
+"""By DataFusion's name."""
 
 
 @dataclass(frozen=True, slots=True)

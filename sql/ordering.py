@@ -5,7 +5,7 @@ Ties are in the order of the whole record, so that the same records give the sam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +18,9 @@ from rayad.dataflow.records.exact import array_of
 from rayad.dataflow.records.values import values_of
 from rayad.incremental.columns.grouped import Grouped, Records
 from rayad.incremental.records import as_record
-from rayad.sql.casts import cast
-from rayad.sql.steps import NOTHING, names_of
+from rayad.progress import DataflowError, show
+from rayad.sql.steps import names_of
+from rayad.sql.values.casts import cast
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +100,7 @@ class InRows:
             return []
         fields = names_of(len(self.form.kinds), self.form.prefix)
         kinds = self.form.kinds or (pa.bool_(),)
-        columns = [
-            array_of([record[name] for record in there], kind, name) for name, kind in zip(fields, kinds, strict=True)
-        ]
+        columns = [array_of([record[name] for record in there], kind, name) for name, kind in zip(fields, kinds, strict=True)]
         record = pa.StructArray.from_arrays(columns, names=list(fields))
         weights = np.fromiter(there.values(), np.int64, len(there))
         found = self.form.results(Records(np.zeros(len(there), np.int64), record, weights))
@@ -140,6 +139,19 @@ class First(OfRecords):
         return Records(group[kept], rows_at(there.record, at[kept]), often[kept])
 
 
-Function = Callable[..., Any]
+@dataclass(frozen=True)
+class Single(OfRecords):
+    """The one record of a key. Raises DataflowError where there are more."""
 
-__all__ = ["NOTHING", "First", "InRows", "OfRecords", "Order", "positions"]
+    def results(self, there: Records) -> Records:
+        """See there."""
+        groups, counts = np.unique(np.repeat(there.group, there.weights), return_counts=True)
+        if len(groups) and counts.max() > 1:
+            raise DataflowError(
+                f"a subquery that stands for one value gives {counts.max()} rows, {show(values_of(there.record)[:3], 80)} among them: "
+                "aggregate in it, or use ORDER BY with LIMIT 1"
+            )
+        return there
+
+
+__all__ = ["First", "InRows", "OfRecords", "Order", "Single", "positions"]

@@ -75,13 +75,14 @@ class Planner:
         try:
             frame = self.context.sql_with_options(self.query, options) if hasattr(self.context, "sql_with_options") else None
             frame = self.context.sql_with_options(self.query, options)
-            clock = _OF_THE_CLOCK.search(_TEXTS.sub("", frame.logical_plan().display_indent()))
+            self.written = frame.logical_plan()
+            clock = _OF_THE_CLOCK.search(_TEXTS.sub("", self.written.display_indent()))
             plan = frame.optimized_logical_plan()
         except Exception as error:  # DataFusion raises Exception itself
             raise self.refusal(_told(error)) from error
         if clock is not None:
             raise self.refusal(
-                f"{clock[0]} gives something else each time, so that the result of a collection would not follow from its records: give the "
+                f"{clock[0]} gives something else each time, so that the result would not follow from the records that are there: give the "
                 "time as a column, or as a literal"
             )
         return plan
@@ -126,7 +127,7 @@ def _told(error: Exception) -> str:
     text = str(error).strip()
     for prefix in ("DataFusion error: ", "Error during planning: ", "SQL error: "):
         text = text.removeprefix(prefix)
-    return text.partition("\nbacktrace")[0]
+    return " ".join(text.partition("\nbacktrace")[0].split())
 
 
 __all__ = ["Planner", "datafusion", "plain_type"]

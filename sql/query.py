@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from rayad.incremental.collection import Collection
 from rayad.progress import DataflowError, arguments, show
+from rayad.sql.null_rules import require_nulls_kept
 from rayad.sql.planning import Planner, plain_type
 from rayad.sql.relation import Relation, computed
 from rayad.sql.steps import Leaf
@@ -23,6 +24,7 @@ def sql(flow: Dataflow, query: str, tables: dict[str, Any]) -> Collection:
     query = arguments.text(query, "flow.sql: query")
     schemas = {name: _schema_of(flow, name, collection) for name, collection in tables.items()}
     planner = Planner(query, schemas)
+    require_nulls_kept(planner, planner.written)
     translator = Translator(planner, {name: _table(tables[name], schema, planner) for name, schema in schemas.items()}, flow)
     found = translator.relation(planner.plan)
     names = planner.frame(planner.plan).schema().names

@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 
 from rayad.progress import show
-from rayad.sql import expressions as ex
-from rayad.sql.functions import FUNCTIONS
-from rayad.sql.kernels import TABLES, Kernel
-from rayad.sql.patterns import Like
 from rayad.sql.planning import Planner, plain_type
+from rayad.sql.values import expressions as ex
+from rayad.sql.values.functions import FUNCTIONS
+from rayad.sql.values.kernels import TABLES, Kernel
+from rayad.sql.values.patterns import Like
 from rayad.sql.wire import is_ilike
 
 _COMPARISONS = frozenset(("=", "!=", "<", "<=", ">", ">=", "AND", "OR", "IS DISTINCT FROM", "IS NOT DISTINCT FROM", "~", "!~"))
@@ -46,7 +46,9 @@ class Scope:
             return found
         if name in TABLES["test"]:
             return ex.Call(Kernel("test", name), (self.read(expression.to_variant().expr()),), self._negated_type(name, expression))
-        raise self.planner.refusal(f"{show(expression.canonical_name(), 120)}, {_NAMES.get(name, f'an expression of the kind {name}')}, is not supported")
+        raise self.planner.refusal(
+            f"{show(expression.canonical_name(), 120)}, {_NAMES.get(name, f'an expression of the kind {name}')}, is not supported"
+        )
 
     def _negated_type(self, name: str, expression: Any) -> pa.DataType:
         return self.type_of(expression) if name == "Negative" else pa.bool_()
@@ -129,8 +131,8 @@ class Scope:
         name = expression.rex_call_operator()
         if name not in FUNCTIONS:
             raise self.planner.refusal(
-                f"the function {name}, in {show(expression.canonical_name(), 120)}, is not supported: apply it before, with map_batches() or "
-                "with_columns(), or behind"
+                f"the function {name}, in {show(expression.canonical_name(), 120)}, is not supported: apply it to the table before, with "
+                "map_batches(), or to the result"
             )
         arguments = tuple(self.read(argument) for argument in expression.rex_call_operands())
         return ex.Call(Kernel("function", name), arguments, self.type_of(expression))

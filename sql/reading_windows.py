@@ -7,10 +7,10 @@ from typing import Any
 import pyarrow as pa
 
 from rayad.progress import show
-from rayad.sql.expressions import Expression, Literal
 from rayad.sql.ordering import Order
 from rayad.sql.planning import Planner
 from rayad.sql.reading import Scope
+from rayad.sql.values.expressions import Expression, Literal
 from rayad.sql.windows import Frame, Unit, Windowed, is_known
 
 

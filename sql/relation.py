@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from rayad.dataflow.streams.steps import stateless
 from rayad.incremental.collection import Collection, KeyedCollection
-from rayad.sql.expressions import Column, Expression
 from rayad.sql.steps import Computed, Key, Leaf, columns_of, leaves_of, names_of
+from rayad.sql.values.expressions import Column, Expression
 
 Outputs = Sequence[tuple[Expression, pa.DataType]]
 

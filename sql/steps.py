@@ -20,8 +20,8 @@ from rayad.dataflow.records.exact import Inexact, array_of
 from rayad.dataflow.records.values import tuple_array
 from rayad.incremental.columns.form import DIFF, RECORD, changes, is_changes, keyed_changes, normalised
 from rayad.progress import DataflowError, show
-from rayad.sql.casts import cast
-from rayad.sql.expressions import Column, Expression, Frame
+from rayad.sql.values.casts import cast
+from rayad.sql.values.expressions import Column, Expression, Frame
 
 NOTHING = "nothing"
 """The field of a record that has no columns."""

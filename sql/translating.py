@@ -12,12 +12,12 @@ from rayad.progress import show
 from rayad.sql import joins, reading_windows
 from rayad.sql.aggregates import Aggregate, grouped, is_known
 from rayad.sql.constants import constant
-from rayad.sql.expressions import Cast, Expression, Frame, Literal
-from rayad.sql.ordering import First, Order
+from rayad.sql.ordering import First, Order, Single
 from rayad.sql.planning import Planner
 from rayad.sql.reading import Scope
 from rayad.sql.relation import Outputs, Relation, computed
 from rayad.sql.steps import Key, columns_of, leaves_of
+from rayad.sql.values.expressions import Cast, Expression, Frame, Literal
 from rayad.sql.windows import Windows
 from rayad.sql.wire import filter_and_order, grouping_sets
 
@@ -125,6 +125,10 @@ class Translator:
             bool(variant.null_equals_null()),
         )
         names, _ = self.planner.fields(plan)
+        if not pairs and _stands_for_a_value(other):
+            form = Single(right.kinds)
+            one_row = right.keyed(Key(())).reduce_weights(form.in_rows(), "single", in_columns=form)
+            right = computed(one_row, leaves_of(right.kinds, "1"), right.columns, self.told, right.names)
         return self._joined(plan, str(variant.join_type()), left, right, on).named(names)
 
     def _joined(self, plan: Any, how: str, left: Relation, right: Relation, on: joins.Condition) -> Relation:
@@ -132,7 +136,7 @@ class Translator:
             case "inner":
                 return joins.inner(left, right, on)
             case "left" | "right" | "full" as side:
-                return joins.outer(left, right, on, side)  # type: ignore[arg-type]
+                return joins.outer(left, right, on, side)
             case "leftsemi":
                 return joins.half(left, right, on, there=True)
             case "leftanti":
@@ -177,7 +181,7 @@ class Translator:
     def _grouping_sets(
         self, given: Any, variant: Any, found: Relation, scope: Scope, names: Sequence[str], kinds: Sequence[pa.DataType]
     ) -> Relation:
-        """One GROUP BY for each set; keys that are not in it are null, and a number says which those are: a bit each, the last key's first."""
+        """One GROUP BY for each set. Keys that are not in it are null, and a number says which: a bit each, the last key's is 1."""
         sets = grouping_sets(given, self.planner.of_bytes)
         width = len(kinds) - len(variant.aggregate_exprs()) - 1
         aggregates = [
@@ -323,6 +327,17 @@ def _name_of(key: Any) -> str:
     if key.variant_name() == "Column":
         return str(key.to_variant().qualified_name())
     return str(key.schema_name()) if hasattr(key, "schema_name") else str(key.canonical_name())
+
+
+def _stands_for_a_value(plan: Any) -> bool:
+    """Whether a node is a subquery that must give one row, and may give more."""
+    variant = plan.to_variant()
+    if type(variant).__name__ != "SubqueryAlias" or not variant.alias().startswith("__scalar_sq_"):
+        return False
+    while type(variant).__name__ in ("SubqueryAlias", "Projection", "Filter"):
+        (plan,) = plan.inputs()
+        variant = plan.to_variant()
+    return not (type(variant).__name__ == "Aggregate" and not variant.group_by_exprs())
 
 
 def _inner(planner: Planner, expression: Any) -> Any:

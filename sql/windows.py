@@ -209,9 +209,7 @@ def _shifted(window: Windowed, there: _Partition, values: Sequence[Sequence[Any]
     by, count = (-window.number if window.name == "lag" else window.number), len(there.rows)
     (argument,) = window.arguments
     return [
-        values[argument][there.rows[at + by]]
-        if 0 <= at + by < count
-        else (None if window.default is None else values[window.default][row])
+        values[argument][there.rows[at + by]] if 0 <= at + by < count else (None if window.default is None else values[window.default][row])
         for at, row in enumerate(there.rows)
     ]
 

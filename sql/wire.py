@@ -1,7 +1,8 @@
 """Parts of a plan for which DataFusion's Python interface has no names, out of the bytes that it writes (protobuf).
 
-An expression is one field, whose number says what it is. Of an aggregate these are the fields 3, its FILTER, and 4, its ORDER BY; of a term of an order 1, what is compared, 2, whether it ascends,
-and 3, whether null comes first (``datafusion.proto``, of the version that ``pyproject.toml`` asks for; tests/sql compares what comes out).
+An expression is one field, whose number says what it is. Of an aggregate these are the fields 3, its FILTER, and 4, its ORDER BY; of a term
+of an order 1, what is compared, 2, whether it ascends, and 3, whether null comes first (``datafusion.proto``, of the version that
+``pyproject.toml`` asks for; tests/sql compares what comes out).
 """
 
 from __future__ import annotations
@@ -57,9 +58,7 @@ def filter_and_order(aggregate: Any, of_bytes: Any) -> tuple[Any | None, list[tu
             condition = of_bytes(part)
         elif number == _ORDER:
             term = dict(fields(part))
-            order.append(
-                (of_bytes(term[_OF_ORDER]), bool(term.get(_ASCENDING, 0)), bool(term.get(_NULLS_FIRST, 0)))
-            )
+            order.append((of_bytes(term[_OF_ORDER]), bool(term.get(_ASCENDING, 0)), bool(term.get(_NULLS_FIRST, 0))))
     return condition, order
 
 

@@ -36,6 +36,7 @@ from rayad.progress import ConfigError, DataflowError, RayadError, arguments, sh
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
+    import pyarrow as pa
 
     from rayad.actors.driver.job_handle import RayJobHandle
     from rayad.actors.job import Job, Result

@@ -136,9 +136,9 @@ def plain(value: Any) -> Any:
 
 def same(got: Counter[Row], want: Sequence[Row]) -> bool:
     """Whether these are the same rows, each as often."""
-    return Counter({key: sum(w for row, w in got.items() if tuple(map(plain, row)) == key) for key in {tuple(map(plain, r)) for r in got}}) == Counter(
-        tuple(map(plain, row)) for row in want
-    )
+    return Counter(
+        {key: sum(w for row, w in got.items() if tuple(map(plain, row)) == key) for key in {tuple(map(plain, r)) for r in got}}
+    ) == Counter(tuple(map(plain, row)) for row in want)
 
 
 def verify(query: str, tables: Mapping[str, Table], seed: int = 0, *, rows: bool = False, duckdb_query: str | None = None) -> int:

@@ -2,8 +2,8 @@
 
     python -m tests.sql.logictest FILE.test ... [--queries 1000]
 
-The tables' rows come in two epochs and go in a third one. After the second each result must be what the file says; SQLite itself, from Python's
-library, gives the rows, and must agree with the file, too. After the third it must be what the query gives for empty tables.
+The tables' rows come in two epochs and go in a third one. After the second each result must be what the file says; SQLite itself, from
+Python's library, gives the rows, and must agree with the file, too. After the third it must be what the query gives for empty tables.
 """
 
 from __future__ import annotations
@@ -25,7 +25,14 @@ from tests.sql.against_duckdb import tables_of
 
 TOGETHER = 25
 """So many queries are in one dataflow."""
-_TYPES = {"INTEGER": pa.int64(), "INT": pa.int64(), "REAL": pa.float64(), "FLOAT": pa.float64(), "TEXT": pa.string(), "VARCHAR": pa.string()}
+_TYPES = {
+    "INTEGER": pa.int64(),
+    "INT": pa.int64(),
+    "REAL": pa.float64(),
+    "FLOAT": pa.float64(),
+    "TEXT": pa.string(),
+    "VARCHAR": pa.string(),
+}
 
 
 @dataclass(frozen=True)

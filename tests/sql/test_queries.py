@@ -16,7 +16,9 @@ from tests.thorough import amount
 SEEDS = range(amount(each_run=1, soak=20))
 T = pa.schema([("a", pa.int64()), ("b", pa.int32()), ("s", pa.string()), ("f", pa.float64()), ("flag", pa.bool_())])
 U = pa.schema([("a", pa.int64()), ("c", pa.int64()), ("s", pa.string())])
-D = pa.schema([("k", pa.int64()), ("d", pa.decimal128(12, 2)), ("big", pa.decimal128(30, 4)), ("day", pa.date32()), ("ts", pa.timestamp("us"))])
+D = pa.schema(
+    [("k", pa.int64()), ("d", pa.decimal128(12, 2)), ("big", pa.decimal128(30, 4)), ("day", pa.date32()), ("ts", pa.timestamp("us"))]
+)
 
 
 @cache
@@ -60,9 +62,19 @@ QUERIES = {
     "in list": "select a in (1, 3) x, a not in (1, null) y, s in ('x', 'q', 'r', 's', 't') z, a in (b, 2) w from t",
     "between": "select a from t where a between b and 3",
     "coalesce": "select coalesce(a, b, 7) x, nullif(a, b) y, greatest(a, b) z, least(a, b, 2) w from t",
-    "cast": "select cast(a as varchar) x, cast(f as int) y, cast(b as double) z, cast('12' as int) w, try_cast(s as int) v, cast(a as decimal(9, 2)) u from t where f is null or f = 3.0",
-    "texts": "select upper(s) a, lower(s) b, length(s) c, s || '!' d, concat(s, 'q', s) e, substring(s, 1, 1) f, trim(s) g, replace(s, 'y', 'zz') h, left(s, 1) i, right(s, 1) j, reverse(s) k, strpos(s, 'z') l, starts_with(s, 'x') m, lpad(s, 3, '*') n, repeat(s, 2) o from t",
-    "numbers": "select abs(f) a, round(f) b, floor(f) c, ceil(f) d, signum(f) e, round(f, 1) g, sqrt(abs(f)) h, power(f, 2) i, exp(f) j, ln(abs(f) + 1) k from t",
+    "cast": (
+        "select cast(a as varchar) x, cast(f as int) y, cast(b as double) z, cast('12' as int) w, try_cast(s as int) v, cast(a as "
+        "decimal(9, 2)) u from t where f is null or f = 3.0"
+    ),
+    "texts": (
+        "select upper(s) a, lower(s) b, length(s) c, s || '!' d, concat(s, 'q', s) e, substring(s, 1, 1) f, trim(s) g, replace(s, "
+        "'y', 'zz') h, left(s, 1) i, right(s, 1) j, reverse(s) k, strpos(s, 'z') l, starts_with(s, 'x') m, lpad(s, 3, '*') n, "
+        "repeat(s, 2) o from t"
+    ),
+    "numbers": (
+        "select abs(f) a, round(f) b, floor(f) c, ceil(f) d, signum(f) e, round(f, 1) g, sqrt(abs(f)) h, power(f, 2) i, exp(f) j, "
+        "ln(abs(f) + 1) k from t"
+    ),
     "inner": "select t.a, t.s, u.c from t join u on t.a = u.a",
     "inner two keys": "select t.a, t.b, u.c from t join u on t.a = u.a and t.s = u.s",
     "inner expression": "select t.a, u.c from t join u on t.a + 1 = u.c",
@@ -133,19 +145,33 @@ QUERIES = {
     "decimal": "select k, d * 2 a, d + big b, d - d c, d * d e, d > 1 f, -d g, round(d, 1) h, abs(d) i from d",
     "decimal sums": "select k, sum(d) a, sum(big) b, round(avg(d), 4) c, count(d) e, min(d) f, max(big) g, sum(d * d) h from d group by k",
     "decimal whole": "select sum(d) a, sum(big) b, min(big) m from d",
-    "dates": "select day + interval '1 month' a, day - interval '3 days' b, extract(year from day) c, extract(month from ts) d, extract(dow from day) e, ts + interval '1 hour' f from d",
-    "date_trunc": "select date_trunc('month', ts) a, date_trunc('day', day) b, date_trunc('hour', ts) c, date_part('hour', ts) d, extract(doy from day) e, extract(week from day) f, extract(quarter from day) g from d",
+    "dates": (
+        "select day + interval '1 month' a, day - interval '3 days' b, extract(year from day) c, extract(month from ts) d, "
+        "extract(dow from day) e, ts + interval '1 hour' f from d"
+    ),
+    "date_trunc": (
+        "select date_trunc('month', ts) a, date_trunc('day', day) b, date_trunc('hour', ts) c, date_part('hour', ts) d, extract(doy "
+        "from day) e, extract(week from day) f, extract(quarter from day) g from d"
+    ),
     "date compare": "select * from d where day >= date '2024-01-01' and ts < timestamp '2026-01-31 12:30:00'",
     "date group": "select date_trunc('month', ts) m, count(*) n, min(day) x, max(ts) y from d group by date_trunc('month', ts)",
     "row_number": "select a, b, row_number() over (partition by a order by b, s, f, flag) x from t",
     "rank": "select a, b, rank() over (partition by a order by b) x, dense_rank() over (partition by a order by b desc) y from t",
-    "lag": "select a, b, lag(b) over (partition by a order by b, s, f, flag) x, lead(b, 2) over (partition by a order by b, s, f, flag) y, lag(b, 1, -1) over (partition by a order by b, s, f, flag) z from t",
-    "window sums": "select a, b, sum(b) over (partition by a) x, count(*) over (partition by a) y, max(f) over () z, avg(f) over (partition by s) w from t",
+    "lag": (
+        "select a, b, lag(b) over (partition by a order by b, s, f, flag) x, lead(b, 2) over (partition by a order by b, s, f, flag) "
+        "y, lag(b, 1, -1) over (partition by a order by b, s, f, flag) z from t"
+    ),
+    "window sums": (
+        "select a, b, sum(b) over (partition by a) x, count(*) over (partition by a) y, max(f) over () z, avg(f) over (partition by "
+        "s) w from t"
+    ),
     "running": "select a, b, sum(b) over (partition by a order by b) x, count(*) over (partition by a order by b desc) y from t",
     "rows frame": "select a, b, sum(b) over (partition by a order by b, s, f, flag rows between 1 preceding and 1 following) x from t",
     "window of groups": "select a, sum(sum(b)) over () x from t group by a",
     "recursion": "with recursive r as (select a, c from u union select r.a, u.c from r join u on r.c = u.a) select a, c from r",
-    "recursion numbers": "with recursive r as (select 1 as n union all select n + 1 from r where n < 6) select n from r join t on t.a = r.n",
+    "recursion numbers": (
+        "with recursive r as (select 1 as n union all select n + 1 from r where n < 6) select n from r join t on t.a = r.n"
+    ),
 }
 OF_DUCKDB = {
     "numbers": QUERIES["numbers"].replace("signum", "sign"),

@@ -102,8 +102,8 @@ def tables(seed: int, scale: int = 1) -> dict[str, Table]:
             rows["lineitem"].append(
                 (
                     at, chance.randrange(parts), chance.randrange(suppliers), line, Decimal(chance.choice([1, 5, 12, 24, 30, 90])),
-                    _money(chance, 100, 9000), Decimal(chance.randrange(11)) / 100, Decimal(chance.randrange(9)) / 100, chance.choice("RAN"),
-                    chance.choice("OF"), shipped, day + dt.timedelta(chance.randrange(10, 100)),
+                    _money(chance, 100, 9000), Decimal(chance.randrange(11)) / 100, Decimal(chance.randrange(9)) / 100,
+                    chance.choice("RAN"), chance.choice("OF"), shipped, day + dt.timedelta(chance.randrange(10, 100)),
                     shipped + dt.timedelta(chance.randrange(1, 30)), chance.choice(["DELIVER IN PERSON", "NONE"]),
                     chance.choice(["MAIL", "SHIP", "AIR", "AIR REG"]),
                 )
@@ -181,7 +181,8 @@ QUERIES = {
             select sum(ps_supplycost * ps_availqty) * 0.1 from partsupp, supplier, nation
             where ps_suppkey = s_suppkey and s_nationkey = n_nationkey and n_name = 'GERMANY')
         order by value desc""",
-    12: """select l_shipmode, sum(case when o_orderpriority = '1-URGENT' or o_orderpriority = '2-HIGH' then 1 else 0 end) as high_line_count,
+    12: """select l_shipmode,
+        sum(case when o_orderpriority = '1-URGENT' or o_orderpriority = '2-HIGH' then 1 else 0 end) as high_line_count,
         sum(case when o_orderpriority <> '1-URGENT' and o_orderpriority <> '2-HIGH' then 1 else 0 end) as low_line_count
         from orders, lineitem where o_orderkey = l_orderkey and l_shipmode in ('MAIL', 'SHIP') and l_commitdate < l_receiptdate
         and l_shipdate < l_commitdate and l_receiptdate >= date '1994-01-01' and l_receiptdate < date '1994-01-01' + interval '1' year

@@ -6,6 +6,7 @@ A decimal of up to 18 digits is one 64-bit integer, its digits without the point
 from __future__ import annotations
 
 import decimal
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -67,7 +68,7 @@ def of_parts(above: Any, below: Any, digits: Any) -> Any:
     return pa.array(made, pa.decimal128(38, scale))
 
 
-UNSCALED = {"whole": whole, "low": low, "high": high, "of_whole": of_whole, "of_parts": of_parts}
+UNSCALED: dict[str, Callable[..., Any]] = {"whole": whole, "low": low, "high": high, "of_whole": of_whole, "of_parts": of_parts}
 """By name."""
 
 __all__ = ["UNSCALED"]

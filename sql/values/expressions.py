@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rayad.sql.casts import cast
+from rayad.sql.values.casts import cast
 
 
 @dataclass(frozen=True, slots=True)

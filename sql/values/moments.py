@@ -157,7 +157,9 @@ PARTS: dict[str, Any] = {
 def part_of(part: Value, moment: Value) -> Value:
     """``date_part``, and EXTRACT."""
     name = str(part.as_py()).lower()
-    name = {"milliseconds": "millisecond", "microseconds": "microsecond", "years": "year", "days": "day", "seconds": "second"}.get(name, name)
+    name = {"milliseconds": "millisecond", "microseconds": "microsecond", "years": "year", "days": "day", "seconds": "second"}.get(
+        name, name
+    )
     if name not in PARTS:
         raise DataflowError(f"SQL: date_part has no part {name!r}: use one of {', '.join(PARTS)}")
     if pa.types.is_date(moment.type) and name in ("hour", "minute", "second", "millisecond", "microsecond"):

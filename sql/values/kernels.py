@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rayad.sql.arithmetic import BINARY, UNARY
-from rayad.sql.functions import FUNCTIONS
-from rayad.sql.unscaled import UNSCALED
+from rayad.sql.values.arithmetic import BINARY, UNARY
+from rayad.sql.values.functions import FUNCTIONS
+from rayad.sql.values.unscaled import UNSCALED
 
-TABLES = {"operator": BINARY, "test": UNARY, "function": FUNCTIONS, "decimal": UNSCALED}
+TABLES: dict[str, dict[str, Callable[..., Any]]] = {"operator": BINARY, "test": UNARY, "function": FUNCTIONS, "decimal": UNSCALED}
+"""Functions by table and name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,7 @@ class Kernel:
     name: str
 
     def __call__(self, *arguments: Any) -> Any:
-        return TABLES[self.table][self.name](*arguments)  # type: ignore[operator]
+        return TABLES[self.table][self.name](*arguments)
 
 
 __all__ = ["TABLES", "Kernel"]

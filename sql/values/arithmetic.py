@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rayad.sql import moments
-from rayad.sql.casts import cast
-from rayad.sql.patterns import matches_regex
+from rayad.sql.values import moments
+from rayad.sql.values.casts import cast
+from rayad.sql.values.patterns import matches_regex
 
 Value = Any
 """An array or a scalar."""
@@ -38,7 +38,9 @@ def _wide(one: Value, other: Value) -> tuple[Value, Value]:
         else:
             sides.append(value)
     kinds = {pa.types.is_floating(side.type) for side in sides}
-    return tuple(pc.cast(side, pa.float64()) for side in sides) if len(kinds) == 2 else (sides[0], sides[1])  # type: ignore[return-value]
+    if len(kinds) == 2:
+        sides = [pc.cast(side, pa.float64()) for side in sides]
+    return sides[0], sides[1]
 
 
 def plus(one: Value, other: Value) -> Value:
@@ -104,7 +106,8 @@ def _of_decimals(one: Value, other: Value, function: Callable[[Any, Any], Any]) 
     rows = next((len(side) for side in (one, other) if not isinstance(side, pa.Scalar)), 1)
     sides = [[side.as_py()] * rows if isinstance(side, pa.Scalar) else side.to_pylist() for side in (one, other)]
     made = [
-        None if a is None or b is None or (not b and function is not _product) else function(decimal.Decimal(a), decimal.Decimal(b)) for a, b in zip(*sides, strict=True)
+        None if a is None or b is None or (not b and function is not _product) else function(decimal.Decimal(a), decimal.Decimal(b))
+        for a, b in zip(*sides, strict=True)
     ]
     found = pa.array(made) if any(value is not None for value in made) else pa.nulls(rows)
     return found[0] if is_scalar else found

@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rayad.sql import moments
-from rayad.sql.arithmetic import remainder
-from rayad.sql.casts import cast
-from rayad.sql.patterns import matches_regex
+from rayad.sql.values import moments
+from rayad.sql.values.arithmetic import remainder
+from rayad.sql.values.casts import cast
+from rayad.sql.values.patterns import matches_regex
 
 Value = Any
 """An array or a scalar."""
