@@ -61,10 +61,14 @@ class Scope:
         return kind
 
     def _column(self, expression: Any) -> ex.Expression:
-        name = expression.to_variant().qualified_name()
-        if name not in self._places:
-            raise self.planner.refusal(f"the plan reads {name!r}, which is none of {show(list(self._places), 200)}")
-        return ex.Column(self._places[name])
+        variant = expression.to_variant()
+        name = variant.qualified_name()
+        if name in self._places:
+            return ex.Column(self._places[name])
+        bare = [one for plan in self._plans for one in self.planner.frame(plan).schema().names]  # a union may lose the relation
+        if bare.count(variant.name()) == 1:
+            return ex.Column(bare.index(variant.name()))
+        raise self.planner.refusal(f"the plan reads {name!r}, which is none of {show(list(self._places), 200)}")
 
     def _alias(self, expression: Any) -> ex.Expression:
         return self.read(expression.to_variant().expr())
