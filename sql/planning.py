@@ -66,7 +66,7 @@ class Planner:
         self.expression_of = package.Expr
         for name, schema in schemas.items():
             plain = pa.schema([pa.field(field.name, plain_type(field.type)) for field in schema])
-            self.context.register_record_batches(name, [[pa.RecordBatch.from_pylist([], plain)]])
+            self.context.register_record_batches(f'"{name}"', [[pa.RecordBatch.from_pylist([], plain)]])
         self.plan = self._planned()
 
     def _planned(self) -> Any:

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import random
 
-_NUMBERS = ("{0}a", "{0}b", "{0}a + {0}b", "{0}b - 1", "2", "cast(null as bigint)", "coalesce({0}a, 0)", "case when {0}b > 1 then {0}a end", "nullif({0}a, 2)")
+_NUMBERS = (
+    "{0}a",
+    "{0}b",
+    "{0}a + {0}b",
+    "{0}b - 1",
+    "2",
+    "cast(null as bigint)",
+    "coalesce({0}a, 0)",
+    "case when {0}b > 1 then {0}a end",
+    "nullif({0}a, 2)",
+)
 _TESTS = ("=", "<>", "<", ">=", "is distinct from", "is not distinct from")
 _AGGREGATES = ("count(*)", "count({})", "sum({})", "min({})", "max({})", "avg({})", "count(distinct {})")
 
