@@ -103,12 +103,16 @@ def marked(left: Relation, right: Relation, on: Condition, names: Sequence[str])
 
 def not_in(left: Relation, right: Relation, on: Condition) -> Relation:
     """The rows whose value is for sure none of the right side's (NOT IN): all where there is none; else those that are not null and match
-    nothing, unless null is among the others."""
-    ((value, _),), ((other, _),) = on.left, on.right
+    nothing, unless null is among the others. The first keys are the values; the others, and the residual, say which of the right side's
+    rows are looked at for a row."""
+    (value, _), (other, _) = on.left[0], on.right[0]
+    looked_at = Condition(on.left[1:], on.right[1:], on.residual)
     known, unknown = (left.filtered(Call(Kernel("test", test), (value,), pa.bool_())) for test in ("IsNotNull", "IsNull"))
     nulls = right.filtered(Call(Kernel("test", "IsNull"), (other,), pa.bool_()))
     sure = half(known, right, on, there=False)
-    return half(sure, nulls.none_or_one(), Condition(), there=False).concat(half(unknown, right.none_or_one(), Condition(), there=False))
+    if looked_at == Condition():
+        nulls, right = nulls.none_or_one(), right.none_or_one()
+    return half(sure, nulls, looked_at, there=False).concat(half(unknown, right, looked_at, there=False))
 
 
 def cross(left: Relation, right: Relation) -> Relation:

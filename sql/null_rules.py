@@ -51,6 +51,16 @@ def _require_kept(planner: Planner, expression: Any, *, is_alone: bool, is_posit
         raise _refusal(planner, expression.canonical_name())
 
 
+def require_not_in(planner: Planner, join: Any) -> None:
+    """Look at a null-aware join: its first pair of keys must be the value and what it is not in. Raises DataflowError."""
+    pairs = join.to_variant().on()
+    if not pairs:
+        raise planner.refusal("NOT IN of a constant and a subquery is not supported: use NOT EXISTS")
+    value = planner.wrapped(pairs[0][0]).canonical_name()
+    if f"outer_ref({value})" in planner.written.display_indent():  # the plan has both as one pair
+        raise planner.refusal(f"NOT IN of {value!r} and a subquery that looks at it itself is not supported: use NOT EXISTS")
+
+
 def _refusal(planner: Planner, told: str) -> Exception:
     return planner.refusal(
         f"{show(told, 120)}: NOT IN of a subquery that is only a part of a condition is not supported, since DataFusion does not keep that "
@@ -58,4 +68,4 @@ def _refusal(planner: Planner, told: str) -> Exception:
     )
 
 
-__all__ = ["require_nulls_kept"]
+__all__ = ["require_not_in", "require_nulls_kept"]

@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from rayad.dataflow.streams.steps import stateless
+from rayad.dataflow.records.content_codes import has_contents
 from rayad.incremental.collection import Collection, KeyedCollection
+from rayad.progress import DataflowError
 from rayad.sql.steps import Computed, Key, Leaf, columns_of, leaves_of, names_of
-from rayad.sql.values.expressions import Column, Expression
+from rayad.sql.values.expressions import Expression
 
 Outputs = Sequence[tuple[Expression, pa.DataType]]
 
@@ -80,14 +82,19 @@ def computed(
 ) -> Relation:
     """Columns out of records of any form. ``fields``: what they are called in the records; None: as between operators."""
     made = tuple(outputs)
+    odd = next((kind for _, kind in made if not _is_supported(kind)), None)
+    if odd is not None:
+        raise DataflowError(f"{told}: a column of the type {odd} is not supported: leave it out, or cast it")
     step = Computed(told, tuple(leaves), made, tuple(fields or names_of(len(made))), condition)
     stream = stateless(collection.stream, step.base, step, None)
     return Relation(Collection(stream, collection.loops), tuple(kind for _, kind in made), tuple(names), told)
 
 
-def same(kinds: Sequence[pa.DataType], at: Sequence[int]) -> list[tuple[Expression, pa.DataType]]:
-    """Some columns."""
-    return [(Column(one), kinds[one]) for one in at]
+def _is_supported(kind: pa.DataType) -> bool:
+    """Whether records of a collection have such columns."""
+    if pa.types.is_struct(kind):
+        return bool(kind.num_fields) and all(_is_supported(kind.field(at).type) for at in range(kind.num_fields))
+    return bool(pa.types.is_null(kind) or pa.types.is_integer(kind) or has_contents(kind))
 
 
-__all__ = ["Outputs", "Relation", "computed", "same"]
+__all__ = ["Outputs", "Relation", "computed"]

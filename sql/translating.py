@@ -12,6 +12,7 @@ from rayad.progress import show
 from rayad.sql import joins, reading_windows
 from rayad.sql.aggregates import Aggregate, grouped, is_known
 from rayad.sql.constants import constant
+from rayad.sql.null_rules import require_not_in
 from rayad.sql.ordering import First, Order, Single
 from rayad.sql.planning import Planner
 from rayad.sql.reading import Scope
@@ -141,8 +142,7 @@ class Translator:
                 return joins.half(left, right, on, there=True)
             case "leftanti":
                 if plan.display().endswith(" null_aware"):
-                    if len(on.left) != 1 or on.residual is not None:
-                        raise self.planner.refusal("NOT IN of a subquery that looks at the row outside is not supported: use NOT EXISTS")
+                    require_not_in(self.planner, plan)
                     return joins.not_in(left, right, on)
                 return joins.half(left, right, on, there=False)
             case "leftmark":

@@ -187,6 +187,7 @@ FUNCTIONS: dict[str, Callable[..., Value]] = {
     "ends_with": _each(lambda text, part: text.endswith(part), pa.bool_()),
     "exp": _floats(pc.exp),
     "floor": pc.floor,
+    "get_field": lambda record, name: pc.struct_field(record, name.as_py()),
     "greatest": _extreme(pc.max_element_wise),
     "initcap": _each(lambda text: text.title(), pa.string()),
     "least": _extreme(pc.min_element_wise),

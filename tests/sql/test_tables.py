@@ -99,3 +99,69 @@ def test_names_of_tables_and_columns_may_need_quotes() -> None:
     table = flow.from_arrow(pa.table({"Big Name": [1], "select": [2], "a.b": [3]})).as_collection()
     flow.sql('select "Big Name" as x, "select", "a.b" from "Order"', Order=table).collect("out")
     assert [record for _, (record, _) in flow.run(runtime="local")["out"]] == [{"x": 1, "select": 2, "a.b": 3}]
+
+
+KINDS = {
+    "i8": pa.array([1, None, -3], pa.int8()),
+    "u64": pa.array([1, None, 2**63], pa.uint64()),
+    "f32": pa.array([1.5, None, -0.0], pa.float32()),
+    "utc": pa.array([dt.datetime(2026, 1, 31, 23, 30), None, dt.datetime(1969, 1, 1)], pa.timestamp("us", "UTC")),
+    "ns": pa.array([1, None, -1], pa.timestamp("ns")),
+    "word": pa.array(["x", None, "y"], pa.dictionary(pa.int32(), pa.string())),
+    "large": pa.array(["x", None, "y"], pa.large_string()),
+    "view": pa.array(["x", None, "y"], pa.string_view()),
+    "bytes": pa.array([b"x", None, b"\xff"], pa.binary()),
+    "clock": pa.array([dt.time(1, 2), None, dt.time(3)], pa.time64("us")),
+    "length": pa.array([1, None, 3], pa.duration("s")),
+    "address": pa.array([{"city": "Rome", "zip": 1}, {"city": None, "zip": 2}, {"city": "Oslo", "zip": None}]),
+}
+
+
+@pytest.mark.parametrize("rows", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_columns_of_all_types_come_through(kind: str, rows: bool) -> None:
+    """As they are, as keys, as the smallest and largest, and sorted."""
+    flow, table = rd.Dataflow("kinds"), pa.table({"n": [1, 2, 3], "v": KINDS[kind]})
+    stream = flow.from_items(table.to_pylist()) if rows and kind != "ns" else flow.from_arrow(table)
+    t = stream.as_collection().with_schema(table.schema)
+    flow.sql("select n, v from t", t=t).collect("as is")
+    flow.sql("select v, count(*) as n from t group by v", t=t).collect("keys")
+    flow.sql("select x.n from t x join t y on x.v is not distinct from y.v", t=t).collect("met")
+    if kind != "address":
+        flow.sql("select min(v) as lo, max(v) as hi from t", t=t).collect("ends")
+        flow.sql("select n from t order by v limit 1", t=t).collect("first")
+    else:
+        flow.sql("select n, v['city'] as city from t where v['zip'] is null", t=t).collect("city")
+    result = flow.run(runtime="local")
+    by_number = {record["n"]: record["v"] for _, (record, _) in result["as is"]}
+    values = [by_number[number] for number in (1, 2, 3)]
+    assert {record["v"] for _, (record, _) in result["keys"]} == set(values)
+    assert sorted(record["n"] for _, (record, _) in result["met"]) == [1, 2, 3]
+    if kind == "address":
+        assert [record for _, (record, _) in result["city"]] == [{"n": 3, "city": "Oslo"}]
+        return
+    some = sorted(value for value in values if value is not None)
+    assert [record for _, (record, _) in result["ends"]] == [{"lo": some[0], "hi": some[-1]}]
+    assert [record["n"] for _, (record, _) in result["first"]] == [values.index(some[0]) + 1]
+
+
+def test_columns_that_no_record_holds_are_refused_unless_they_are_not_read() -> None:
+    flow = rd.Dataflow("lists")
+    t = flow.from_arrow(pa.table({"a": [1], "l": [[1, 2]]})).as_collection()
+    with pytest.raises(rd.DataflowError, match=r"a column of the type list<.*> is not supported: leave it out, or cast it"):
+        flow.sql("select l from t", t=t)
+    assert flow.sql("select a from t", t=t).schema == pa.schema([("a", pa.int64())])
+
+
+def test_a_result_is_read_while_the_job_runs() -> None:
+    flow = rd.Dataflow("read")
+    orders = flow.collection("orders", schema=ORDERS)
+    totals = flow.sql("select customer, sum(amount) as total from orders group by customer", orders=orders)
+    totals.arrange_by("customer", name="totals").join(orders.key_by("customer")).changes().probe("seen")
+    job = flow.submit(runtime="local")
+    with job.collection("orders") as live:
+        live.insert([{"customer": "ann", "amount": Decimal("1.50"), "day": None}])
+        live.advance_to(1)
+        assert job.probe("seen").wait(0)
+        assert job.table("totals").get("ann").value == [{"customer": "ann", "total": Decimal("1.50")}]
+    job.wait()
