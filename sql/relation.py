@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from rayad.dataflow.streams.steps import stateless
 from rayad.dataflow.records.content_codes import has_contents
+from rayad.dataflow.streams.steps import stateless
 from rayad.incremental.collection import Collection, KeyedCollection
 from rayad.progress import DataflowError
 from rayad.sql.steps import Computed, Key, Leaf, columns_of, leaves_of, names_of
