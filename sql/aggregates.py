@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from rayad.incremental.collection import Collection
+from rayad.sql.constants import constant
 from rayad.sql.of_groups import AGGREGATES, Aggregated, Wanted
 from rayad.sql.ordering import Order
 from rayad.sql.relation import Outputs, Relation, computed
@@ -95,8 +96,6 @@ def _with_a_row(relation: Relation, given: Outputs, *, is_whole: bool) -> tuple[
     nothing else."""
     if not is_whole:
         return relation, given
-    from rayad.sql.constants import constant
-
     made = relation.projected(given)
     nulls = [pa.nulls(1, kind) for kind in made.kinds]
     both = made.concat(constant(relation.collection.stream.flow, nulls, made.kinds, relation.told))

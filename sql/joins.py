@@ -14,7 +14,7 @@ import pyarrow as pa
 from rayad.incremental.joins.kinds import How
 from rayad.sql.relation import Outputs, Relation, computed
 from rayad.sql.steps import Key, columns_of, leaves_of
-from rayad.sql.values.expressions import Call, Column, Expression, Literal
+from rayad.sql.values.expressions import Call, Expression, Literal
 from rayad.sql.values.kernels import Kernel
 
 
@@ -115,14 +115,4 @@ def not_in(left: Relation, right: Relation, on: Condition) -> Relation:
     return half(sure, nulls, looked_at, there=False).concat(half(unknown, right, looked_at, there=False))
 
 
-def cross(left: Relation, right: Relation) -> Relation:
-    """All pairs."""
-    return inner(left, right, Condition())
-
-
-def column(at: int) -> Expression:
-    """A column, by its number."""
-    return Column(at)
-
-
-__all__ = ["Condition", "column", "cross", "half", "inner", "marked", "not_in", "outer"]
+__all__ = ["Condition", "half", "inner", "marked", "not_in", "outer"]

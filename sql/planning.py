@@ -21,7 +21,8 @@ _SETTINGS = {
     "datafusion.execution.collect_statistics": "false",
 }
 _OF_THE_CLOCK = re.compile(r"\b(now|current_date|current_time|current_timestamp|today|random|uuid)\(\)")
-_OF_BAGS = re.compile(r"\b(intersect|except)\s+all\b", re.IGNORECASE)
+_IGNORED = re.compile(r"\b((intersect|except)\s+all|tablesample|with\s+(rollup|cube|totals))\b", re.IGNORECASE)
+"""What DataFusion reads, and then leaves out of its plan."""
 _QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/", re.DOTALL)
 _TEXTS = re.compile(r'Utf8\("(?:[^"\\]|\\.)*"\)')
 
@@ -73,9 +74,9 @@ class Planner:
 
     def _planned(self) -> Any:
         package = datafusion()
-        bags = _OF_BAGS.search(_QUOTED.sub("", self.query))
-        if bags is not None:
-            raise self.refusal(f"{bags[0].upper()} is not supported, since DataFusion does not count how often a row is there")
+        ignored = _IGNORED.search(_QUOTED.sub("", self.query))
+        if ignored is not None:
+            raise self.refusal(f"{ignored[0].upper()} is not supported: DataFusion would leave it out")
         options = package.SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
         try:
             frame = self.context.sql_with_options(self.query, options) if hasattr(self.context, "sql_with_options") else None

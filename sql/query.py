@@ -26,7 +26,12 @@ def sql(flow: Dataflow, query: str, tables: dict[str, Any]) -> Collection:
     planner = Planner(query, schemas)
     require_nulls_kept(planner, planner.written)
     translator = Translator(planner, {name: _table(tables[name], schema, planner) for name, schema in schemas.items()}, flow)
-    found = translator.relation(planner.plan)
+    try:
+        found = translator.relation(planner.plan)
+    except DataflowError:
+        raise
+    except Exception as error:  # DataFusion's Python classes raise Exception for what they have no form for
+        raise planner.refusal(f"a part of its plan cannot be read ({error}): {show(planner.plan.display_indent(), 400)}") from error
     names = planner.frame(planner.plan).schema().names
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:

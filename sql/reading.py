@@ -45,13 +45,11 @@ class Scope:
             found: ex.Expression = method(expression)
             return found
         if name in TABLES["test"]:
-            return ex.Call(Kernel("test", name), (self.read(expression.to_variant().expr()),), self._negated_type(name, expression))
+            inner = self.read(expression.to_variant().expr())
+            return ex.Call(Kernel("test", name), (inner,), self.type_of(expression) if name == "Negative" else pa.bool_())
         raise self.planner.refusal(
             f"{show(expression.canonical_name(), 120)}, {_NAMES.get(name, f'an expression of the kind {name}')}, is not supported"
         )
-
-    def _negated_type(self, name: str, expression: Any) -> pa.DataType:
-        return self.type_of(expression) if name == "Negative" else pa.bool_()
 
     def type_of(self, expression: Any) -> pa.DataType:
         """What DataFusion says that an expression gives."""

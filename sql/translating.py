@@ -66,6 +66,8 @@ class Translator:
     def _tablescan(self, plan: Any, variant: Any) -> Relation:
         names, _ = self.planner.fields(plan)
         table = variant.table_name().strip('"')
+        if table not in self._tables:
+            raise self.planner.refusal(f"{show(plan.display(), 120)} is none of the tables that were given, {sorted(self._tables)}")
         bare = [name for _, name in variant.projection()] if variant.projection() else [name.partition(".")[2] for name in names]
         found = self._tables[table](bare).named(names)
         if variant.filters():

@@ -39,7 +39,7 @@ def _wide(one: Value, other: Value) -> tuple[Value, Value]:
             sides.append(value)
     kinds = {pa.types.is_floating(side.type) for side in sides}
     if len(kinds) == 2:
-        sides = [pc.cast(side, pa.float64()) for side in sides]
+        sides = [cast(side, pa.float64()) for side in sides]
     return sides[0], sides[1]
 
 
@@ -101,7 +101,7 @@ def _rest(one: decimal.Decimal, other: decimal.Decimal) -> decimal.Decimal:
 def _of_decimals(one: Value, other: Value, function: Callable[[Any, Any], Any]) -> Value:
     """Digit by digit in Python: kernels of Arrow refuse quotients of more than 38 digits."""
     if pa.types.is_floating(one.type) or pa.types.is_floating(other.type):
-        return (divided if function is _quotient else remainder)(pc.cast(one, pa.float64()), pc.cast(other, pa.float64()))
+        return (divided if function is _quotient else remainder)(cast(one, pa.float64()), cast(other, pa.float64()))
     is_scalar = isinstance(one, pa.Scalar) and isinstance(other, pa.Scalar)
     rows = next((len(side) for side in (one, other) if not isinstance(side, pa.Scalar)), 1)
     sides = [[side.as_py()] * rows if isinstance(side, pa.Scalar) else side.to_pylist() for side in (one, other)]

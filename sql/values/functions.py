@@ -112,19 +112,19 @@ def replaced(text: Value, old: Value, new: Value) -> Value:
 
 def power(one: Value, other: Value) -> Value:
     """``one`` to the power of ``other``."""
-    return pc.power(pc.cast(one, pa.float64()), pc.cast(other, pa.float64()))
+    return pc.power(cast(one, pa.float64()), cast(other, pa.float64()))
 
 
 def _floats(kernel: Callable[..., Value]) -> Callable[..., Value]:
     def called(*values: Value) -> Value:
-        return kernel(*(pc.cast(value, pa.float64()) for value in values))
+        return kernel(*(cast(value, pa.float64()) for value in values))
 
     return called
 
 
 def _log(*values: Value) -> Value:
     base, of = (pa.scalar(10.0), values[0]) if len(values) == 1 else values
-    return pc.logb_checked(pc.cast(of, pa.float64()), pc.cast(base, pa.float64()))
+    return pc.logb_checked(cast(of, pa.float64()), cast(base, pa.float64()))
 
 
 def _coalesce(*values: Value) -> Value:
