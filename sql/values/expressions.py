@@ -43,10 +43,6 @@ class Expression(ABC):
     def of(self, frame: Frame) -> pa.Array | pa.Scalar:
         """Shape (rows,), or a scalar where it is the same in all rows."""
 
-    @abstractmethod
-    def columns(self) -> frozenset[int]:
-        """The numbers of the columns that it reads."""
-
     def array(self, frame: Frame, kind: pa.DataType) -> pa.Array:
         """The values as an array of this type."""
         found = cast(self.of(frame), kind)
@@ -62,9 +58,6 @@ class Column(Expression):
     def of(self, frame: Frame) -> pa.Array | pa.Scalar:
         return frame.columns[self.at]
 
-    def columns(self) -> frozenset[int]:
-        return frozenset((self.at,))
-
 
 @dataclass(frozen=True, slots=True)
 class Literal(Expression):
@@ -74,9 +67,6 @@ class Literal(Expression):
 
     def of(self, frame: Frame) -> pa.Array | pa.Scalar:
         return self.value
-
-    def columns(self) -> frozenset[int]:
-        return frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +79,6 @@ class Cast(Expression):
 
     def of(self, frame: Frame) -> pa.Array | pa.Scalar:
         return cast(self.inner.of(frame), self.kind, is_try=self.is_try)
-
-    def columns(self) -> frozenset[int]:
-        return self.inner.columns()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +97,6 @@ class Call(Expression):
 
     def of(self, frame: Frame) -> pa.Array | pa.Scalar:
         return cast(self.function(*(argument.of(frame) for argument in self.arguments)), self.kind)
-
-    def columns(self) -> frozenset[int]:
-        return frozenset().union(*(argument.columns() for argument in self.arguments))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,25 +137,5 @@ class Case(Expression):
         places[np.concatenate(positions)] = np.arange(frame.rows)
         return pa.concat_arrays(values).take(pa.array(places))
 
-    def columns(self) -> frozenset[int]:
-        parts = [part for branch in self.branches for part in branch]
-        return frozenset().union(*(part.columns() for part in (*parts, self.otherwise)))
 
-
-def shifted(expression: Expression, by: int) -> Expression:
-    """The same over columns whose numbers are greater by so many."""
-    match expression:
-        case Column(at):
-            return Column(at + by)
-        case Cast(inner, kind, is_try):
-            return Cast(shifted(inner, by), kind, is_try)
-        case Call(function, arguments, kind):
-            return Call(function, tuple(shifted(one, by) for one in arguments), kind)
-        case Case(branches, otherwise, kind):
-            moved = tuple((shifted(condition, by), shifted(value, by)) for condition, value in branches)
-            return Case(moved, shifted(otherwise, by), kind)
-        case _:
-            return expression
-
-
-__all__ = ["Call", "Case", "Cast", "Column", "Expression", "Frame", "Literal", "shifted"]
+__all__ = ["Call", "Case", "Cast", "Column", "Expression", "Frame", "Literal"]
