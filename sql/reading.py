@@ -75,6 +75,8 @@ class Scope:
         value = expression.python_value()
         scalar = value if isinstance(value, pa.Scalar) else pa.scalar(value)
         kind = plain_type(scalar.type)
+        if pa.types.is_interval(kind) and scalar.is_valid:
+            return ex.Interval(*scalar.as_py())
         return ex.Literal(scalar if kind == scalar.type else pa.scalar(scalar.as_py(), kind))
 
     def _binaryexpr(self, expression: Any) -> ex.Expression:

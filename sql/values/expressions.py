@@ -70,6 +70,22 @@ class Literal(Expression):
 
 
 @dataclass(frozen=True, slots=True)
+class Interval(Expression):
+    """A constant length of time, by its parts: Arrow's own value of it cannot be pickled.
+
+    Args:
+        months, days, nanoseconds: of it.
+    """
+
+    months: int
+    days: int
+    nanoseconds: int
+
+    def of(self, frame: Frame) -> pa.Array | pa.Scalar:
+        return pa.scalar(pa.MonthDayNano([self.months, self.days, self.nanoseconds]))
+
+
+@dataclass(frozen=True, slots=True)
 class Cast(Expression):
     """A value as another type; ``is_try``: null where it has no such form."""
 
@@ -138,4 +154,4 @@ class Case(Expression):
         return pa.concat_arrays(values).take(pa.array(places))
 
 
-__all__ = ["Call", "Case", "Cast", "Column", "Expression", "Frame", "Literal"]
+__all__ = ["Call", "Case", "Cast", "Column", "Expression", "Frame", "Interval", "Literal"]

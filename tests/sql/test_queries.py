@@ -7,9 +7,11 @@ import random
 from decimal import Decimal
 from functools import cache
 
+import cloudpickle
 import pyarrow as pa
 import pytest
 
+import rayad as rd
 from tests.sql.against_duckdb import Table, coming_and_going, verify
 from tests.thorough import amount
 
@@ -178,6 +180,15 @@ OF_DUCKDB = {
     "first": "select a, first(b order by f, b, s) x from t where f is not null group by a",
 }
 """Where it has other names."""
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_what_a_query_becomes_can_be_sent_to_replicas(name: str) -> None:
+    flow = rd.Dataflow("sent")
+    made = {table: flow.collection(table, schema=one.schema) for table, one in tables(0).items()}
+    flow.sql(QUERIES[name], **made).collect("out")
+    for node in flow.graph.nodes:
+        cloudpickle.loads(cloudpickle.dumps(node.op))
 
 
 @pytest.mark.parametrize("rows", [False, True], ids=["columns", "rows"])
