@@ -42,10 +42,18 @@ class Translator:
         self.planner = planner
         self._tables = dict(tables)
         self._flow = flow
+        self._known: dict[str, Relation] = {}
+        """By the text of their plans."""
         self.told = str(planner.refusal("")).removesuffix(": ")
 
     def relation(self, plan: Any) -> Relation:
-        """What a node gives. Raises DataflowError where there is no collection for it."""
+        """What a node gives; equal parts of a plan are one. Raises DataflowError where there is no collection for it."""
+        key = plan.display_indent_schema()
+        if key not in self._known:
+            self._known[key] = self._made(plan)
+        return self._known[key]
+
+    def _made(self, plan: Any) -> Relation:
         variant = plan.to_variant()
         name = type(variant).__name__
         method = getattr(self, f"_{name.lower()}", None)
@@ -303,20 +311,18 @@ class Translator:
         names, kinds = self.planner.fields(plan)
         table = variant.name()
         columns = [name.rpartition(".")[2] for name in names]
-        outputs = [(Cast(column, kind), kind) for (column, _), kind in zip(self.relation(static).columns, kinds, strict=True)]
-        start = self.relation(static).projected(outputs, names)
+        begun = self.relation(static)
+        start = begun.projected([(Cast(column, kind), kind) for (column, _), kind in zip(begun.columns, kinds, strict=True)], names)
         distinct = bool(variant.is_distinct())
 
         def body(inner: Collection) -> Collection:
-            before = self._tables.get(table)
-            self._tables[table] = lambda wanted: _some(Relation(inner, kinds, names, self.told), columns, wanted)
+            tables, known = self._tables, self._known
+            self._tables = {**tables, table: lambda wanted: _some(Relation(inner, kinds, names, self.told), columns, wanted)}
+            self._known = {text: found for text, found in known.items() if f"TableScan: {table}" not in text}
             try:
                 more = self.relation(recursive)
             finally:
-                if before is None:
-                    del self._tables[table]
-                else:
-                    self._tables[table] = before
+                self._tables, self._known = tables, known
             both = start.concat(more.projected([(column, kind) for (column, _), kind in zip(more.columns, kinds, strict=True)], names))
             return (both.distinct() if distinct else both).collection
 

@@ -165,3 +165,11 @@ def test_a_result_is_read_while_the_job_runs() -> None:
         assert job.probe("seen").wait(0)
         assert job.table("totals").get("ann").value == [{"customer": "ann", "total": Decimal("1.50")}]
     job.wait()
+
+
+def test_equal_parts_of_a_plan_are_computed_once() -> None:
+    flow = rd.Dataflow("once")
+    t = flow.from_arrow(pa.table({"a": [1, 2, 2], "b": [3, 4, 5]})).as_collection()
+    flow.sql("with x as (select a, sum(b) as n from t group by a) select p.a, q.n from x p join x q on p.n < q.n", t=t).collect("out")
+    assert sum("aggregate" in node.name for node in flow.graph.nodes) == 1
+    assert [record for _, (record, _) in flow.run(runtime="local")["out"]] == [{"a": 1, "n": 9}]
