@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from rayad.incremental.collection import Collection
 from rayad.sql.constants import constant
+from rayad.sql.joins import Condition, inner
 from rayad.sql.of_groups import AGGREGATES, Aggregated, Wanted
 from rayad.sql.ordering import Order
 from rayad.sql.relation import Outputs, Relation, computed
@@ -87,7 +88,8 @@ def grouped(relation: Relation, keys: Outputs, aggregates: Sequence[Aggregate], 
     if not aggregates:
         return relation.projected(keys, names).distinct()
     if all(one.name in KEPT_IN_COLUMNS and not one.distinct for one in aggregates):
-        return _in_sums(relation, keys, aggregates, names)
+        is_in_buckets = not keys and any(one.name not in LINEAR for one in aggregates)
+        return (_in_buckets if is_in_buckets else _in_sums)(relation, keys, aggregates, names)
     return _of_groups(relation, keys, aggregates, names)
 
 
@@ -108,6 +110,20 @@ def _in_sums(relation: Relation, keys: Outputs, aggregates: Sequence[Aggregate],
     whole, given = _with_a_row(relation, summed.given, is_whole=not keys)
     found = whole.keyed(Key(tuple(keys)), given, "a").aggregate(summed.asked)
     return _results(found, keys, summed.kinds, finished, relation.told, names)
+
+
+def _in_buckets(relation: Relation, keys: Outputs, aggregates: Sequence[Aggregate], names: Sequence[str]) -> Relation:
+    """Of all rows: the smallest and largest of each bucket, and of those; sums beside them."""
+    extremes = [one for one in aggregates if one.name not in LINEAR]
+    sums = [one for one in aggregates if one.name in LINEAR]
+    bucket = relation.bucket([one.value() for one in extremes]).columns
+    of_some = _in_sums(relation, bucket, extremes, ())
+    again = [Aggregate(one.name, ((Column(1 + at), one.kind),), one.kind) for at, one in enumerate(extremes)]
+    found = _in_sums(of_some, (), again, ())
+    if sums:
+        found = inner(found, _in_sums(relation, (), sums, ()), Condition())
+    order = [*extremes, *sums]
+    return found.projected([found.columns[next(at for at, other in enumerate(order) if other is one)] for one in aggregates], names)
 
 
 def _results(

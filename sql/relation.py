@@ -12,7 +12,8 @@ from rayad.dataflow.streams.steps import stateless
 from rayad.incremental.collection import Collection, KeyedCollection
 from rayad.progress import DataflowError
 from rayad.sql.steps import Computed, Key, Leaf, columns_of, leaves_of, names_of
-from rayad.sql.values.expressions import Expression
+from rayad.sql.values.expressions import Call, Expression
+from rayad.sql.values.kernels import Kernel
 
 Outputs = Sequence[tuple[Expression, pa.DataType]]
 
@@ -65,6 +66,10 @@ class Relation:
     def distinct(self) -> Relation:
         """Each row once."""
         return replace(self, collection=self.collection.distinct())
+
+    def bucket(self, outputs: Outputs) -> Key:
+        """Keys by which rows fall into few buckets, by what they have of these."""
+        return Key(((Call(Kernel("rows", "bucket"), tuple(expression for expression, _ in outputs), pa.int64()), pa.int64()),))
 
     def none_or_one(self) -> Relation:
         """One row without columns, if there is any."""

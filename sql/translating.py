@@ -25,6 +25,8 @@ from rayad.sql.wire import filter_and_order, grouping_sets
 if TYPE_CHECKING:
     from rayad.dataflow.streams.flow import Dataflow
 
+_FEW = 1_000
+"""LIMITs up to this take the first rows of buckets before those of all."""
 Table = Callable[[Sequence[str]], Relation]
 """The relation of a table, with these columns alone."""
 
@@ -275,8 +277,15 @@ class Translator:
 
     def _cut(self, found: Relation, order: Order, by: Outputs, skip: int, count: int | None) -> Relation:
         given = [*found.columns, *by]
-        form = First(tuple(kind for _, kind in given), order, skip, count)
-        kept = found.keyed(Key(()), given).reduce_weights(form.in_rows(), "first", in_columns=form)
+        kinds = tuple(kind for _, kind in given)
+        if found.kinds and count is not None and skip + count <= _FEW:  # of each bucket first
+            form = First(kinds, order, 0, skip + count)
+            kept = found.keyed(found.bucket(found.columns), given).reduce_weights(form.in_rows(), "first-of-some", in_columns=form)
+            some = computed(kept, leaves_of(kinds, "1"), columns_of(kinds), self.told)
+        else:
+            some = found.projected(given)
+        form = First(kinds, order, skip, count)
+        kept = some.keyed(Key(())).reduce_weights(form.in_rows(), "first", in_columns=form)
         return computed(kept, leaves_of(found.kinds, "1"), found.columns, self.told, found.names)
 
     # -- windows -------------------------------------------------------------------------------------------------

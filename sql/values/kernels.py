@@ -7,10 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from rayad.sql.values.arithmetic import BINARY, UNARY
+from rayad.sql.values.buckets import ROWS
 from rayad.sql.values.functions import FUNCTIONS
 from rayad.sql.values.unscaled import UNSCALED
 
-TABLES: dict[str, dict[str, Callable[..., Any]]] = {"operator": BINARY, "test": UNARY, "function": FUNCTIONS, "decimal": UNSCALED}
+TABLES: dict[str, dict[str, Callable[..., Any]]] = {
+    "operator": BINARY,
+    "test": UNARY,
+    "function": FUNCTIONS,
+    "rows": ROWS,
+    "decimal": UNSCALED,
+}
 """Functions by table and name."""
 
 
