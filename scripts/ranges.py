@@ -35,7 +35,7 @@ TESTS = (
         "tests/actors/test_page_server.py",
         "tests/snapshots/test_create.py",
         "tests/snapshots/test_store.py",
-        "tests/sql/test_queries.py",
+        "tests/sql/test_tables.py",
         "tests/test_cli.py",
     ),
     *(f"tests/integrations/test_{name}.py" for name in ("arrow_source", "arrow_sink", "file_sources", "parquet_sink", "spark_types")),
