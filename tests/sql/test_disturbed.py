@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 import rayad as rd
+from rayad.dataflow.operators.state.runs import disk, files
 from tests.incremental.disturbed import run_disturbed
 from tests.incremental.programs import History
 from tests.sql.against_duckdb import Row, Table, asked, plain, tables_of
@@ -18,6 +18,7 @@ from tests.sql.test_queries import QUERIES, T, tables
 from tests.thorough import amount
 
 NAMES = ("left residual", "not in", "distinct several", "whole", "top", "recursion", "rank", "filtered", "scalar correlated", "except rows")
+BOUND = 1 << 20
 SEEDS = range(amount(each_run=1, soak=40))
 
 
@@ -53,10 +54,26 @@ class Asked:
             assert mine == want, f"{self.query}, epoch {epoch}: {mine}, not {want}"
 
 
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of a few rows go to disk, are merged in pieces of a few rows, and are files of snapshots."""
+    for name, value in (("FILE_BYTES_MIN", 1), ("HELD_PART", BOUND), ("LEFT_PART", BOUND >> 5), ("PIECE_PART", BOUND >> 8)):
+        monkeypatch.setattr(disk, name, value)
+    monkeypatch.setattr(files, "FILED_BYTES_MIN", 60)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_results_are_right_on_disk(name: str, tmp_path: Path, tiny: None) -> None:
+    for seed in SEEDS:
+        given = tables(seed + 90)
+        program = Asked(QUERIES[name], {other: table for other, table in given.items() if other != "t"})
+        run_disturbed(program, given["t"].changes, seed, tmp_path / str(seed), state_memory_bytes=BOUND)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_results_are_right_whatever_happens_meanwhile(name: str, tmp_path: Path) -> None:
     for seed in SEEDS:
         given = tables(seed + 50)
         query = QUERIES[name]
         program = Asked(query, {other: table for other, table in given.items() if other != "t"})
-        run_disturbed(program, given["t"].changes, seed, tmp_path / str(random.Random(seed).random()))
+        run_disturbed(program, given["t"].changes, seed, tmp_path / str(seed))
