@@ -145,7 +145,7 @@ class Dataflow(Advising):
         """
         return hooks.call("live_collection", self, name, schema)  # type: ignore[no-any-return]
 
-    def sql(self, query: str, **tables: Collection) -> Collection:
+    def sql(self, query: str, /, **tables: Collection) -> Collection:
         """The result of a query over collections, kept up to date as they change: records with a field for each column.
 
         Args:
