@@ -74,7 +74,8 @@ def test_a_record_that_is_not_as_its_schema_says_ends_the_job() -> None:
     flow = rd.Dataflow("wrong")
     items = flow.from_items([{"a": 1, "b": "x"}]).as_collection()
     flow.sql("select b + 1 as c from t", t=items.with_schema(pa.schema([("b", pa.int64())]))).collect("out")
-    with pytest.raises(rd.DataflowError, match=r"flow.sql\('select b \+ 1 as c from t'\): column 'b' cannot hold 'x'"):
+    told = r"\(test_refusals.py:\d+\) failed at \(0\): flow.sql\('select b \+ 1 as c from t'\): column 'b' cannot hold 'x'"
+    with pytest.raises(rd.DataflowError, match=told):
         flow.run(runtime="local")
     flow = rd.Dataflow("missing")
     items = flow.from_items([{"a": 1}]).as_collection()
