@@ -11,7 +11,7 @@ SHELL := bash
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-lock
-DOCTESTED := __init__.py testing.py commands progress dataflow snapshots autoscale graphs incremental actors integrations
+DOCTESTED := __init__.py testing.py commands progress dataflow snapshots autoscale graphs incremental sql actors integrations
 ARGS ?=
 # Processes that run tests side by side: of three, two begin with those on Ray, which mostly wait. 0: one after the other in one process.
 WORKERS ?= 3

@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterable, Mapping
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayad.dataflow.operators.aggregates.aggregators import Aggregator
 from rayad.dataflow.operators.keys.keyed import PAIRS
+from rayad.dataflow.operators.projections import OfFields
 from rayad.dataflow.records.calling import checked_function
 from rayad.dataflow.resources import Asked
 from rayad.dataflow.streams.keyed_stream import KeyedStream
@@ -78,26 +80,41 @@ class Collection(RecordByRecord, Ends):
         """Of the changes."""
         self.loops = loops or ()
         """Around it, the outermost first."""
+        self.schema: pa.Schema | None = None
+        """The fields of its records and their types, for ``flow.sql``; None: they are not known."""
+
+    def with_schema(self, schema: pa.Schema) -> Self:
+        """The same collection, of records that have these fields, for :meth:`rayad.Dataflow.sql`.
+
+        It reads those that a query needs: a record that has no such field, or a value that the type does not hold, ends the job with an
+        error that names it. Other fields may be there.
+        """
+        if not isinstance(schema, pa.Schema) or len(set(schema.names)) < len(schema) or not len(schema):
+            raise DataflowError(f"with_schema() was given {show(schema, 80)}: give a pyarrow.schema whose fields have names of their own")
+        made = self._made(self.stream)
+        made.schema = schema
+        return made
 
     def __repr__(self) -> str:
         return f"<Collection {self.stream.name!r} of {self.stream.flow.name!r}>"
 
     def negate(self) -> Collection:
         """What is inserted here is removed there."""
-        return self._made(columns.mapped(self.stream, steps.negated, columns.negated))
+        return self._as_here(self._made(columns.mapped(self.stream, steps.negated, columns.negated)))
 
     def concat(self, *others: Collection) -> Collection:
         """The records of all, with the sums of their multiplicities. Collections from outside of a loop come into it by themselves."""
         if not others or not all(isinstance(other, Collection) for other in others):
             raise DataflowError(f"concat() was given {show(others, 60)}: give collections")
         all_of, loops = together(self, *others)
-        return Collection(all_of[0].union(*all_of[1:]), loops)
+        made = Collection(all_of[0].union(*all_of[1:]), loops)
+        return self._as_here(made) if all(other.schema == self.schema for other in others) else made
 
     # -- whole records ---------------------------------------------------------------------------------------
     def distinct(self, *, name: str | None = None) -> Collection:
         """Each record that is there, once."""
         there = self.by_record().reduce_weights(reducing.distinct, "distinct", name=name, in_columns=AnyPresent())
-        return self._made(columns.mapped(there.stream, steps.Mapped(itemgetter(0)), columns.first))
+        return self._as_here(self._made(columns.mapped(there.stream, steps.Mapped(itemgetter(0)), columns.first)))
 
     def threshold(self, function: Callable[[Any, int], int] | pc.Expression, *, name: str | None = None) -> Collection:
         """Each record as often as ``function(record, count)`` says, or an expression of the pair of both: ``rd.col("0")`` is the record,
@@ -128,7 +145,7 @@ class Collection(RecordByRecord, Ends):
 
     def consolidate(self, *, name: str | None = None) -> Collection:
         """The same collection; changes that come to nothing at a moment are dropped."""
-        return self._made(self.by_record().vertex(Make(Consolidate), "consolidate", name))
+        return self._as_here(self._made(self.by_record().vertex(Make(Consolidate), "consolidate", name)))
 
     # -- keys --------------------------------------------------------------------------------------------------
     def key_by(self, key: Callable[[Any], Any] | str) -> KeyedCollection:
@@ -174,6 +191,11 @@ class Collection(RecordByRecord, Ends):
 
     def _made(self, stream: Stream) -> Self:
         return type(self)(stream, self.loops)
+
+    def _as_here(self, made: Self, projection: OfFields | None = None) -> Self:
+        """``made``, whose records have the fields that they have here, or those that a projection makes of them."""
+        made.schema = self.schema if projection is None or self.schema is None else projection.schema_of(self.schema)
+        return made
 
 
 class KeyedCollection:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 import pyarrow.compute as pc
 
 from rayad.dataflow.operators.map_batches import of_batches
-from rayad.dataflow.operators.projections import Select, Where, WithColumns
+from rayad.dataflow.operators.projections import OfFields, Select, Where, WithColumns
 from rayad.dataflow.records.calling import checked_function
 from rayad.dataflow.resources import Asked
 from rayad.dataflow.streams.loops import Loop
@@ -41,6 +41,10 @@ class RecordByRecord(ABC):
     def _made(self, stream: Stream) -> Self:
         """A collection of these changes, inside of the same loops."""
 
+    @abstractmethod
+    def _as_here(self, made: Self, projection: OfFields | None = None) -> Self:
+        """``made``, whose records have the fields that they have here, or those that a projection makes of them."""
+
     def map(self, function: Callable[[Any], Any], *, remember: bool = False, name: str | None = None) -> Self:
         """``function(record)`` instead of each record; it gives the same for a removal as for the insertion.
 
@@ -56,7 +60,7 @@ class RecordByRecord(ABC):
         """The records for which ``predicate(record)`` is true; the predicate may be an expression over fields, as in :meth:`select`.
         ``remember`` as in :meth:`map`."""
         if isinstance(predicate, pc.Expression):
-            return self._made(columns.projected(self.stream, Where(predicate), name))
+            return self._projected(Where(predicate), name)
         made = checked_function(predicate, "filter", "record")
         if remember:
             return self._remembered(If(made), "filter", name)
@@ -106,11 +110,14 @@ class RecordByRecord(ABC):
         """Keep only these fields of each record: names, and dicts that map new names to expressions, as :meth:`rayad.Stream.select` has it.
         The parts of a tuple are fields called "0", "1", ...: ``rd.col("1", "0", "v")`` is the ``v`` of the left record of a joined pair.
         Columns stay columns."""
-        return self._made(columns.projected(self.stream, Select(fields), name))
+        return self._projected(Select(fields), name)
 
     def with_columns(self, fields: Mapping[str, pc.Expression], *, name: str | None = None) -> Self:
         """Keep all fields and add or replace these; see :meth:`select`."""
-        return self._made(columns.projected(self.stream, WithColumns(fields), name))
+        return self._projected(WithColumns(fields), name)
+
+    def _projected(self, projection: OfFields, name: str | None) -> Self:
+        return self._as_here(self._made(columns.projected(self.stream, projection, name)), projection)
 
 
 __all__ = ["RecordByRecord"]

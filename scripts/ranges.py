@@ -23,7 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".cache" / "ranges"
 TOOLS = ("flask", "flask-cors", "hypothesis", "matplotlib", "moto", "networkx", "psutil", "pytest", "pytest-timeout", "scipy", "setuptools")
-EXTRAS = {"lowest": ["spark", "java", "polars", "demo", "video", "notebook"], "newest": ["polars"]}
+EXTRAS = {"lowest": ["spark", "java", "polars", "sql", "demo", "video", "notebook"], "newest": ["polars", "sql"]}
 """Spark keeps pandas below 3, so the newest end is without it; the newest versions of the other extras are those of requirements.lock."""
 SHOWN = ("ray", "numpy", "pandas", "pyarrow", "obstore", "cloudpickle", "click", "rich", "xxhash", "aiohttp", "pyspark")
 TESTS = (
@@ -35,6 +35,7 @@ TESTS = (
         "tests/actors/test_page_server.py",
         "tests/snapshots/test_create.py",
         "tests/snapshots/test_store.py",
+        "tests/sql/test_tables.py",
         "tests/test_cli.py",
     ),
     *(f"tests/integrations/test_{name}.py" for name in ("arrow_source", "arrow_sink", "file_sources", "parquet_sink", "spark_types")),

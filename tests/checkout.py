@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("progress", "dataflow", "snapshots", "autoscale", "actors", "graphs", "incremental", "integrations")
+PACKAGES = ("progress", "dataflow", "snapshots", "autoscale", "actors", "graphs", "incremental", "sql", "integrations")
 TEXT_FOLDERS = (*PACKAGES, "src", "tests", "examples", "benchmarks", "docs", "scripts", ".ci")
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".sh", ".yml", ".yaml", ".cfg", ".ini", ".mmd", ".ipynb"}
 

@@ -260,6 +260,7 @@ READ = (
     "autoscale",
     "graphs",
     "incremental",
+    "sql",
     "integrations",
     "benchmarks",
     "src",

@@ -100,7 +100,7 @@ def threads_made(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def test_every_thread_has_an_owner() -> None:
-    files = python_files("progress", "dataflow", "snapshots", "autoscale", "graphs", "incremental", "actors", "integrations", "src")
+    files = python_files("progress", "dataflow", "snapshots", "autoscale", "graphs", "incremental", "sql", "actors", "integrations", "src")
     refuse(
         [
             Breach(path, line, f"{name} makes a thread that has no owner", "let an OwnedThread or Threads of rayad.actors.process.threads")

@@ -27,7 +27,7 @@ flow = rd.Dataflow("wordcount")
 flow.from_items(["to be", "or not to be"]).flat_map(str.split).key_by(str).count().collect("counts")
 """
 RUN_LOCALLY = f"{WORD_COUNT}\nassert len(flow.run(runtime='local')['counts']) == 4"
-NEEDED_LATER = ("actors", "autoscale", "commands", "graphs", "incremental", "integrations", "snapshots")
+NEEDED_LATER = ("actors", "autoscale", "commands", "graphs", "incremental", "integrations", "snapshots", "sql")
 
 
 def loaded_after(program: str) -> set[str]:

@@ -8,7 +8,7 @@ import os
 import re
 from types import FrameType
 
-_FOLDERS = ("actors", "autoscale", "dataflow", "graphs", "incremental", "integrations", "progress", "snapshots")
+_FOLDERS = ("actors", "autoscale", "dataflow", "graphs", "incremental", "integrations", "progress", "snapshots", "sql")
 
 
 _KERNEL_CELL = re.compile(r"[/\\\\]ipykernel_\d+[/\\\\]\d+\.py$")

@@ -36,6 +36,7 @@ from rayad.progress import ConfigError, DataflowError, RayadError, arguments, sh
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
+    import pyarrow as pa
 
     from rayad.actors.driver.job_handle import RayJobHandle
     from rayad.actors.job import Job, Result
@@ -137,9 +138,33 @@ class Dataflow(Advising):
         node = self.graph.add(NodeKind.INPUT, 0, name=name, base="input", op=LiveInput(length_s))
         return Stream(self, node.id)
 
-    def collection(self, name: str) -> Collection:
-        """Declare a live collection: after ``submit()``, records are inserted and removed through ``job.collection(name)``."""
-        return hooks.call("live_collection", self, name)  # type: ignore[no-any-return]
+    def collection(self, name: str, *, schema: pa.Schema | None = None) -> Collection:
+        """Declare a live collection: after ``submit()``, records are inserted and removed through ``job.collection(name)``.
+
+        ``schema``: the fields of its records and their types, for :meth:`sql`; see :meth:`rayad.Collection.with_schema`.
+        """
+        return hooks.call("live_collection", self, name, schema)  # type: ignore[no-any-return]
+
+    def sql(self, query: str, /, **tables: Collection) -> Collection:
+        """The result of a query over collections, kept up to date as they change: records with a field for each column.
+
+        Args:
+            query: a SELECT, as DataFusion has it (``pip install 'rayad[sql]'``), which plans it; docs/sql.md says what is supported.
+            tables: the collections that it reads, by the name that it has for them. Their columns are known behind sources with a schema
+                (Arrow, Parquet, ...), ``flow.collection(name, schema=...)``, :meth:`rayad.Collection.with_schema`, and another ``sql``.
+
+        Raises:
+            DataflowError: the query is wrong, or not supported, or the columns of a table are not known. It names what, and what to do.
+
+        >>> import pyarrow as pa, rayad as rd
+        >>> flow = rd.Dataflow("sales")
+        >>> orders = flow.from_arrow(pa.table({"customer": ["ann", "bob", "ann"], "amount": [1, 2, 3]})).as_collection()
+        >>> totals = flow.sql("select customer, sum(amount) as total from orders group by customer", orders=orders)
+        >>> _ = totals.changes().collect("totals")
+        >>> sorted(record["total"] for _, (record, _) in flow.run(runtime="local")["totals"])
+        [2, 4]
+        """
+        return hooks.call("sql", self, query, tables)  # type: ignore[no-any-return]
 
     def from_arrow(self, table: Any, *, epoch: str | None = None, name: str | None = None, **options: Unpack[opt.FromArrow]) -> Stream:
         """Read an Arrow table or batches, or anything with ``__arrow_c_stream__``: DataFrames of pandas and Polars, relations of DuckDB,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from rayad.dataflow.streams import updates
+from rayad.dataflow.streams import schemas, updates
 from rayad.dataflow.streams.making import Make
 from rayad.dataflow.streams.steps import stateless
 from rayad.incremental import steps
@@ -46,11 +46,16 @@ def as_collection(
     if key is None and diff is None and updates.gives_several(stream.flow.graph, stream.node):
         return Collection(taken_together(stream.changes(name=name).flat_map(steps.of_total)), ())
     if key is None:
+        known = schemas.known(stream)
+        if known is not None and diff in known.names:
+            known = known.remove(known.get_field_index(diff))
         checks = diff is not None and arguments.flag(checked, "as_collection: checked")
         changes = taken_together(stateless(stream, "map", columns.Begin(diff), None if checks else name))
-        if not checks:
-            return Collection(changes, ())
-        return Collection(Collection(changes, ()).by_record().vertex(Make(Present), "present", name), ())
+        made = Collection(changes, ())
+        if checks:
+            made = Collection(made.by_record().vertex(Make(Present), "present", name), ())
+        made.schema = known
+        return made
     if envelope is not None:
         return _of_envelopes(stream, key, order, deleted, arguments.choice(envelope, "as_collection: envelope", *ENVELOPES), name)
     asked = (("order", order), ("deleted", deleted))
@@ -69,10 +74,11 @@ def _of_envelopes(stream: Stream, key: Any, order: Any, deleted: Any, envelope: 
     return Collection(taken_together(newest), ()).map(row_of)
 
 
-def live(flow: Dataflow, name: str) -> Collection:
+def live(flow: Dataflow, name: str, schema: pa.Schema | None = None) -> Collection:
     """See :meth:`rayad.Dataflow.collection`."""
     given = Collection(taken_together(flow.input(name), f"{name}.together"), ())
-    return Collection(given.by_record().vertex(Make(Present), f"{name}.present", None), ())
+    made = Collection(given.by_record().vertex(Make(Present), f"{name}.present", None), ())
+    return made if schema is None else made.with_schema(schema)
 
 
 def changes_of_batch(batch: pa.RecordBatch, weight: int) -> Any:

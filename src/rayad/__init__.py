@@ -240,6 +240,12 @@ def _live_collection(*args: Any) -> Any:
     return live(*args)
 
 
+def _sql(*args: Any) -> Any:
+    from rayad.sql.query import sql
+
+    return sql(*args)
+
+
 def _changes_of_batch(*args: Any) -> Any:
     from rayad.incremental.inputs.beginning import changes_of_batch
 
@@ -295,6 +301,7 @@ _hooks.register("submit", _submit)
 _hooks.register("run", _run)
 _hooks.register("as_collection", _as_collection)
 _hooks.register("live_collection", _live_collection)
+_hooks.register("sql", _sql)
 _hooks.register("changes_of_batch", _changes_of_batch)
 _hooks.register("graph_of_collection", _graph_of_collection)
 _hooks.register("session_scaling", _session_scaling)

@@ -56,7 +56,7 @@ def test_in_a_notebook() -> None:
     assert where_of(CODE, cell)[0] == "1234567.py:3"
 
 
-@pytest.mark.parametrize("folder", ["", "dataflow", "graphs", "incremental", "integrations", "actors"])
+@pytest.mark.parametrize("folder", ["", "dataflow", "graphs", "incremental", "sql", "integrations", "actors"])
 def test_rayads_own_lines_are_skipped_with_and_without_symbolic_links(folder: str) -> None:
     package = Path(rayad.__file__).parent / folder
     for path in {package / "made_up.py", package.resolve() / "made_up.py"}:

@@ -107,6 +107,28 @@ def test_a_collection_follows_roads_that_open_and_close(tmp_path: Path) -> None:
     assert run_example("live_collection.py", cwd=tmp_path).splitlines() == ROADS
 
 
+SALES = [
+    "day 0: by region +1 ('south', 15, 1)",
+    "day 0: by region +1 ('north', 50, 2)",
+    "day 1: by region -1 ('south', 15, 1)",
+    "day 1: by region -1 ('north', 50, 2)",
+    "day 1: by region +1 ('north', 30, 1)",
+    "day 1: by region +1 ('south', 55, 2)",
+    "day 2: by region -1 ('south', 55, 2)",
+    "day 2: by region +1 ('south', 19, 2)",
+    "day 0: best +1 ('rice', 20)",
+    "day 0: best +1 ('tea', 45)",
+    "day 1: best -1 ('rice', 20)",
+    "day 1: best +1 ('salt', 40)",
+    "day 2: best -1 ('salt', 40)",
+    "day 2: best +1 ('salt', 4)",
+]
+
+
+def test_sql_follows_orders_that_come_and_go(tmp_path: Path) -> None:
+    assert sorted(run_example("sql_on_changes.py", cwd=tmp_path).splitlines()) == sorted(SALES)
+
+
 def test_clicks_become_sessions_and_what_goes_wrong_is_set_aside(tmp_path: Path) -> None:
     """Against plain Python, which goes through the minutes of arrival."""
     broken = unknown = 0

@@ -17,4 +17,4 @@ def test_example_runs(number: int) -> None:
 
 
 def test_there_are_examples() -> None:
-    assert len(EXAMPLES) == 3
+    assert len(EXAMPLES) == 4

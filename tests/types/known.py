@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, assert_type
 
+import pyarrow as pa
+
 import rayad as rd
 from rayad.actors.inputs.job_input import JobInput
 from rayad.actors.job import Job, Result
@@ -66,6 +68,10 @@ def bare(stream: rd.Stream, keyed: rd.KeyedStream, windowed: rd.WindowedStream) 
 
 
 bare(words, by_length, windows)
+
+orders = flow.collection("orders", schema=pa.schema([("amount", pa.int64())]))
+assert_type(orders, rd.Collection)
+assert_type(flow.sql("select sum(amount) as total from orders", orders=orders), rd.Collection)
 
 assert_type(flow.run(), Result)
 job = flow.submit(runtime="local")

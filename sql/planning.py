@@ -1,0 +1,139 @@
+"""DataFusion as parser, binder and optimizer: a query becomes a logical plan, of which nothing is executed there.
+
+Tables are registered by schema, without rows: no data goes to DataFusion.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from rayad.progress import DataflowError, show
+
+_SETTINGS = {
+    "datafusion.sql_parser.map_string_types_to_utf8view": "false",
+    "datafusion.sql_parser.parse_float_as_decimal": "true",  # 0.06 + 0.01 is 0.07, as in the standard
+    "datafusion.optimizer.enable_physical_uncorrelated_scalar_subquery": "false",  # joins instead
+    "datafusion.optimizer.enable_leaf_expression_pushdown": "false",
+    "datafusion.execution.collect_statistics": "false",
+}
+_OF_THE_CLOCK = re.compile(r"\b(now|current_date|current_time|current_timestamp|today|random|uuid)\(\)")
+_IGNORED = re.compile(r"\b((intersect|except)\s+all|tablesample|with\s+(rollup|cube|totals))\b", re.IGNORECASE)
+"""What DataFusion reads, and then leaves out of its plan."""
+_QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/", re.DOTALL)
+_TEXTS = re.compile(r'Utf8\("(?:[^"\\]|\\.)*"\)')
+
+
+def datafusion() -> Any:
+    """The package. Raises DataflowError where it is not installed."""
+    try:
+        import datafusion as package
+    except ImportError as error:
+        raise DataflowError(f"flow.sql() needs the package datafusion: pip install 'rayad[sql]' ({error})") from error
+    return package
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """The type in which a column of this one is handled: texts in one form, no dictionaries."""
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return plain_type(kind.value_type)
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind):
+        return pa.binary()
+    if pa.types.is_date64(kind):
+        return pa.date32()
+    if pa.types.is_float16(kind):
+        return pa.float32()
+    return kind
+
+
+class Planner:
+    """Plans of one query.
+
+    Args:
+        query: in SQL.
+        schemas: of its tables, by name.
+    """
+
+    def __init__(self, query: str, schemas: Mapping[str, pa.Schema]) -> None:
+        self.query = query
+        package = datafusion()
+        config = package.SessionConfig()
+        for name, value in _SETTINGS.items():
+            config = config.set(name, value)
+        self.context = package.SessionContext(config)
+        self.expression_of = package.Expr
+        for name, schema in schemas.items():
+            plain = pa.schema([pa.field(field.name, plain_type(field.type)) for field in schema])
+            self.context.register_record_batches(f'"{name}"', [[pa.RecordBatch.from_pylist([], plain)]])
+        self.plan = self._planned()
+
+    def _planned(self) -> Any:
+        package = datafusion()
+        ignored = _IGNORED.search(_QUOTED.sub("", self.query))
+        if ignored is not None:
+            raise self.refusal(f"{ignored[0].upper()} is not supported: DataFusion would leave it out")
+        options = package.SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
+        try:
+            frame = self.context.sql_with_options(self.query, options) if hasattr(self.context, "sql_with_options") else None
+            frame = self.context.sql_with_options(self.query, options)
+            self.written = frame.logical_plan()
+            clock = _OF_THE_CLOCK.search(_TEXTS.sub("", self.written.display_indent()))
+            plan = frame.optimized_logical_plan()
+        except Exception as error:  # DataFusion raises Exception itself
+            raise self.refusal(_told(error)) from error
+        if clock is not None:
+            raise self.refusal(
+                f"{clock[0]} gives something else each time, so that the result would not follow from the records that are there: give the "
+                "time as a column, or as a literal"
+            )
+        return plan
+
+    def wrapped(self, expression: Any) -> Any:
+        """An expression as DataFusion's public class."""
+        return expression if isinstance(expression, self.expression_of) else self.expression_of(expression)
+
+    def of_bytes(self, message: bytes) -> Any:
+        """An expression, of what DataFusion writes for it."""
+        return self.expression_of.from_bytes(message, self.context)
+
+    def refusal(self, why: str) -> DataflowError:
+        """The error for this query."""
+        return DataflowError(f"flow.sql({show(' '.join(self.query.split()), 200)}): {why}")
+
+    def fields(self, plan: Any) -> tuple[tuple[str, ...], tuple[pa.DataType, ...]]:
+        """The columns of what a plan gives: names with their relations, as columns of expressions have them, and types."""
+        schema = self.frame(plan).schema()
+        variant = plan.to_variant()
+        names = variant.schema().field_names() if hasattr(variant, "schema") else None
+        if names is None or len(names) != len(schema):
+            names = schema.names
+        return tuple(names), tuple(plain_type(field.type) for field in schema)
+
+    def frame(self, *plans: Any) -> Any:
+        """The rows of a plan, or of the product of two: for types of expressions over them."""
+        first, *others = (self.context.create_dataframe_from_logical_plan(plan) for plan in plans)
+        for other in others:
+            first = first.join_on(other, self.expression_of.literal(True), how="inner")
+        return first
+
+    def types(self, frame: Any, expressions: Sequence[Any]) -> list[pa.DataType]:
+        """What expressions over a frame give."""
+        if not expressions:
+            return []
+        named = [expression.alias(f"x{at}") for at, expression in enumerate(expressions)]
+        return [plain_type(field.type) for field in frame.select(*named).schema()]
+
+
+def _told(error: Exception) -> str:
+    text = str(error).strip()
+    for prefix in ("DataFusion error: ", "Error during planning: ", "SQL error: "):
+        text = text.removeprefix(prefix)
+    return " ".join(text.partition("\nbacktrace")[0].split())
+
+
+__all__ = ["Planner", "datafusion", "plain_type"]
