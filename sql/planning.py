@@ -79,7 +79,6 @@ class Planner:
             raise self.refusal(f"{ignored[0].upper()} is not supported: DataFusion would leave it out")
         options = package.SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
         try:
-            frame = self.context.sql_with_options(self.query, options) if hasattr(self.context, "sql_with_options") else None
             frame = self.context.sql_with_options(self.query, options)
             self.written = frame.logical_plan()
             clock = _OF_THE_CLOCK.search(_TEXTS.sub("", self.written.display_indent()))
