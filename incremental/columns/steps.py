@@ -27,6 +27,7 @@ from rayad.incremental.columns.form import (
 )
 from rayad.incremental.columns.from_rows import MANY, changes_of
 from rayad.incremental.records import as_fields, as_record
+from rayad.incremental.steps import of_total
 from rayad.progress import DataflowError, show
 
 if TYPE_CHECKING:
@@ -128,6 +129,18 @@ class Begin(el.Element):
         if not isinstance(weight, int) or isinstance(weight, bool):
             raise DataflowError(f"as_collection(diff={self.diff!r}) was given the weight {show(weight)} in {show(record, 80)}: give an int")
         return as_record({name: value for name, value in record.items() if name != self.diff}), weight
+
+
+@dataclass(slots=True)
+class BeginTotals(el.Element):
+    """Changes of running totals as changes of the table that they are; many of them in columns, where they have types of Arrow's."""
+
+    base = "flat_map"
+
+    def apply(self, batch: Any) -> Any:
+        rows = [row for change in to_rows(batch) for row in of_total(change)]
+        made = changes_of(*zip(*rows, strict=True)) if len(rows) >= MANY else None
+        return rows if made is None else made
 
 
 def _no_weight(diff: str, got: str) -> DataflowError:
@@ -329,6 +342,6 @@ def projected(stream: Stream, projection: OfFields, name: str | None) -> Stream:
 
 
 __all__ = [
-    "Begin", "KeyedBy", "Tagged", "alone", "alone_in_tuple", "alone_right", "by_first", "by_record", "content_of",
+    "Begin", "BeginTotals", "KeyedBy", "Tagged", "alone", "alone_in_tuple", "alone_right", "by_first", "by_record", "content_of",
     "filtered", "first", "flat_mapped", "in_rows", "left_of", "mapped", "negated", "plain", "projected", "swapped", "with_key",
 ]  # fmt: skip

@@ -44,7 +44,8 @@ def as_collection(
     if key is None and envelope is not None:
         raise DataflowError("as_collection() was given envelope without key: say by key=... which row replaces which")
     if key is None and diff is None and updates.gives_several(stream.flow.graph, stream.node):
-        return Collection(taken_together(stream.changes(name=name).flat_map(steps.of_total)), ())
+        changes = stateless(stream.changes(name=name), columns.BeginTotals.base, columns.BeginTotals(), None)
+        return Collection(taken_together(changes), ())
     if key is None:
         known = schemas.known(stream)
         if known is not None and diff in known.names:
@@ -61,7 +62,9 @@ def as_collection(
     asked = (("order", order), ("deleted", deleted))
     selected = [None if one is None else steps.selected(one, f"as_collection({what})") for what, one in asked]
     keyed = Collection(stateless(stream, "map", columns.Begin(None), None), ()).key_by(key)
-    return Collection(taken_together(keyed.vertex(Make(Upsert, *selected), "upserts", name)), ())
+    made = Collection(taken_together(keyed.vertex(Make(Upsert, *selected), "upserts", name)), ())
+    made.schema = schemas.known(stream)
+    return made
 
 
 def _of_envelopes(stream: Stream, key: Any, order: Any, deleted: Any, envelope: str, name: str | None) -> Collection:

@@ -39,6 +39,30 @@ def test_a_live_collection_is_followed() -> None:
     }
 
 
+def test_the_newest_records_are_a_table() -> None:
+    """As change data capture gives them: replaced, corrected late, and gone."""
+    rows = {
+        "epoch": [0, 0, 1, 1, 2],
+        "id": [1, 2, 1, 2, 2],
+        "at": [10, 10, 12, 9, 13],
+        "city": ["rome", "oslo", "oslo", "rome", "oslo"],
+        "gone": [False, False, False, False, True],
+    }
+    flow = rd.Dataflow("captured")
+    people = flow.from_arrow(pa.table(rows), epoch="epoch").as_collection(key="id", order="at", deleted="gone")
+    flow.sql("select city, count(*) as n from people group by city", people=people).collect("cities")
+    found = Counter({(time.epoch, *record.values()): weight for time, (record, weight) in flow.run(runtime="local")["cities"]})
+    assert found == {
+        (0, "rome", 1): 1,
+        (0, "oslo", 1): 1,
+        (1, "rome", 1): -1,
+        (1, "oslo", 1): -1,
+        (1, "oslo", 2): 1,
+        (2, "oslo", 2): -1,
+        (2, "oslo", 1): 1,
+    }
+
+
 def test_a_result_is_a_table_of_another_query_and_goes_into_a_loop() -> None:
     flow = rd.Dataflow("further")
     edges = flow.from_arrow(pa.table({"a": [1, 2, 3], "b": [2, 3, 1]})).as_collection()
