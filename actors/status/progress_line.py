@@ -65,7 +65,7 @@ class ProgressLine:
         facts = [f"job {self._name!r} is {how} after {duration(at_s)}"]
         if records:
             facts.append(f"{records:,} records read ({amount(records / at_s)}/s)" if at_s > 0 else f"{records:,} records read")
-        return _joined([*facts, *self._troubles()])
+        return _joined([*facts, *self._counted()])
 
     # -- what is known -----------------------------------------------------------------------------------
     def _note(self, status: JobStatus, at_s: float) -> None:
@@ -94,6 +94,10 @@ class ProgressLine:
         return f" (about {duration((1.0 - self._share) * (at_s - since_s) / (self._share - share))} left)"
 
     def _troubles(self) -> list[str]:
+        return [*self._counted(), *map(str, self._status.silent[:1])]
+
+    def _counted(self) -> list[str]:
+        """What stays true when the job is over, and nobody is waited for."""
         status, found = self._status, []
         if status.failures:
             found.append(f"{status.failures} failure{'s' if status.failures > 1 else ''} survived")
@@ -102,7 +106,7 @@ class ProgressLine:
         bad = sum(one.count for one in status.set_aside)
         if bad:
             found.append(f"{bad:,} record{'s' if bad > 1 else ''} set aside")
-        return [*found, *map(str, status.silent[:1])]
+        return found
 
     def _rate(self) -> str:
         if not self._reads:

@@ -7,6 +7,7 @@ import pytest
 from rayad.actors.lead.job_leader import JobState
 from rayad.actors.status.job_status import JobStatus, ReplicaStatus, VertexStatus
 from rayad.actors.status.progress_line import ProgressLine, duration, epochs_complete, share_of, slowest
+from rayad.actors.status.silent import Silent
 from rayad.actors.status.snapshots_late import SnapshotsLate
 from rayad.dataflow.operators.bad_records import SetAside
 from rayad.progress import Timestamp
@@ -94,6 +95,7 @@ def test_a_duration_is_rounded_before_it_is_divided(seconds: float, told: str) -
 
 def test_the_summary_counts_what_was_read() -> None:
     line = ProgressLine("wordcount")
-    line.see(status(source(50, records=500), failures=2), 11.0)
+    found = line.see(status(source(50, records=500), failures=2, silent=(Silent("'count'[1]", "", 3.0),)), 11.0)
+    assert "'count'[1] has not answered for 3.0 s" in found.text  # the job is over when it is summed up: nobody is waited for
     assert line.summary("complete", 20.0, 1_000) == "job 'wordcount' is complete after 20 s, 1,000 records read (50/s), 2 failures survived"
     assert line.summary("complete", 20.0, None) == "job 'wordcount' is complete after 20 s, 2 failures survived"
