@@ -86,6 +86,10 @@ class Present(MomentVertex):
         self.send_changes(time, out)
 
 
+_NO_COLUMNS: dict[str, Any] = {"columns": (None, {})}
+"""What is stored of columns with nothing in them."""
+
+
 class NewestInRows:
     """The newest records, in rows. See ``reads.InRows``.
 
@@ -147,6 +151,14 @@ class Upsert(MomentVertex):
                 add(weights.setdefault(key, {}), record, sum(moments.values()))
         with self.newest.changing(list(weights)) as kept:
             kept.update({key: record for key, records in weights.items() for record in records})
+
+    def restore(self, state: Any) -> None:
+        """Also what was stored when it had no form in columns."""
+        super().restore(_NO_COLUMNS | state)
+
+    def restore_changes(self, changes: Any) -> None:
+        """See :meth:`restore`."""
+        super().restore_changes(_NO_COLUMNS | changes)
 
     # -- to others, while it runs ------------------------------------------------------------------------
     def shown(self) -> Shown | None:

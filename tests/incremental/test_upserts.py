@@ -22,6 +22,7 @@ from rayad.incremental.columns.reducing import Gathered
 from rayad.incremental.inputs.sources import Upsert
 from rayad.incremental.ranking import in_contents
 from rayad.incremental.records import as_record
+from rayad.incremental.steps import Field
 from tests.incremental.disturbed import run_disturbed
 from tests.incremental.field_programs import Form, stream_of
 from tests.incremental.programs import History
@@ -126,6 +127,24 @@ def test_what_has_no_form_in_columns_is_rows() -> None:
     flow.from_arrow(table).as_collection(key="id", order="at").collect("out")
     with pytest.raises(rd.DataflowError, match=r"'[<>]' not supported"):
         flow.run(runtime="local")
+
+
+def test_what_was_stored_before_there_were_columns_is_resumed() -> None:
+    """By functions there are none, as there were none then."""
+    before, now = Upsert(len, None), Upsert(Field("at"), Field("gone"))
+    record = as_record({"id": "a", "at": 1, "gone": False})
+    with before.newest.changing(["a"]) as kept:
+        kept["a"] = record
+    stored = before.checkpoint()
+    before.take_changes()
+    with before.newest.changing(["b"]) as kept:
+        kept["b"] = record
+    changed = before.take_changes()
+    now.restore(stored)
+    assert changed is not None
+    now.restore_changes(changed())
+    assert "columns" not in stored
+    assert dict(now.newest.kept) == {"a": record, "b": record}
 
 
 def _first(self: NewestColumns, gathered: Gathered, come: Run) -> pa.Array:
