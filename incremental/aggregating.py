@@ -19,8 +19,7 @@ from rayad.incremental.columns.grouped import Grouped
 from rayad.incremental.columns.linear import Counted, Linear, Summed
 from rayad.incremental.columns.several import GroupedTogether, SummedTogether
 from rayad.incremental.functions import Results, Weights
-from rayad.incremental.ranking import in_contents
-from rayad.incremental.records import as_record
+from rayad.incremental.records import as_record, in_contents
 from rayad.incremental.steps import selected
 from rayad.incremental.sums import Vector, plus, times
 from rayad.progress import DataflowError, show

@@ -6,42 +6,17 @@ order of their contents, so that a removal finds what the insertion made.
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass
-from decimal import Decimal
-from fractions import Fraction
 from operator import itemgetter
 from typing import Any
 
 from rayad.incremental.columns import ordered
 from rayad.incremental.functions import Results, Weights
 from rayad.incremental.outputs.ends import Key, key_of
-from rayad.incremental.records import Row
+from rayad.incremental.records import in_contents
 from rayad.incremental.steps import Fields
 from rayad.progress import DataflowError, arguments, show
-
-
-def in_contents(record: Any) -> tuple[Any, ...]:
-    """What puts records in order where nothing else does: their values, fields by name, numbers before texts, and None last.
-
-    >>> in_contents((1, Row(b=2, a=None))) < in_contents((1, Row(b=2, a=None, c=1))) < in_contents(("a", None)) < in_contents(None)
-    True
-    """
-    if record is None:
-        return (9,)
-    if isinstance(record, (int, float, Decimal, Fraction)):
-        return 0, record
-    if isinstance(record, (str, bytes)):
-        return (1 if isinstance(record, str) else 2), record
-    if isinstance(record, tuple):
-        return 3, tuple(map(in_contents, record))
-    if type(record) is Row:
-        names = sorted(record)
-        return 4, tuple(in_contents(record[name]) for name in names), tuple(names)
-    if isinstance(record, (dt.datetime, dt.date, dt.time, dt.timedelta)):
-        return 5, type(record).__qualname__, getattr(record, "tzinfo", None) is not None, record
-    return 6, type(record).__qualname__, repr(record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,4 +149,4 @@ def first(k: int, field: str, what: str) -> tuple[Top, ordered.Top]:
     return Top(k, order_of(field, True, what)), ordered.Top(k, ordered.OrderOfFields((field,), True))
 
 
-__all__ = ["Numbered", "Order", "Ranked", "Shifted", "Top", "first", "in_contents", "numbered", "order_of", "ranked", "shifted"]
+__all__ = ["Numbered", "Order", "Ranked", "Shifted", "Top", "first", "numbered", "order_of", "ranked", "shifted"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 from rayad.dataflow.records.values import Row
@@ -95,6 +96,28 @@ def _with_rows(record: Any) -> Any:
     return made
 
 
+def in_contents(record: Any) -> tuple[Any, ...]:
+    """What puts records in order where nothing else does: their values, fields by name, numbers before texts, and None last.
+
+    >>> in_contents((1, Row(b=2, a=None))) < in_contents((1, Row(b=2, a=None, c=1))) < in_contents(("a", None)) < in_contents(None)
+    True
+    """
+    if record is None:
+        return (9,)
+    if isinstance(record, (int, float, Decimal, Fraction)):
+        return 0, record
+    if isinstance(record, (str, bytes)):
+        return (1 if isinstance(record, str) else 2), record
+    if isinstance(record, tuple):
+        return 3, tuple(map(in_contents, record))
+    if type(record) is Row:
+        names = sorted(record)
+        return 4, tuple(in_contents(record[name]) for name in names), tuple(names)
+    if isinstance(record, (dt.datetime, dt.date, dt.time, dt.timedelta)):
+        return 5, type(record).__qualname__, getattr(record, "tzinfo", None) is not None, record
+    return 6, type(record).__qualname__, repr(record)
+
+
 def as_fields(value: Any) -> Any:
     """A value as expressions see it: tuples as dicts, to any depth."""
     if isinstance(value, tuple):
@@ -102,4 +125,4 @@ def as_fields(value: Any) -> Any:
     return {name: as_fields(part) for name, part in value.items()} if isinstance(value, dict) else value
 
 
-__all__ = ["Row", "absent", "as_fields", "as_record", "negative"]
+__all__ = ["Row", "absent", "as_fields", "as_record", "in_contents", "negative"]

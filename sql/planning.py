@@ -67,6 +67,7 @@ class Planner:
             config = config.set(name, value)
         self.context = package.SessionContext(config)
         self.expression_of = package.Expr
+        self._tables = list(schemas)
         for name, schema in schemas.items():
             plain = pa.schema([pa.field(field.name, plain_type(field.type)) for field in schema])
             self.context.register_record_batches(f'"{name}"', [[pa.RecordBatch.from_pylist([], plain)]])
@@ -84,7 +85,10 @@ class Planner:
             clock = _OF_THE_CLOCK.search(_TEXTS.sub("", self.written.display_indent()))
             plan = frame.optimized_logical_plan()
         except Exception as error:  # DataFusion raises Exception itself
-            raise self.refusal(_told(error)) from error
+            told = _told(error)
+            if "table '" in told and "not found" in told:
+                told = f"{told.replace('datafusion.public.', '')}; the tables that were given are {sorted(self._tables)}"
+            raise self.refusal(told) from error
         if clock is not None:
             raise self.refusal(
                 f"{clock[0]} gives something else each time, so that the result would not follow from the records that are there: give the "

@@ -11,7 +11,7 @@ from rayad.dataflow.records.event_times import shifted
 from rayad.dataflow.records.values import Window
 from rayad.dataflow.windows import AsOf, Between, Session, Sliding, Tumbling
 from rayad.incremental.functions import Results, Weights
-from rayad.incremental.ranking import in_contents
+from rayad.incremental.records import in_contents
 from rayad.incremental.steps import has_key
 from rayad.progress import DataflowError, show
 

@@ -9,9 +9,8 @@ from rayad.dataflow.operators.state.by_key.dicts import KeyedDict
 from rayad.incremental.columns.beginning import PresentColumns
 from rayad.incremental.columns.newest import NewestColumns
 from rayad.incremental.moment_vertex import Arrived, MomentVertex
-from rayad.incremental.ranking import in_contents
 from rayad.incremental.reads import Changes, InRows, Shown
-from rayad.incremental.records import absent
+from rayad.incremental.records import absent, in_contents
 from rayad.incremental.steps import Field
 from rayad.incremental.traces import add
 from rayad.progress import DataflowError, Timestamp, show

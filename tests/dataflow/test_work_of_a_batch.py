@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from collections.abc import Callable
 
 import numpy as np
@@ -10,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import rayad as rd
+from tests.bytes_taken import least_bytes
 
 KEYS, FEW, EPOCHS = 100_000, 10, 12
 BYTES_MAX = 8 * KEYS // 2
@@ -61,22 +61,16 @@ def bytes_of_few(operator: Callable[[rd.Stream], rd.Stream], keys: int, kind: Ca
     flow = rd.Dataflow("few")
     operator(flow.input("rows")).probe("seen").map_batches(lambda batch: []).collect("none")
     job = flow.submit(runtime="local", parallelism=1)
-    rows, seen, chance, found = job.input("rows"), job.probe("seen"), np.random.default_rng(1), list[int]()
-    rows.send(_batch(np.arange(keys), 0))
-    for epoch in range(EPOCHS):
-        if epoch == 3:
-            tracemalloc.start()
-        before, of_arrow = tracemalloc.get_traced_memory()[0], pa.default_memory_pool().total_bytes_allocated()
-        tracemalloc.reset_peak()
-        if epoch:
-            rows.send(_batch(chance.integers(0, 2 * keys, FEW), epoch))
+    rows, seen, chance = job.input("rows"), job.probe("seen"), np.random.default_rng(1)
+
+    def send(epoch: int) -> None:
+        rows.send(_batch(chance.integers(0, 2 * keys, FEW) if epoch else np.arange(keys), epoch))
         rows.advance_to(epoch + 1)
         seen.wait(epoch)
-        if tracemalloc.is_tracing():
-            found.append(tracemalloc.get_traced_memory()[1] - before + pa.default_memory_pool().total_bytes_allocated() - of_arrow)
-    tracemalloc.stop()
+
+    taken = least_bytes(EPOCHS, send)
     job.cancel()
-    return min(found)
+    return taken
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -20,8 +20,7 @@ from rayad.incremental.columns import weighted_runs
 from rayad.incremental.columns.newest import NewestColumns
 from rayad.incremental.columns.reducing import Gathered
 from rayad.incremental.inputs.sources import Upsert
-from rayad.incremental.ranking import in_contents
-from rayad.incremental.records import as_record
+from rayad.incremental.records import as_record, in_contents
 from rayad.incremental.steps import Field
 from tests.incremental.disturbed import run_disturbed
 from tests.incremental.field_programs import Form, stream_of

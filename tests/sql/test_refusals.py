@@ -14,7 +14,7 @@ T = pa.schema([("a", pa.int64()), ("b", pa.int64()), ("s", pa.string()), ("at", 
 REFUSED = {
     "selec a from t": "flow.sql('selec a from t'): ",
     "select x from t": "flow.sql('select x from t'): Schema error: No field named x. Valid fields are t.a, t.b, t.s, t.at.",
-    "select a from missing": "flow.sql('select a from missing'): table 'datafusion.public.missing' not found",
+    "select a from missing": "flow.sql('select a from missing'): table 'missing' not found; the tables that were given are ",
     "create table x (a int)": "flow.sql('create table x (a int)'): DDL not supported: CreateMemoryTable",
     "delete from t": "flow.sql('delete from t'): DML not supported: Delete",
     "select a from t where a not in (select b from t) or s = 'x'": "NOT IN of a subquery that is only a part of a condition",

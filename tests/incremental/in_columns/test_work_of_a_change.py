@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from collections.abc import Callable
 
 import numpy as np
@@ -10,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import rayad as rd
+from tests.bytes_taken import least_bytes
 
 ROWS, FEW, EPOCHS = 100_000, 10, 12
 BYTES_MAX = 8 * ROWS // 2
@@ -54,23 +54,18 @@ def bytes_of_few(operator: Callable[[rd.Collection], rd.Collection], kind: Calla
     flow = rd.Dataflow("few")
     operator(flow.collection("rows")).changes().probe("seen").map_batches(lambda changes: []).collect("none")
     job = flow.submit(runtime="local", parallelism=1)
-    rows, seen, chance, found = job.collection("rows"), job.probe("seen"), np.random.default_rng(1), list[int]()
-    rows.insert(batch(np.arange(ROWS)))
-    for epoch in range(EPOCHS):
-        if epoch == 3:
-            tracemalloc.start()
-        before, of_arrow = tracemalloc.get_traced_memory()[0], pa.default_memory_pool().total_bytes_allocated()
-        tracemalloc.reset_peak()
+    rows, seen, chance = job.collection("rows"), job.probe("seen"), np.random.default_rng(1)
+
+    def change(epoch: int) -> None:
+        rows.insert(batch(chance.integers(0, 2 * ROWS, FEW) if epoch else np.arange(ROWS)))
         if epoch:
-            rows.insert(batch(chance.integers(0, 2 * ROWS, FEW)))
             rows.remove(batch(np.arange(FEW * epoch, FEW * (epoch + 1))))
         rows.advance_to(epoch + 1)
         seen.wait(epoch)
-        if tracemalloc.is_tracing():
-            found.append(tracemalloc.get_traced_memory()[1] - before + pa.default_memory_pool().total_bytes_allocated() - of_arrow)
-    tracemalloc.stop()
+
+    taken = least_bytes(EPOCHS, change)
     job.cancel()
-    return min(found)
+    return taken
 
 
 @pytest.mark.parametrize("kind", KINDS)
