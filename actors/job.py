@@ -24,8 +24,7 @@ from rayad.actors.status.snapshots_late import SnapshotsLate as SnapshotsLate
 from rayad.actors.status.table import as_html
 from rayad.actors.status.updates import Update as Update
 from rayad.actors.status.updates import Updates as Updates
-from rayad.actors.tables.reading import Wanted
-from rayad.actors.tables.table import Readable, Table, Tables
+from rayad.actors.tables.of_job import ReadsTables
 from rayad.dataflow.compiling.drawing import draw_plan
 from rayad.dataflow.config import RunConfig, check_timeout
 from rayad.dataflow.logical_graph import NodeKind
@@ -195,7 +194,7 @@ class Probe(ABC):
         return all(f.epoch > epoch for f in self.frontier())
 
 
-class Job(Advising, ABC):
+class Job(Advising, ReadsTables, ABC):
     """A running dataflow."""
 
     _called = "a job"
@@ -390,39 +389,6 @@ class Job(Advising, ABC):
 
     @abstractmethod
     def _updates(self, name: str) -> Updates: ...
-
-    def table(self, name: str, *, state: str | None = None, committed: bool = False) -> Table:
-        """Read the state of a keyed operator while the job runs: ``job.table("counts").get("tea").value``.
-
-        Args:
-            name: of the operator.
-            state: which of its states, if it has several (:func:`rayad.list_state`, docs/state.md).
-            committed: give only what a completed snapshot holds, which no failure undoes; it is as old as the snapshot. Otherwise a
-                recovery may come to other values of the same epoch, where sources or functions are not deterministic.
-
-        Raises DataflowError if there is no operator of that name. What cannot be read so is refused by the first read.
-        """
-        return Table(self._readable(), name, Wanted(self._operator(name), state), committed=committed)
-
-    def tables(self, *names: str, committed: bool = False) -> Tables:
-        """Read the states of several keyed operators together, each time at one epoch: ``job.tables("a", "b").scan()["a"]``.
-
-        Args:
-            names: of the operators.
-            committed: as of :meth:`table`.
-
-        Raises DataflowError as :meth:`table` does, or if none is named.
-        """
-        if not names:
-            raise DataflowError("tables(): name the operators to read, job.tables('a', 'b')")
-        return Tables(self._readable(), {name: Wanted(self._operator(name), None) for name in names}, committed=committed)
-
-    def _operator(self, name: str) -> int:
-        kinds = (NodeKind.VERTEX,)
-        return self._known(name, "operator with state", {stage.name: stage.id for stage in self.plan.stages if stage.kind in kinds})
-
-    @abstractmethod
-    def _readable(self) -> Readable: ...
 
     @abstractmethod
     def explain_stuck(self) -> str:

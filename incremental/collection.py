@@ -40,6 +40,7 @@ from rayad.incremental.joins.join import Join
 from rayad.incremental.joins.kinds import HOWS, KINDS, LEFT, LEFT_KEYS, RIGHT_KEYS, How
 from rayad.incremental.keeping_nothing import EnterAt, taken_together
 from rayad.incremental.outputs.ends import Ends, Key, key_of
+from rayad.incremental.reads import table_of_counts, table_of_records
 from rayad.incremental.record_by_record import RecordByRecord
 from rayad.incremental.records import as_record
 from rayad.progress import DataflowError, arguments, show
@@ -141,7 +142,9 @@ class Collection(RecordByRecord, Ends):
 
     def by_record(self) -> KeyedCollection:
         """Keyed by the whole record."""
-        return KeyedCollection(columns.mapped(self.stream, steps.by_record, columns.by_record), self.loops)
+        made = KeyedCollection(columns.mapped(self.stream, steps.by_record, columns.by_record), self.loops)
+        made.shows = table_of_counts(self.schema)
+        return made
 
     def consolidate(self, *, name: str | None = None) -> Collection:
         """The same collection; changes that come to nothing at a moment are dropped."""
@@ -152,7 +155,9 @@ class Collection(RecordByRecord, Ends):
         """Key the records by a function, or by a field of records that are dicts. Keys and records are hashable."""
         keyed = steps.Keyed(steps.selected(key, "key_by"))
         in_columns = columns.KeyedBy(key) if isinstance(key, str) else columns.in_rows
-        return KeyedCollection(columns.mapped(self.stream, keyed, in_columns), self.loops)
+        made = KeyedCollection(columns.mapped(self.stream, keyed, in_columns), self.loops)
+        made.shows = table_of_records(self.schema, key if isinstance(key, str) else None)
+        return made
 
     def arrange_by(self, key: Callable[[Any], Any] | str, *, name: str | None = None) -> KeyedCollection:
         """As :meth:`key_by`, for a side that several joins share: see :meth:`KeyedCollection.arrange`."""
@@ -211,6 +216,8 @@ class KeyedCollection:
         """What its joins share; None: each keeps it for itself."""
         self.ending = ending
         """When its keys, which have windows, are forgotten; None: never."""
+        self.shows: pa.Schema | None = None
+        """The columns of a table of it, as far as they are known: of its records by key, or, by record, of how often each is there."""
 
     def arrange(self, *, name: str | None = None) -> KeyedCollection:
         """The same collection, which is kept once for all :meth:`join` s with it that do not feed each other, not once for each.
@@ -219,6 +226,7 @@ class KeyedCollection:
         """
         self.require_no_ending("arrange")
         made = KeyedCollection(self.stream, self.loops)
+        made.shows = self.shows
         made.arrangement = Arrangement(made, name)
         return made
 
@@ -247,7 +255,9 @@ class KeyedCollection:
         if self.ending is not None:
             made = Make(EndingReduce, self.ending.rule, function, vector, in_columns)
             return Collection(self.vertex(made, base, name, KeyedCollection(self.ending.times, ())), ())
-        return Collection(self.vertex(Make(reducing.Reduce, function, vector, in_columns), base, name), self.loops)
+        make = Make(reducing.Reduce, function, vector, in_columns)
+        make.shows = self.shows if function is reducing.distinct else None
+        return Collection(self.vertex(make, base, name), self.loops)
 
     def reduce(self, function: Callable[[Any, list[Any]], Iterable[Any]], *, name: str | None = None) -> Collection:
         """``function(key, values)`` of all values of a key, each as often as it is there: gives an iterable of results."""

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 
 from rayad.dataflow.operators.state.group_index import chosen, groups_of_keys
 from rayad.dataflow.operators.state.reads.at_epochs import AtEpochs, Epochs
 from rayad.dataflow.operators.state.runs.order import groups_of_places, places_of_hashes
 from rayad.dataflow.operators.state.runs.run import Run
-from rayad.dataflow.operators.state.tables import Entries
+from rayad.dataflow.operators.state.tables import KEY, RECORDS, Entries
 from rayad.dataflow.records.key_hashing import hash_keys
 from rayad.incremental.columns.kept import Part
 from rayad.incremental.records import as_record
@@ -44,6 +45,21 @@ class Shown:
     column: str | None = "value"
     has_one_row: bool = False
     inputs: Mapping[str, int] = field(default_factory=dict)
+
+
+def table_of_records(schema: pa.Schema | None, key: str | None) -> pa.Schema | None:
+    """The columns of a table of records that have these fields, by a field or by something else (None)."""
+    if schema is None:
+        return None
+    by = [pa.field(KEY, schema.field(key).type)] if key in schema.names else []
+    return pa.schema([*by, pa.field("value", pa.struct(list(schema)), metadata=RECORDS)])
+
+
+def table_of_counts(schema: pa.Schema | None) -> pa.Schema | None:
+    """The columns of a table that says how often each record of these fields is there."""
+    if schema is None:
+        return None
+    return pa.schema([pa.field(KEY, pa.struct(list(schema)), metadata=RECORDS), pa.field("count", pa.int64())])
 
 
 class InRows(Protocol):
@@ -229,4 +245,4 @@ def _mask(keys: Collection[Any], leave: Any, key_groups: int) -> list[bool]:
     return leave[groups_of_keys(list(keys), key_groups)].tolist() if keys else []
 
 
-__all__ = ["Arrived", "Changes", "CollectionAtEpochs", "InRows", "Results", "Shown"]
+__all__ = ["Arrived", "Changes", "CollectionAtEpochs", "InRows", "Results", "Shown", "table_of_counts", "table_of_records"]

@@ -36,6 +36,15 @@ def datafusion() -> Any:
     return package
 
 
+def context() -> Any:
+    """A session of DataFusion with the settings under which queries are read."""
+    package = datafusion()
+    config = package.SessionConfig()
+    for name, value in _SETTINGS.items():
+        config = config.set(name, value)
+    return package.SessionContext(config)
+
+
 def plain_type(kind: pa.DataType) -> pa.DataType:
     """The type in which a column of this one is handled: texts in one form, no dictionaries."""
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
@@ -62,10 +71,7 @@ class Planner:
     def __init__(self, query: str, schemas: Mapping[str, pa.Schema]) -> None:
         self.query = query
         package = datafusion()
-        config = package.SessionConfig()
-        for name, value in _SETTINGS.items():
-            config = config.set(name, value)
-        self.context = package.SessionContext(config)
+        self.context = context()
         self.expression_of = package.Expr
         self._tables = list(schemas)
         for name, schema in schemas.items():
@@ -85,7 +91,7 @@ class Planner:
             clock = _OF_THE_CLOCK.search(_TEXTS.sub("", self.written.display_indent()))
             plan = frame.optimized_logical_plan()
         except Exception as error:  # DataFusion raises Exception itself
-            told = _told(error)
+            told = told_by(error)
             if "table '" in told and "not found" in told:
                 told = f"{told.replace('datafusion.public.', '')}; the tables that were given are {sorted(self._tables)}"
             raise self.refusal(told) from error
@@ -132,11 +138,12 @@ class Planner:
         return [plain_type(field.type) for field in frame.select(*named).schema()]
 
 
-def _told(error: Exception) -> str:
+def told_by(error: Exception) -> str:
+    """What DataFusion says, without what comes before and behind it."""
     text = str(error).strip()
     for prefix in ("DataFusion error: ", "Error during planning: ", "SQL error: "):
         text = text.removeprefix(prefix)
     return " ".join(text.partition("\nbacktrace")[0].split())
 
 
-__all__ = ["Planner", "datafusion", "plain_type"]
+__all__ = ["Planner", "context", "datafusion", "plain_type", "told_by"]

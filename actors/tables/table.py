@@ -84,6 +84,19 @@ class Readable(ABC):
         """What keeps an epoch from being complete: the inputs that are open in it, or before, in words; found out within ``left_s``."""
 
 
+class Seen:
+    """The newest epoch that has been given: nobody who shares it is given an older one."""
+
+    def __init__(self) -> None:
+        self.epoch = -1
+        self._lock = threading.Lock()
+
+    def note(self, epoch: int) -> None:
+        """This one has been given."""
+        with self._lock:
+            self.epoch = max(self.epoch, epoch)
+
+
 class Tables:
     """Tables of one job that are read together, at one epoch: ``job.tables("accounts", "limits")``.
 
@@ -94,15 +107,15 @@ class Tables:
         job: see :class:`Readable`.
         wanted: the tables, by the names of their vertices.
         committed: whether only what a completed snapshot holds is given.
+        seen: what others have been given who never go back together with these; None: nobody.
     """
 
-    def __init__(self, job: Readable, wanted: Mapping[str, Wanted], *, committed: bool = False) -> None:
+    def __init__(self, job: Readable, wanted: Mapping[str, Wanted], *, committed: bool = False, seen: Seen | None = None) -> None:
         self._job = job
         self._committed = arguments.flag(committed, "committed")
         self._wanted = dict(wanted)
         self._reader = uuid.uuid4().hex
-        self._least = -1
-        self._lock = threading.Lock()
+        self._seen = seen if seen is not None else Seen()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {', '.join(map(repr, self._wanted))} of job {self._job.name!r}>"
@@ -127,7 +140,9 @@ class Tables:
     def scan(self, *, fresh: bool = False, timeout_s: float = TIMEOUT_S) -> dict[str, pa.Table]:
         """Each table as a whole, by its name; see :meth:`Table.scan`."""
         found, epoch = self._read(None, fresh, timeout_s)
-        return {name: _with_epoch(entries, epoch) for name, (entries, _) in found.items()}
+        shows = {stage.id: getattr(stage.op, "shows", None) for stage in self._job.plan.stages}
+        known = {name: shows[wanted.stage] if wanted.state is None else None for name, wanted in self._wanted.items()}
+        return {name: _with_epoch(entries, epoch, known[name]) for name, (entries, _) in found.items()}
 
     def _read(self, keys: Sequence[Any] | None, fresh: bool, timeout_s: float) -> tuple[dict[str, tuple[Entries | None, bool]], int]:
         job, is_fresh = self._job, arguments.flag(fresh, "fresh")
@@ -138,7 +153,9 @@ class Tables:
         def left_s() -> float:
             return max(0.0, until_s - job.now_s())
 
-        least = max(self._least, last_together(job.begun(left_s()), job.plan.epochs_together)) if is_fresh else self._least
+        least = self._seen.epoch
+        if is_fresh:
+            least = max(least, last_together(job.begun(left_s()), job.plan.epochs_together))
         tables = list(self._wanted.values())
         reading = Reading(self._reader, tables, keys, key_groups=job.plan.key_groups, owners=job.owners(left_s()), least=least)
         while True:
@@ -159,8 +176,7 @@ class Tables:
             if is_late or not (job.pause(left_s()) or reading.has_learned):
                 raise self._late(reading, least, fresh=fresh, waited_s=timeout_s if is_late else None, left_s=deadline_s - job.now_s())
         assert reading.epoch is not None
-        with self._lock:
-            self._least = max(self._least, reading.epoch)
+        self._seen.note(reading.epoch)
         told = max(reading.end, -1) if reading.epoch == LAST else reading.epoch
         return dict(zip(self._wanted, reading.found(), strict=True)), told
 
@@ -275,9 +291,9 @@ def _by_key(wanted: Sequence[Any], entries: Entries | None, has_one: bool, epoch
     return {key: Value((rows[key][0] if has_one else rows[key]) if key in rows else None, epoch) for key in wanted}
 
 
-def _with_epoch(entries: Entries | None, epoch: int) -> pa.Table:
-    table = table_of(entries if entries is not None else Entries([], {}))
+def _with_epoch(entries: Entries | None, epoch: int, known: pa.Schema | None) -> pa.Table:
+    table = table_of(entries if entries is not None else Entries([], {}), known)
     return table.replace_schema_metadata({**(table.schema.metadata or {}), EPOCH_KEY: str(epoch).encode()})
 
 
-__all__ = ["EPOCH_KEY", "TIMEOUT_S", "Readable", "Table", "Tables", "Value", "told_open"]
+__all__ = ["EPOCH_KEY", "TIMEOUT_S", "Readable", "Seen", "Table", "Tables", "Value", "told_open"]

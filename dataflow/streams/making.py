@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
+
 from rayad.dataflow.compiling.state_identity import describe
 from rayad.dataflow.logical_graph import LogicalGraph, Node, NodeKind, Partition, PartitionKind
 from rayad.dataflow.operators.aggregates.aggregators import Aggregator, Several
@@ -29,6 +31,8 @@ class Make:
         self.reads: dict[str, Any] = {}
         self.labels = Labels()
         self.outputs = 1
+        self.shows: pa.Schema | None = None
+        """The columns of its table, those whose types are known when the program is written; they are there though nothing else is."""
         self.__name__ = cls.__name__
 
     def reading(self, **selectors: Any) -> Make:

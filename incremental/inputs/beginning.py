@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from rayad.dataflow.operators.state.tables import CHECKED
 from rayad.dataflow.streams import schemas, updates
 from rayad.dataflow.streams.making import Make
 from rayad.dataflow.streams.steps import stateless
@@ -53,17 +54,27 @@ def as_collection(
         checks = diff is not None and arguments.flag(checked, "as_collection: checked")
         changes = taken_together(stateless(stream, "map", columns.Begin(diff), None if checks else name))
         made = Collection(changes, ())
-        if checks:
-            made = Collection(made.by_record().vertex(Make(Present), "present", name), ())
         made.schema = known
-        return made
+        return _checked(made, name) if checks else made
     if envelope is not None:
         return _of_envelopes(stream, key, order, deleted, arguments.choice(envelope, "as_collection: envelope", *ENVELOPES), name)
     asked = (("order", order), ("deleted", deleted))
     selected = [None if one is None else steps.selected(one, f"as_collection({what})") for what, one in asked]
-    keyed = Collection(stateless(stream, "map", columns.Begin(None), None), ()).key_by(key)
-    made = Collection(taken_together(keyed.vertex(Make(Upsert, *selected), "upserts", name)), ())
-    made.schema = schemas.known(stream)
+    records = Collection(stateless(stream, "map", columns.Begin(None), None), ())
+    records.schema = schemas.known(stream)
+    keyed, make = records.key_by(key), Make(Upsert, *selected)
+    make.shows = keyed.shows
+    made = Collection(taken_together(keyed.vertex(make, "upserts", name)), ())
+    made.schema = records.schema
+    return made
+
+
+def _checked(given: Collection, name: str | None) -> Collection:
+    """The same, where a record that goes and is not there is an error."""
+    keyed, make = given.by_record(), Make(Present)
+    make.shows = keyed.shows
+    made = Collection(keyed.vertex(make, "present", name), ())
+    made.schema = given.schema
     return made
 
 
@@ -80,8 +91,7 @@ def _of_envelopes(stream: Stream, key: Any, order: Any, deleted: Any, envelope: 
 def live(flow: Dataflow, name: str, schema: pa.Schema | None = None) -> Collection:
     """See :meth:`rayad.Dataflow.collection`."""
     given = Collection(taken_together(flow.input(name), f"{name}.together"), ())
-    made = Collection(given.by_record().vertex(Make(Present), f"{name}.present", None), ())
-    return made if schema is None else made.with_schema(schema)
+    return _checked(given if schema is None else given.with_schema(schema), f"{name}{CHECKED}")
 
 
 def changes_of_batch(batch: pa.RecordBatch, weight: int) -> Any:

@@ -129,7 +129,9 @@ class Arrangement:
         edge = input_edge(other.stream.flow, KeyedStream(theirs.stream, PAIRS))
         for node in vertices:
             if not _depends(other, edge.source, node):
-                port = graph.grow(node, edge, _make(*node.op.args, side))
+                make = _make(*node.op.args, side)
+                make.shows = self._keyed.shows
+                port = graph.grow(node, edge, make)
                 return Stream(other.stream.flow, node.id, port)
         name = self._name if self._name is not None and graph.is_free(self._name) else None
         node = self._made(_make(side), [KeyedStream(theirs.stream, PAIRS)], name, loops)
@@ -140,6 +142,7 @@ class Arrangement:
         keyed = self.within(loops)
         graph = keyed.stream.flow.graph
         inputs = [KeyedStream(keyed.not_null().stream, PAIRS), *others]
+        make.shows = self._keyed.shows
         keyed.stream.flow.vertex(make, inputs=inputs, outputs=len(others), name=name)
         node = graph.nodes[-1]
         self._vertices.setdefault(loops, []).append(node)

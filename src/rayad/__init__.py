@@ -246,6 +246,18 @@ def _sql(*args: Any) -> Any:
     return sql(*args)
 
 
+def _tables_of_query(*args: Any) -> Any:
+    from rayad.sql.asking import tables_of_query
+
+    return tables_of_query(*args)
+
+
+def _run_query(*args: Any) -> Any:
+    from rayad.sql.asking import run_query
+
+    return run_query(*args)
+
+
 def _changes_of_batch(*args: Any) -> Any:
     from rayad.incremental.inputs.beginning import changes_of_batch
 
@@ -302,6 +314,8 @@ _hooks.register("run", _run)
 _hooks.register("as_collection", _as_collection)
 _hooks.register("live_collection", _live_collection)
 _hooks.register("sql", _sql)
+_hooks.register("tables_of_query", _tables_of_query)
+_hooks.register("run_query", _run_query)
 _hooks.register("changes_of_batch", _changes_of_batch)
 _hooks.register("graph_of_collection", _graph_of_collection)
 _hooks.register("session_scaling", _session_scaling)

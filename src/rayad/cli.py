@@ -19,13 +19,13 @@ from rayad.commands.plot import plot
 from rayad.commands.report import report
 from rayad.commands.run import resume, run
 from rayad.commands.snapshots import snapshots
-from rayad.commands.state import state
+from rayad.commands.state import sql, state
 from rayad.commands.steering import cancel, rescale, savepoint, stop
 from rayad.commands.top import top
 from rayad.commands.version import version
 from rayad.progress import presentable
 
-OF_JOBS = (run, resume, jobs, status, top, page, explain, logs, savepoint, rescale, stop, cancel)
+OF_JOBS = (run, resume, jobs, status, top, page, explain, logs, sql, savepoint, rescale, stop, cancel)
 OF_PROGRAMS_AND_STORES = (demo, doctor, plan, interval, snapshots, report, state, plot, version)
 
 EXIT_CODES = (

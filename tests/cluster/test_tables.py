@@ -51,6 +51,10 @@ def test_a_running_job_is_read_at_one_epoch(tmp_path: Path) -> None:
             tables = both.scan(timeout_s=PATIENCE_S)
             assert len({each.schema.metadata[b"rayad.epoch"] for each in tables.values()}) == 1
             assert _total(tables["balances"]) == TOTAL
+            asked = job.sql(
+                "select sum(b.sum) as total, count(*) as n from balances b join copies c on b.key = c.key", timeout_s=PATIENCE_S
+            )
+            assert asked.to_pylist() == [{"total": TOTAL, "n": ACCOUNTS}]
             if epoch == 10:
                 job.rescale("balances", 3)
             if epoch == 25:

@@ -57,6 +57,10 @@ class Handle:
         self._note("table", name, state)
         return Scanned()
 
+    def sql(self, query: str, *, fresh: bool, committed: bool) -> pa.Table:
+        self._note("sql", query, fresh, committed)
+        return Scanned().scan(fresh=fresh)
+
     def journal(self) -> tuple[JobEvent, ...]:
         self._note("journal")
         return ()

@@ -1,4 +1,4 @@
-"""``rayad state --live``: the state of a job that runs."""
+"""``rayad state --live`` and ``rayad sql``: the state of a job that runs."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def _job(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(on_cluster, "attach", lambda name, address: {"shop": job}[name])
 
 
-def call(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["state", *arguments])
+def call(*arguments: str, command: str = "state") -> Result:
+    return CliRunner().invoke(main, [command, *arguments])
 
 
 @pytest.mark.usefixtures("_job")
@@ -45,6 +45,19 @@ def test_what_cannot_be_read_is_told() -> None:
     refused = call("shop", "sums", "--live")
     assert refused.exit_code == on_cluster.Exit.FAILED
     assert "has no operator with state 'sums': it has ['count']" in refused.output
+
+
+@pytest.mark.usefixtures("_job")
+def test_a_query_over_the_state_is_printed_with_its_epoch(tmp_path: Path) -> None:
+    shown = call("shop", "select sum(count) as words, count(*) as different from count", "--fresh", command="sql")
+    assert shown.exit_code == 0, shown.output
+    assert shown.output.splitlines()[-1] == "1 of 1 rows, of epoch 0"
+    query = "select key from count where count > 1"
+    assert call("shop", query, "--json", command="sql").output == '{"key": "tea"}\n'
+    assert call("shop", query, "--out", str(tmp_path / "some.csv"), command="sql").output.startswith("1 rows in ")
+    refused = call("shop", "select sum(n) from count", command="sql")
+    assert refused.exit_code == on_cluster.Exit.FAILED
+    assert "No field named n. Valid fields are" in refused.output
 
 
 @pytest.mark.parametrize("arguments", [("shop", "--live"), ("shop", "count", "--live", "--trust"), ("shop", "count", "--fresh")])

@@ -3,8 +3,8 @@
 A key is the column ``key``; keys that are tuples of one length are ``key0``, ``key1`` ... A column ``time`` of timestamps is shown as
 ``epoch`` (and ``counters``, where there are any), a column ``window`` as ``window_start`` and ``window_end``. Any other value is what Arrow
 makes of it where that is exact, by the rules of ``records.exact``; a tuple is a struct whose fields are called ``0``, ``1`` ..., a dict a
-struct, and what Arrow does not hold is pickled, which its field says. So whatever is kept comes back
-(docs/decisions/051-state-as-tables.md).
+struct, a record of a collection a struct whose field says so, and what Arrow does not hold is pickled, which its field says. So whatever
+is kept comes back (docs/decisions/051-state-as-tables.md).
 """
 
 from __future__ import annotations
@@ -26,12 +26,17 @@ import pyarrow.types as pat
 from rayad.dataflow.records.batches import one_array
 from rayad.dataflow.records.exact import Inexact, array_of, needs_look, require_python
 from rayad.dataflow.records.moments import moments
+from rayad.dataflow.records.values import Row
 from rayad.dataflow.windows import Window
 from rayad.progress import DataflowError, Timestamp
 
 KEY, TIME, WINDOW = "key", "time", "window"
+CHECKED = ".present"
+"""The vertex that checks removals of a live collection, and so has the records that are there, is called as the collection, and this."""
 PICKLED = {b"rayad.pickled": b"1"}
 """The metadata of a field whose values are pickled."""
+RECORDS = {b"rayad.records": b"1"}
+"""The metadata of a field whose values are records of a collection: dicts that are keys, too, and whose fields have no order."""
 _PLAIN = frozenset({int, float, bool, str, bytes, dt.date, dt.datetime, dt.time, dt.timedelta, Decimal})
 
 
@@ -106,12 +111,13 @@ def dict_of_entries(entries: Entries, opening: Opening) -> dict[Any, Any]:
 # -- to Arrow --------------------------------------------------------------------------------------
 
 
-def table_of(entries: Entries) -> pa.Table:
-    """Entries as a table.
+def table_of(entries: Entries, known: pa.Schema | None = None) -> pa.Table:
+    """Entries as a table; columns that are ``known`` have those types, where these hold the values.
 
     >>> table_of(Entries([("a", 1)], {"time": [Timestamp(3)], "value": [(2, "x")]})).to_pylist()
     [{'key0': 'a', 'key1': 1, 'epoch': 3, 'value': {'0': 2, '1': 'x'}}]
     """
+    known = known if known is not None else pa.schema([])
     columns: dict[str, Sequence[Any]] = _key_columns(entries.keys)
     for name, values in entries.columns.items():
         if name == TIME:
@@ -123,7 +129,9 @@ def table_of(entries: Entries) -> pa.Table:
             columns["window_end"] = [window.end for window in values]
         else:
             columns[name] = values
-    made = [column_of(list(values), name) for name, values in columns.items()]
+    if not entries.keys:
+        columns = {**{name: [] for name in known.names}, **{name: [] for name in columns if name != KEY or not known.names}}
+    made = [column_of(list(values), name, known.field(name) if name in known.names else None) for name, values in columns.items()]
     return pa.Table.from_arrays([array for array, _ in made], schema=pa.schema([field for _, field in made]))
 
 
@@ -133,19 +141,23 @@ def _key_columns(keys: Sequence[Any]) -> dict[str, Sequence[Any]]:
     return {KEY: keys}
 
 
-def column_of(values: list[Any], name: str) -> tuple[pa.Array, pa.Field]:
-    """Values as a column from which :func:`values_of` makes them again.
+def column_of(values: list[Any], name: str, known: pa.Field | None = None) -> tuple[pa.Array, pa.Field]:
+    """Values as a column from which :func:`values_of` makes them again; of the type of ``known``, if that holds them.
 
     >>> array, field = column_of([{1, 2}, None], "value")
     >>> field.type, values_of(array, field)
     (DataType(binary), [{1, 2}, None])
     """
     kinds = set(map(type, values)) - {type(None)}
-    array = None
+    if known is not None and (array := _as_known(values, kinds, known)) is not None:
+        return array, pa.field(name, array.type, metadata=known.metadata)
+    array, told = None, None
     if kinds == {tuple}:
         array = _tuples(values)
     elif kinds == {dict}:
         array = _dicts(values)
+    elif kinds == {Row}:
+        array, told = _records(values), RECORDS
     elif kinds == {list}:
         array = _lists(values)
     elif all(kind in _PLAIN or issubclass(kind, np.generic) for kind in kinds):
@@ -154,9 +166,23 @@ def column_of(values: list[Any], name: str) -> tuple[pa.Array, pa.Field]:
         except Inexact:
             array = None
     if array is not None:
-        return array, pa.field(name, array.type)
+        return array, pa.field(name, array.type, metadata=told)
     data = [None if value is None else cloudpickle.dumps(value) for value in values]
     return pa.array(data, pa.binary()), pa.field(name, pa.binary(), metadata=PICKLED)
+
+
+def _as_known(values: list[Any], kinds: set[type], known: pa.Field) -> pa.Array | None:
+    if not values:
+        return pa.array([], known.type)
+    if _has(known, RECORDS):
+        names = [field.name for field in known.type]
+        if not kinds <= {Row} or any(value is not None and value.keys() != set(names) for value in values):
+            return None
+        return _fields(values, names, known.type)
+    try:
+        return array_of(values, known.type, known.name) if kinds <= _PLAIN else None
+    except Inexact:
+        return None
 
 
 def _tuples(values: list[Any]) -> pa.Array | None:
@@ -173,7 +199,27 @@ def _dicts(values: list[Any]) -> pa.Array | None:
         return None
     if any(value is not None and list(value) != names for value in values):
         return None
-    return _struct([column_of([None if value is None else value[name] for value in values], name) for name in names], values)
+    return _fields(values, names)
+
+
+def _records(values: list[Any]) -> pa.Array | None:
+    names = next(list(value) for value in values if value is not None)
+    if (
+        not names
+        or not all(type(name) is str for name in names)
+        or any(value is not None and value.keys() != set(names) for value in values)
+    ):
+        return None
+    return _fields(values, names)
+
+
+def _fields(values: list[Any], names: list[str], known: pa.StructType | None = None) -> pa.Array:
+    fields = [None] * len(names) if known is None else list(known)
+    made = [
+        column_of([None if value is None else value[name] for value in values], name, field)
+        for name, field in zip(names, fields, strict=True)
+    ]
+    return _struct(made, values)
 
 
 def _struct(made: list[tuple[pa.Array, pa.Field]], values: list[Any]) -> pa.Array:
@@ -231,7 +277,7 @@ def entries_of(table: pa.Table, like: Entries, what: str) -> Entries:
 
 def values_of(array: pa.Array, field: pa.Field) -> list[Any]:
     """The values of a column: tuples and pickled ones as :func:`column_of` was given them, others as Python has them."""
-    if (field.metadata or {}).get(b"rayad.pickled"):
+    if _has(field, PICKLED):
         return [None if data is None else pickle.loads(data) for data in array.to_pylist()]
     if _is_plain(field):
         if needs_look(array.type):
@@ -242,7 +288,9 @@ def values_of(array: pa.Array, field: pa.Field) -> list[Any]:
         names = [child.name for child in array.type]
         children = [values_of(child, of) for child, of in zip(array.flatten(), array.type, strict=True)]
         rows: Iterable[Any] = zip(*children, strict=True)
-        if names != _tuple_names(len(names)):
+        if _has(field, RECORDS):
+            rows = (Row(zip(names, row, strict=True)) for row in rows)
+        elif names != _tuple_names(len(names)):
             rows = (dict(zip(names, row, strict=True)) for row in rows)
         return [row if is_there else None for row, is_there in zip(rows, there, strict=True)]
     flat = iter(values_of(array.flatten(), array.type.value_field))
@@ -250,13 +298,28 @@ def values_of(array: pa.Array, field: pa.Field) -> list[Any]:
     return [some if is_there else None for some, is_there in zip(lists, there, strict=True)]
 
 
+def _has(field: pa.Field, told: Mapping[bytes, bytes]) -> bool:
+    return bool((field.metadata or {}).items() >= told.items())
+
+
 def _is_plain(field: pa.Field) -> bool:
     kind = field.type
-    if (field.metadata or {}).get(b"rayad.pickled"):
+    if _has(field, PICKLED) or _has(field, RECORDS):
         return False
     if pat.is_struct(kind):
         return all(map(_is_plain, kind)) and [child.name for child in kind] != _tuple_names(kind.num_fields)
     return _is_plain(kind.value_field) if pat.is_list(kind) or pat.is_large_list(kind) else True
 
 
-__all__ = ["Entries", "Opening", "Whole", "column_of", "dict_of_entries", "entries_of", "entries_of_dict", "table_of", "values_of"]
+__all__ = [
+    "CHECKED",
+    "Entries",
+    "Opening",
+    "Whole",
+    "column_of",
+    "dict_of_entries",
+    "entries_of",
+    "entries_of_dict",
+    "table_of",
+    "values_of",
+]

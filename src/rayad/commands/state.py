@@ -1,5 +1,5 @@
 """``rayad state``: the vertices of a snapshot, or the keyed state of one as a table, also of a job that runs. Starts nothing; a list
-unpickles nothing."""
+unpickles nothing. ``rayad sql``: a query over the keyed state of a job that runs."""
 
 from __future__ import annotations
 
@@ -24,12 +24,16 @@ from rayad.progress import RayadError
 ROWS_SHOWN = 20
 
 
+OUT = click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the table to this file: .parquet, .arrow or .csv.")
+ROWS = click.option("--rows", default=ROWS_SHOWN, show_default=True, type=click.IntRange(min=0), help="How many rows are printed.")
+
+
 @click.command(cls=on_cluster.ClusterCommand)
 @click.argument("snapshot")
 @click.argument("vertex", required=False)
 @click.option("--state", help="Which of several: left or right of a join; pending: what waits for its time.")
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the table to this file: .parquet, .arrow or .csv.")
-@click.option("--rows", default=ROWS_SHOWN, show_default=True, type=click.IntRange(min=0), help="How many rows are printed.")
+@OUT
+@ROWS
 @click.option("--path", "paths", multiple=True, type=click.Path(exists=True, file_okay=False), help="A folder of the program's modules.")
 @click.option("--flow", "program", metavar="FILE.py:FLOW", help="The program, if the snapshot does not record how a vertex is made.")
 @SECRET_FILE
@@ -79,6 +83,23 @@ def state(
     except (RayadError, OSError) as error:
         raise click.ClickException(str(error)) from error
     _show(table, out, rows, as_json=as_json)
+
+
+@click.command(cls=on_cluster.ClusterCommand)
+@click.argument("job")
+@click.argument("query")
+@OUT
+@ROWS
+@click.option("--fresh", is_flag=True, help="Wait until all that has begun at any input by now is complete.")
+@click.option("--committed", is_flag=True, help="Read only what the newest completed snapshot holds.")
+@on_cluster.ADDRESS
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, one line for each row.")
+def sql(job: str, query: str, out: Path | None, rows: int, fresh: bool, committed: bool, address: str | None, as_json: bool) -> None:
+    """Run QUERY over what the keyed operators of JOB have now, all of one epoch.
+
+    The tables of the query are operators, and live collections, by their names: rayad sql shop "select * from counts order by count desc".
+    """
+    _show(on_cluster.attach(job, address).sql(query, fresh=fresh, committed=committed), out, rows, as_json=as_json)
 
 
 def _show(table: pa.Table, out: Path | None, rows: int, *, as_json: bool) -> None:

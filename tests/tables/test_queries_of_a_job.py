@@ -1,0 +1,194 @@
+"""``job.sql(...)``: what the tables of a query are, and that all of it is of one epoch; and records as columns of scanned tables."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import rayad as rd
+from rayad.actors.local.local_job import LocalJob
+from rayad.dataflow.operators.state.tables import RECORDS, column_of, values_of
+from rayad.dataflow.records.values import Row
+from rayad.progress import DataflowError
+from tests.tables.bank import ACCOUNTS, START, TOTAL, program
+
+ORDERS = pa.schema([("customer", pa.int64()), ("amount", pa.decimal128(10, 2)), ("at", pa.timestamp("us"))])
+NOON = dt.datetime(2026, 11, 30, 12)
+
+
+def order(customer: int, amount: int | str) -> dict[str, Any]:
+    return {"customer": customer, "amount": Decimal(amount), "at": NOON}
+
+
+def shop(**options: Any) -> LocalJob:
+    """A live collection and a query over it, words, and what is computed of them."""
+    flow = rd.Dataflow("shop")
+    orders = flow.collection("orders", schema=ORDERS)
+    totals = flow.sql("select customer, sum(amount) as total, count(*) as n from orders group by customer", orders=orders)
+    totals.arrange_by("customer", name="totals")
+    orders.distinct(name="different")
+    flow.input("people").as_collection(key="id", name="newest")
+    words = flow.input("words")
+    words.key_by(lambda word: (word[0], len(word))).count(name="By Initial")
+    words.key_by(len).latest(lambda word: word, lambda word: {"word": word, "first": word[0]}, name="last")
+    job: LocalJob = flow.submit(runtime="local", **options)
+    return job
+
+
+def filled(job: LocalJob) -> LocalJob:
+    live = job.collection("orders")
+    live.insert([order(1, 20), order(2, 5), order(2, 5)])
+    live.advance_to(1)
+    job.input("words").send(["tea", "toast", "milk"])
+    job.input("words").advance_to(1)
+    job.input("people").send([{"id": 7, "name": "ann"}, {"id": 8, "name": None}])
+    job.input("people").advance_to(1)
+    return job
+
+
+def rows(job: LocalJob, query: str, **options: Any) -> list[dict[str, Any]]:
+    return sorted(job.sql(query, **options).to_pylist(), key=repr)
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_records_are_columns_and_each_is_there_as_often_as_it_counts(parallelism: int) -> None:
+    job = filled(shop(parallelism=parallelism))
+    assert rows(job, "select * from orders", fresh=True) == [order(1, 20), order(2, 5), order(2, 5)]
+    assert rows(job, "select * from different") == [order(1, 20), order(2, 5)]
+    assert rows(job, "select customer, total, n from totals") == [
+        {"customer": 1, "total": Decimal("20.00"), "n": 1},
+        {"customer": 2, "total": Decimal("10.00"), "n": 2},
+    ]
+    assert rows(job, "select * from newest") == [{"key": 7, "id": 7, "name": "ann"}, {"key": 8, "id": 8, "name": None}]
+    assert rows(job, 'select key0, key1, count from "By Initial" where key1 < 5') == [
+        {"key0": "m", "key1": 4, "count": 1},
+        {"key0": "t", "key1": 3, "count": 1},
+    ]
+    assert rows(job, "select word, first, key from last where key = 3") == [{"word": "tea", "first": "t", "key": 3}]
+    both = "with some as (select total, n from totals) select o.amount, s.total from orders o join some s on s.n = o.customer"
+    assert rows(job, both) == [{"amount": Decimal("20.00"), "total": Decimal("20.00")}] + [{"amount": Decimal(5), "total": Decimal(10)}] * 2
+    assert rows(job, "select 1 + 1 as two") == [{"two": 2}]
+
+
+def test_columns_are_known_before_anything_is_there() -> None:
+    job = shop()
+    found = job.sql("select sum(total) as total, count(*) as rows from totals")
+    assert (found.to_pylist(), found.schema.field("total").type) == ([{"total": None, "rows": 0}], pa.decimal128(30, 2))
+    assert int(found.schema.metadata[b"rayad.epoch"]) == -1
+    for table in ("orders", "different"):
+        assert job.sql(f"select * from {table}").schema.remove_metadata() == ORDERS
+        assert job.table(table).scan().schema.field("key").type == pa.struct(list(ORDERS))
+
+
+def test_what_has_no_rows_any_more_keeps_its_columns() -> None:
+    job = filled(shop())
+    live = job.collection("orders")
+    live.remove([order(1, 20), order(2, 5), order(2, 5)])
+    live.advance_to(2)
+    assert job.sql("select at, amount from orders", fresh=True).num_rows == 0
+    assert rows(job, "select count(n) as n from totals") == [{"n": 0}]
+
+
+def test_a_record_that_has_more_fields_than_the_schema_or_other_values_is_shown_as_it_is() -> None:
+    flow = rd.Dataflow("loose")
+    flow.collection("orders", schema=pa.schema([("n", pa.int64())])).changes().collect("orders")
+    job: LocalJob = flow.submit(runtime="local")
+    live = job.collection("orders")
+    live.insert([{"n": 1, "more": "x"}, {"n": 2, "more": "y"}])
+    live.advance_to(1)
+    assert rows(job, "select * from orders", fresh=True) == [{"n": 1, "more": "x"}, {"n": 2, "more": "y"}]
+    live.insert([{"n": 1.5, "more": "z"}])
+    live.advance_to(2)
+    assert rows(job, "select sum(n) as n from orders", fresh=True) == [{"n": 4.5}]
+
+
+def test_a_query_is_of_one_epoch_whatever_is_under_way() -> None:
+    job, rng = program().submit(runtime="local", parallelism=3, seed=5), random.Random(5)
+    moves = job.input("moves")
+    moves.send([(account, START) for account in range(ACCOUNTS)])
+    moves.advance_to(1)
+    query = "select (select sum(sum) from balances) as one, (select sum(sum) from columns) as two"
+    assert rows(job, query, fresh=True) == [{"one": TOTAL, "two": TOTAL}]
+    last = 0
+    for epoch in range(1, 40):
+        left, right = rng.sample(range(ACCOUNTS), 2)
+        moves.send([(left, -epoch)])
+        moves.send([(right, epoch)])
+        moves.advance_to(epoch + 1)
+        found = job.sql(query)
+        last, before = int(found.schema.metadata[b"rayad.epoch"]), last
+        assert found.to_pylist() == [{"one": TOTAL, "two": TOTAL}]
+    assert last >= before
+
+
+def test_a_query_over_what_is_committed(tmp_path: Path) -> None:
+    job = filled(shop(run=rd.RunConfig(storage_path=str(tmp_path))))
+    assert rows(job, "select count(*) as n from orders", fresh=True) == [{"n": 3}]
+    job.savepoint()
+    job.collection("orders").insert([order(3, 1)])
+    job.collection("orders").advance_to(2)
+    assert rows(job, "select count(*) as n from orders", fresh=True) == [{"n": 4}]
+    assert rows(job, "select count(*) as n from orders", committed=True) == [{"n": 3}]
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("selec 1", "Expected: an SQL statement, found: selec"),
+        ("select y from totals", "No field named y. Valid fields are totals.key, totals.customer, totals.total, totals.n"),
+        ("select * from nothing", "has no operator with state 'nothing': it has"),
+        ("insert into totals select * from totals", "DML not supported"),
+        ("create table t (a int)", "DDL not supported"),
+        ("", "job.sql: query"),
+    ],
+)
+def test_what_cannot_be_run_is_told(query: str, told: str) -> None:
+    with pytest.raises(DataflowError, match=told.replace("(", r"\(")):
+        shop().sql(query)
+
+
+def test_a_scanned_table_goes_into_other_engines() -> None:
+    totals = filled(shop()).table("totals").scan(fresh=True)
+    assert duckdb.from_arrow(totals).query("totals", "select key, value.total from totals order by key").fetchall() == [
+        (1, Decimal(20)),
+        (2, Decimal(10)),
+    ]
+
+
+# -- records as columns of state ----------------------------------------------------------------------------------------
+VALUES = st.one_of(st.none(), st.integers(-5, 5), st.text(max_size=2), st.tuples(st.integers(0, 2)), st.frozensets(st.integers(0, 2)))
+RECORD = st.dictionaries(st.sampled_from("abc"), VALUES, max_size=3).map(Row)
+
+
+@given(st.lists(st.one_of(st.none(), RECORD, st.builds(Row, inner=RECORD), VALUES), max_size=6))
+def test_values_of_a_state_come_back_as_they_were(values: list[Any]) -> None:
+    array, field = column_of(values, "value")
+    back = values_of(array, field)
+    assert back == values
+    assert list(map(type, back)) == list(map(type, values))
+
+
+@given(st.lists(st.one_of(st.none(), st.fixed_dictionaries({"a": VALUES, "b": st.integers(0, 3)}).map(Row)), max_size=6))
+def test_so_they_do_where_the_schema_is_known(values: list[Any]) -> None:
+    known = pa.field("value", pa.struct([("a", pa.int64()), ("b", pa.int64())]), metadata=RECORDS)
+    array, field = column_of(values, "value", known)
+    back = values_of(array, field)
+    assert (back, list(map(type, back))) == (values, list(map(type, values)))
+    if all(value is None or value["a"] is None or type(value["a"]) is int for value in values):
+        assert field.equals(known, check_metadata=True)
+    assert all(hash(value) == hash(was) for value, was in zip(back, values, strict=True))
+
+
+def test_fields_of_records_have_no_order() -> None:
+    array, field = column_of([Row(a=1, b=2), Row(b=3, a=4)], "value")
+    assert array.to_pylist() == [{"a": 1, "b": 2}, {"a": 4, "b": 3}]
+    assert values_of(array, field) == [Row(a=1, b=2), Row(b=3, a=4)]
