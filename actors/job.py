@@ -226,7 +226,8 @@ class Job(Advising, ReadsTables, ABC):
 
     def __dir__(self) -> list[str]:
         """What is meant for users; how a runtime works inside is our affair."""
-        shared = [name for name, value in vars(Job).items() if callable(value) or isinstance(value, property)]
+        of_all = {**vars(ReadsTables), **vars(Job)}
+        shared = [name for name, value in of_all.items() if callable(value) or isinstance(value, property)]
         return sorted({"name", *shared, *self._calls_of_runtime, *dir(object)})
 
     @property
