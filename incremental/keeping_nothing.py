@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from rayad.dataflow.epochs import last_together
+from rayad.dataflow.records.batches import rows_at, to_rows
 from rayad.dataflow.streams.making import Make
 from rayad.dataflow.vertex import Vertex
+from rayad.incremental.columns.form import is_changes
 from rayad.progress import DataflowError, Timestamp, show
 
 if TYPE_CHECKING:
@@ -38,15 +42,17 @@ class EnterAt(KeepsNothing):
 
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
         """Raises DataflowError for a round before the first."""
-        by_round: dict[int, list[tuple[Any, int]]] = {}
-        for change in batch:
-            turn = self._round_of(change[0])
+        by_round: dict[int, list[int]] = {}
+        rows = to_rows(batch)
+        for at, (record, _) in enumerate(rows):
+            turn = self._round_of(record)
             if isinstance(turn, bool) or not isinstance(turn, int) or turn < 0:
-                raise DataflowError(f"enter_at: the round of {show(change[0], 80)} is {show(turn, 40)}: give a whole number from 0 on")
-            by_round.setdefault(turn, []).append(change)
+                raise DataflowError(f"enter_at: the round of {show(record, 80)} is {show(turn, 40)}: give a whole number from 0 on")
+            by_round.setdefault(turn, []).append(at)
         *outer, now = time.counters
-        for turn in sorted(by_round):
-            self.send_by(0, by_round[turn], Timestamp.of(time.epoch, (*outer, now + turn)))
+        for turn, some in sorted(by_round.items()):
+            left = rows_at(batch, np.array(some)) if is_changes(batch) else [rows[at] for at in some]
+            self.send_by(0, left, Timestamp.of(time.epoch, (*outer, now + turn)))
 
 
 class EpochsTogether(KeepsNothing):

@@ -73,6 +73,16 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a record that is a tuple."""
+
+    name: int
+
+    def __call__(self, record: Any) -> Any:
+        return record[self.name]
+
+
+@dataclass(frozen=True, slots=True)
 class Fields:
     """Several fields of a record."""
 

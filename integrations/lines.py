@@ -14,14 +14,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
-import pyarrow.json as pajson
 from pyarrow import fs
 
 from rayad.dataflow.operators.map_batches import as_batch
 from rayad.dataflow.operators.stateless import Element
 from rayad.dataflow.records.exact import Inexact, cast_batch
 from rayad.integrations.file_output.partitions import names_in
-from rayad.integrations.file_output.text_types import json_schema
+from rayad.integrations.json_column import objects_of, one_text
 from rayad.integrations.paths import Paths, check_schema, find_files
 from rayad.integrations.text import DEFAULT_SPLIT_BYTES, READ_BYTES, TextRange, TextSource
 from rayad.progress import ConfigError, DataflowError, show
@@ -77,8 +76,7 @@ class ParseLines(Element):
         lines = lines.filter(pc.not_equal(pc.utf8_trim_whitespace(lines), ""))
         if not len(lines):
             return self.schema.empty_table()
-        joined = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines), "\n")
-        table = self.parse(lines, joined[0].as_buffer()).select(self.schema.names)
+        table = self.parse(lines, one_text(lines)).select(self.schema.names)
         if table.num_rows != len(lines):
             raise ValueError(f"{len(lines)} lines are {table.num_rows} records: each line has to be one")
         try:
@@ -118,14 +116,8 @@ class ParseJson(ParseLines):
     base = "read_json"
 
     def parse(self, lines: pa.Array, text: pa.Buffer) -> pa.Table:
-        """What is no object is kept from Arrow's reader, which ends the process at a lone ``null`` (pyarrow 26)."""
-        if not pc.all(pc.starts_with(pc.utf8_ltrim_whitespace(lines), "{")).as_py():
-            raise ValueError("a line is not a JSON object")
-        return pajson.read_json(
-            pa.BufferReader(text),
-            read_options=pajson.ReadOptions(use_threads=False, block_size=text.size + 1),
-            parse_options=pajson.ParseOptions(explicit_schema=json_schema(self.schema), unexpected_field_behavior="error"),
-        )
+        """The lines as a table."""
+        return objects_of(lines, text, self.schema, "error")
 
 
 def csv_lines(

@@ -18,13 +18,13 @@ from rayad.dataflow.operators.keys.key_first import KeyFirst
 from rayad.dataflow.records.event_times import length_from_zero
 from rayad.dataflow.records.users_line import users_line
 from rayad.dataflow.streams import fitting, schemas, updates
+from rayad.dataflow.streams.in_time.records_that_end import join_of_records
+from rayad.dataflow.streams.in_time.timed_edges import keys_that_end
 from rayad.dataflow.streams.keyed_steps import require_no_ttl, require_records
 from rayad.dataflow.streams.keyed_stream import KeyedStream
 from rayad.dataflow.streams.making import BY_PAIR, Make
-from rayad.dataflow.streams.records_that_end import join_of_records
 from rayad.dataflow.streams.steps import materialised, through
 from rayad.dataflow.streams.stream import Stream, own_stream
-from rayad.dataflow.streams.timed_edges import keys_that_end
 from rayad.dataflow.streams.windowed_stream import join_in_time
 from rayad.dataflow.windows import AsOf, Between, Direction
 from rayad.progress import DataflowError, arguments, show

@@ -16,10 +16,10 @@ from rayad.dataflow.operators.time_to_live import Ttl
 from rayad.dataflow.records.selectors import ValueSelector, whole_record
 from rayad.dataflow.records.users_line import users_line
 from rayad.dataflow.streams import fitting, schemas, updates
+from rayad.dataflow.streams.in_time.timed_edges import keys_that_end
 from rayad.dataflow.streams.making import BY_PAIR, Make
 from rayad.dataflow.streams.steps import materialised, through
 from rayad.dataflow.streams.stream import Stream
-from rayad.dataflow.streams.timed_edges import keys_that_end
 from rayad.progress import DataflowError, show
 
 if TYPE_CHECKING:

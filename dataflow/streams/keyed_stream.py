@@ -35,6 +35,7 @@ from rayad.dataflow.records.type_variables import K, Plain, U, V, W, X
 from rayad.dataflow.records.users_line import users_line
 from rayad.dataflow.records.wrong_calls import explains_calls
 from rayad.dataflow.streams import fitting, schemas, updates
+from rayad.dataflow.streams.in_time.timed_edges import require_event_time
 from rayad.dataflow.streams.keyed_steps import (
     exchange,
     in_order,
@@ -47,7 +48,6 @@ from rayad.dataflow.streams.making import Make
 from rayad.dataflow.streams.misplaced import Advising
 from rayad.dataflow.streams.steps import materialised
 from rayad.dataflow.streams.stream import Stream, own_stream
-from rayad.dataflow.streams.timed_edges import require_event_time
 from rayad.dataflow.windows import Between, Direction, PerEpoch, Window, Windows
 from rayad.progress import DataflowError, arguments, show
 
@@ -372,7 +372,7 @@ class KeyedStream(Advising, Generic[K, V]):
         allowed."""
         selector = value_of(self, record_unless(value), "distinct")
         if self.time_to_live is not None and self.time_to_live.of == "records":
-            from rayad.dataflow.streams.records_that_end import distinct_of_records
+            from rayad.dataflow.streams.in_time.records_that_end import distinct_of_records
 
             return distinct_of_records(self, selector, self.time_to_live, name)
         return exchange(self, "distinct", OnceInBatch(self.key, selector), Make(Distinct), name)
@@ -564,7 +564,7 @@ class KeyedStream(Advising, Generic[K, V]):
         watermark has passed them; timers that are left fire at the end of the input. Records of ``other``, a second keyed stream, go to
         ``on_other``. Handles rows.
         """
-        from rayad.dataflow.streams.processes import keyed_process
+        from rayad.dataflow.streams.in_time.processes import keyed_process
 
         return keyed_process(self, process, other, name, parallelism)
 

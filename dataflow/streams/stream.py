@@ -23,7 +23,7 @@ from rayad.dataflow.operators.as_columns import AsColumns
 from rayad.dataflow.operators.bad_records import OnError
 from rayad.dataflow.operators.in_schema import in_schema
 from rayad.dataflow.operators.map_batches import of_batches
-from rayad.dataflow.operators.projections import Drop, Explode, Rename, Select, Unnest, Where, WithArrivalTime, WithColumns
+from rayad.dataflow.operators.projections import Where, WithArrivalTime
 from rayad.dataflow.operators.windows.told_times import EventTime, Side
 from rayad.dataflow.operators.windows.watermark_rules import WatermarkRule
 from rayad.dataflow.records.calling import checked_function, require_methods
@@ -35,6 +35,7 @@ from rayad.dataflow.records.wrong_calls import explains_calls
 from rayad.dataflow.resources import Asked, OfVertex, Step
 from rayad.dataflow.sink import Sink
 from rayad.dataflow.streams import fitting, schemas, steps, updates
+from rayad.dataflow.streams.column_steps import ColumnSteps
 from rayad.dataflow.streams.making import labels_of
 from rayad.dataflow.streams.misplaced import Advising
 from rayad.dataflow.windows import PerEpoch, Window, Windows
@@ -95,7 +96,7 @@ def _require_loop(loop: Any, what: str) -> None:
 
 @explains_calls
 @opt.tells_options
-class Stream(Advising, Generic[T]):
+class Stream(Advising, ColumnSteps, Generic[T]):
     """Records in motion. Immutable: every operator gives a new stream.
 
     For editors and type checkers ``Stream[str]`` is a stream of strings; of columns nothing is known, they are a ``Stream[Any]``, as is a
@@ -229,38 +230,6 @@ class Stream(Advising, Generic[T]):
             element = el.Filter(checked_function(predicate, "filter", "record", rule=_FILTER))
         return steps.of_user(self, element, name, on_error, max_errors, after_crashes, keeps_time=True, asked=asked)
 
-    def select(
-        self,
-        *columns: str | Mapping[str, pc.Expression],
-        name: str | None = None,
-        on_error: OnError = "raise",
-        max_errors: int | None = None,
-    ) -> Stream:
-        """Keep only these columns, in this order: names, and dicts that map new names to expressions over columns.
-
-        ``select("user", {"total": pc.field("price") * pc.field("n")})`` with ``import pyarrow.compute as pc``. Columns stay columns: no
-        Python object is made for a row. Records that are dicts stay dicts and give the same results.
-
-        Raises DataflowError for an expression that looks at more than one record, such as a sum. The job fails if a column is missing or a
-        kernel refuses its values: integers that leave 64 bits, division by zero. With ``on_error="skip"`` such records are set aside: see
-        :meth:`map`. Decision 056 says how expressions treat the types of dicts.
-        """
-        return steps.of_user(self, Select(columns), name, on_error, max_errors)
-
-    def with_columns(
-        self,
-        columns: Mapping[str, pc.Expression],
-        *,
-        name: str | None = None,
-        on_error: OnError = "raise",
-        max_errors: int | None = None,
-    ) -> Stream:
-        """Keep all columns and add or replace these: ``with_columns({"twice": pc.field("n") * 2})``.
-
-        A name that exists is replaced in its place. Each expression sees the columns as they arrived; see :meth:`select`.
-        """
-        return steps.of_user(self, WithColumns(columns), name, on_error, max_errors)
-
     def with_arrival_time(self, column: str = "arrived", *, name: str | None = None) -> Stream:
         """Add a column with the moment at which the record arrived here, by the clock of its machine, in UTC.
 
@@ -283,28 +252,9 @@ class Stream(Advising, Generic[T]):
         It is not repeatable: records that are read again after a failure have another moment, though each is still counted once. Source:
         processing time as in Flink and Beam, made a function of the epoch (docs/decisions/078-processing-time.md).
         """
-        from rayad.dataflow.streams.processing import processing_time
+        from rayad.dataflow.streams.in_time.processing import processing_time
 
         return processing_time(self, column, name)
-
-    def rename(self, names: Mapping[str, str], *, name: str | None = None) -> Stream:
-        """Rename columns: ``rename({"old": "new"})``. Their order stays."""
-        return steps.stateless(self, "rename", Rename(names), name)
-
-    def drop(self, *columns: str, name: str | None = None) -> Stream:
-        """Remove these columns and keep all others."""
-        return steps.stateless(self, "drop", Drop(columns), name)
-
-    def unnest(self, *columns: str, name: str | None = None) -> Stream:
-        """Replace columns of structs (in rows: of dicts) by their fields. A null struct gives nulls. Names must not collide."""
-        return steps.stateless(self, "unnest", Unnest(columns), name)
-
-    def explode(self, column: str, *, outer: bool = False, name: str | None = None) -> Stream:
-        """Send one record for each item of a column of lists, with the item in place of the list.
-
-        An empty or null list gives no record; with ``outer`` it gives one with null.
-        """
-        return steps.stateless(self, "explode", Explode(column, outer), name)
 
     def map_batches(
         self,

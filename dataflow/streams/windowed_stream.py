@@ -33,13 +33,13 @@ from rayad.dataflow.records.type_variables import At, L, Plain, T, U, V, W
 from rayad.dataflow.records.users_line import users_line
 from rayad.dataflow.records.wrong_calls import explains_calls
 from rayad.dataflow.streams import fitting, schemas, updates
+from rayad.dataflow.streams.in_time.timed_edges import largest_of, placed, require_event_time, sides_of
 from rayad.dataflow.streams.keyed_steps import exchange_each_epoch, in_order, record_unless, require_order, require_records, value_of
 from rayad.dataflow.streams.keyed_stream import KeyedStream, several
 from rayad.dataflow.streams.making import BY_PAIR, Make
 from rayad.dataflow.streams.misplaced import Advising
 from rayad.dataflow.streams.steps import materialised, through
 from rayad.dataflow.streams.stream import Stream, own_stream
-from rayad.dataflow.streams.timed_edges import largest_of, placed, require_event_time, sides_of
 from rayad.dataflow.windows import AsOf, Between, Counted, Given, PerEpoch, Session, Sliding, Tumbling, Windows
 from rayad.progress import DataflowError, arguments, show
 

@@ -86,8 +86,12 @@ def parts_of(column: pa.StructArray) -> list[pa.Array]:
     return column.flatten() if column.null_count else fields_of(column)
 
 
-def field_of(record: pa.Array, name: str) -> pa.Array:
-    """A field of records. Raises NotColumns where one has none: rows say which."""
+def field_of(record: pa.Array, name: str | int) -> pa.Array:
+    """A field of records, or a part of tuples by its number. Raises NotColumns where one has none: rows say which."""
+    if isinstance(name, int):
+        if not is_tuple(record.type) or record.null_count or record.type.num_fields <= name:
+            raise NotColumns
+        return record.field(name)
     if not pa.types.is_struct(record.type) or is_tuple(record.type) or record.null_count or record.type.get_field_index(name) < 0:
         raise NotColumns
     return record.field(name)

@@ -23,11 +23,11 @@ class NewestColumns(ColumnForm):
     """The newest record of each key, once; also of one that is gone where a later record may be older.
 
     Args:
-        order: the field that is compared; None: there may be one record of a key in an epoch.
-        deleted: the field that says whether a key is gone; None: none is.
+        order: the field that is compared, or the number of a part of tuples; None: there may be one record of a key in an epoch.
+        deleted: the field, or part, that says whether a key is gone; None: none is.
     """
 
-    def __init__(self, order: str | None, deleted: str | None) -> None:
+    def __init__(self, order: str | int | None, deleted: str | int | None) -> None:
         super().__init__({"newest": Part()})
         self._order = order
         self._deleted = deleted

@@ -14,7 +14,7 @@ from rayad.incremental import steps
 from rayad.incremental.collection import Collection, KeyedCollection
 from rayad.incremental.columns import steps as columns
 from rayad.incremental.columns.form import is_changes
-from rayad.incremental.inputs.envelopes import ENVELOPES, OfRow, Unwrapped, is_gone, order_of, row_of
+from rayad.incremental.inputs.envelopes import ENVELOPES, GONE, ORDER, ROW, BeginEnvelopes
 from rayad.incremental.inputs.sources import Present, Upsert
 from rayad.incremental.keeping_nothing import taken_together
 from rayad.progress import DataflowError, arguments
@@ -82,10 +82,20 @@ def _of_envelopes(stream: Stream, key: Any, order: Any, deleted: Any, envelope: 
     if deleted is not None:
         raise DataflowError(f"as_collection(envelope={envelope!r}) was given deleted, too: the envelope says which rows are gone")
     compared = None if order is None else steps.selected(order, "as_collection(order)")
-    by = OfRow(steps.selected(key, "as_collection(key)"))
-    said = stream.flat_map(Unwrapped(compared)).map(steps.inserted).map(steps.Keyed(by))
-    newest = KeyedCollection(said, ()).vertex(Make(Upsert, None if order is None else order_of, is_gone), "upserts", name)
-    return Collection(taken_together(newest), ()).map(row_of)
+    begin = BeginEnvelopes(steps.selected(key, "as_collection(key)"), compared)
+    make, shown = Make(Upsert, None if order is None else ORDER, GONE), _row_of(schemas.known(stream))
+    newest = KeyedCollection(stateless(stream, "map", begin, None), ()).vertex(make, "upserts", name)
+    made = Collection(columns.mapped(taken_together(newest), steps.Mapped(ROW), columns.first), ())
+    made.schema = shown
+    return made
+
+
+def _row_of(schema: pa.Schema | None) -> pa.Schema | None:
+    """The columns of the rows that envelopes of these columns are about."""
+    if schema is not None and "op" not in schema.names and "payload" in schema.names and pa.types.is_struct(schema.field("payload").type):
+        schema = pa.schema(list(schema.field("payload").type))
+    kind = schema.field("after").type if schema is not None and "after" in schema.names else None
+    return pa.schema(list(kind)) if kind is not None and pa.types.is_struct(kind) and kind.num_fields else None
 
 
 def live(flow: Dataflow, name: str, schema: pa.Schema | None = None) -> Collection:

@@ -11,7 +11,7 @@ from rayad.incremental.columns.newest import NewestColumns
 from rayad.incremental.moment_vertex import Arrived, MomentVertex
 from rayad.incremental.reads import Changes, InRows, Shown
 from rayad.incremental.records import absent, in_contents
-from rayad.incremental.steps import Field
+from rayad.incremental.steps import Field, Part
 from rayad.incremental.traces import add
 from rayad.progress import DataflowError, Timestamp, show
 
@@ -127,8 +127,8 @@ class Upsert(MomentVertex):
     why_unreadable = ""
 
     def __init__(self, order: Callable[[Any], Any] | None, deleted: Callable[[Any], Any] | None) -> None:
-        fields = [of.name if isinstance(of, Field) else None for of in (order, deleted)]
-        are_fields = all(isinstance(of, Field | None) for of in (order, deleted))
+        fields = [of.name if isinstance(of, Field | Part) else None for of in (order, deleted)]
+        are_fields = all(isinstance(of, Field | Part | None) for of in (order, deleted))
         super().__init__(NewestColumns(*fields) if are_fields else None)
         self.newest = KeyedDict()
         """By key, also of one that is gone where a later record may be older."""

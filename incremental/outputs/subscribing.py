@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from rayad.dataflow.records.batches import to_rows
 from rayad.dataflow.vertex import Vertex
 from rayad.progress import Timestamp
 
@@ -24,7 +25,7 @@ class Subscriber(Vertex):
         if time not in self.waiting:
             self.waiting[time] = []
             self.notify_at(time, None)
-        self.waiting[time] += batch
+        self.waiting[time] += to_rows(batch)
 
     def on_notify(self, time: Timestamp) -> None:
         self._callback(time.epoch, self.waiting.pop(time))

@@ -246,6 +246,12 @@ def _sql(*args: Any) -> Any:
     return sql(*args)
 
 
+def _parse_json(*args: Any) -> Any:
+    from rayad.integrations.json_column import ParseJsonColumn
+
+    return ParseJsonColumn(*args)
+
+
 def _tables_of_query(*args: Any) -> Any:
     from rayad.sql.asking import tables_of_query
 
@@ -314,6 +320,7 @@ _hooks.register("run", _run)
 _hooks.register("as_collection", _as_collection)
 _hooks.register("live_collection", _live_collection)
 _hooks.register("sql", _sql)
+_hooks.register("parse_json", _parse_json)
 _hooks.register("tables_of_query", _tables_of_query)
 _hooks.register("run_query", _run_query)
 _hooks.register("changes_of_batch", _changes_of_batch)

@@ -1,4 +1,4 @@
-"""Eleven tasks as a new user would try them: each program of docs/recipes.md prints what stands below it."""
+"""Twelve tasks as a new user would try them: each program of docs/recipes.md prints what stands below it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RECIPES = {snippet.name: snippet for snippet in snippets_of(PAGE)}
 
 
 def test_each_recipe_is_a_program_with_its_output() -> None:
-    assert len(RECIPES) == len(snippets_of(PAGE)) == 11
+    assert len(RECIPES) == len(snippets_of(PAGE)) == 12
     assert all(recipe.printed for recipe in RECIPES.values())
 
 

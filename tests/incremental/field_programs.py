@@ -64,6 +64,17 @@ def reach(edges: rd.Collection) -> rd.Collection:
     return roots.iterate(further)
 
 
+def reach_later(edges: rd.Collection) -> rd.Collection:
+    """As :func:`reach`, from nodes 0 and 1, of which the second is there from the next round on."""
+    roots, later = (edges.select({"node": rd.col("src") * 0 + number}).distinct() for number in (0, 1))
+
+    def further(inner: rd.Collection) -> rd.Collection:
+        ends = inner.key_by("node").join(edges.key_by("src")).select({"node": rd.col("1", "1", "dst")})
+        return ends.concat(roots, later.enter_at(inner, lambda record: record["node"])).distinct()
+
+    return roots.iterate(further)
+
+
 def core(edges: rd.Collection) -> rd.Collection:
     """The edges that are left when those are dropped, again and again, whose source cannot be reached from node 0 along what is left, or is
     the end of no edge of it: a loop inside a loop."""
@@ -120,6 +131,10 @@ def _row(edge: Edge) -> Row:
 
 def _reached_of(there: Counter[Any]) -> dict[Any, int]:
     return {Row(node=node): 1 for node in reached(there, {0})} if there else {}
+
+
+def _reached_later_of(there: Counter[Any]) -> dict[Any, int]:
+    return {Row(node=node): 1 for node in reached(there, {0, 1})} if there else {}
 
 
 def _ends(there: Counter[Any]) -> dict[Any, int]:
@@ -229,6 +244,7 @@ def in_form(form: Form) -> list[InFields]:
             form,
         ),
         InFields("reach", reach, _reached_of, Shape(10, 20, 12), form),
+        InFields("reach later", reach_later, _reached_later_of, Shape(8, 14, 10), form),
         InFields("core", core, lambda there: {_row(edge): weight for edge, weight in core_of(there).items()}, Shape(6, 9, 8), form),
     ]
 

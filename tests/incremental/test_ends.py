@@ -232,6 +232,39 @@ def test_the_table_at_the_end_is_right_whatever_happens_meanwhile(seed: int, tmp
     assert Counter(record for _, record in job.wait()["out"]) == tables(changes)[-1]
 
 
+def _subscribed(edges: rd.Collection, told: list[Any], folder: Path) -> None:
+    edges.subscribe(lambda epoch, some: told.extend(some))
+
+
+def _updates(edges: rd.Collection, told: list[Any], folder: Path) -> None:
+    edges.updates(["src", "dst"]).inspect(told.append).collect("ended")
+
+
+def _final(edges: rd.Collection, told: list[Any], folder: Path) -> None:
+    edges.table().inspect(lambda record: told.append((record, 1))).collect("ended")
+
+
+def _changed(edges: rd.Collection, told: list[Any], folder: Path) -> None:
+    edges.changes().inspect(told.append).collect("ended")
+
+
+@pytest.mark.parametrize("form", ["rows", "columns", "both"])
+@pytest.mark.parametrize("end", [_subscribed, _updates, _final, _changed])
+def test_what_an_end_is_given_are_records_in_whatever_form_they_come(end: Any, form: Form, tmp_path: Path) -> None:
+    changes, told = history(PROGRAMS[0].shape, 2), list[Any]()
+
+    def build(edges: rd.Collection) -> rd.Collection:
+        end(edges.distinct(), told, tmp_path)
+        return edges
+
+    InFields("edges", build, dict, PROGRAMS[0].shape, form).flow(changes).run(runtime="local", parallelism=2)
+    there: Counter[Any] = Counter()
+    for record, weight in told:
+        assert isinstance(record, dict)
+        there[record["src"], record["dst"]] += weight
+    assert +there == Counter(dict.fromkeys(tables(changes)[-1], 1))
+
+
 @pytest.mark.parametrize("form", ["rows", "columns"])
 def test_what_is_collected_has_a_table_after_each_epoch(form: Form) -> None:
     changes = history(PROGRAMS[0].shape, 1)

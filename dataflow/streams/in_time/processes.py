@@ -12,11 +12,11 @@ from rayad.dataflow.operators.windows.late_records import PlaceRows
 from rayad.dataflow.records.calling import require_methods
 from rayad.dataflow.records.users_line import users_line
 from rayad.dataflow.streams import updates
+from rayad.dataflow.streams.in_time.timed_edges import largest_of, placed, require_event_time, sides_of
 from rayad.dataflow.streams.keyed_steps import require_no_ttl, require_records
 from rayad.dataflow.streams.making import BY_PAIR, Make
 from rayad.dataflow.streams.steps import materialised
 from rayad.dataflow.streams.stream import Stream, own_stream
-from rayad.dataflow.streams.timed_edges import largest_of, placed, require_event_time, sides_of
 from rayad.progress import DataflowError, show
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from rayad.dataflow.operators.values_that_end import DistinctOfRecords, TimedVal
 from rayad.dataflow.records.event_times import kind_of_lengths
 from rayad.dataflow.records.selectors import ValueSelector
 from rayad.dataflow.streams import updates
+from rayad.dataflow.streams.in_time.timed_edges import largest_of, placed, sides_of
 from rayad.dataflow.streams.keyed_steps import require_records
 from rayad.dataflow.streams.making import BY_PAIR, Make
 from rayad.dataflow.streams.steps import materialised
 from rayad.dataflow.streams.stream import Stream
-from rayad.dataflow.streams.timed_edges import largest_of, placed, sides_of
 from rayad.dataflow.windows import Between
 
 if TYPE_CHECKING:
