@@ -7,7 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
 import rayad as rd
+from tests.incremental.field_programs import InFields, stream_of
 from tests.incremental.programs import Edge, History, Kept
 
 
@@ -71,4 +74,23 @@ class AsChanges(Kept):
         return flow
 
 
-__all__ = ["IN_PAIRS", "TOLD", "AsChanges"]
+_ROW = pa.struct([("id", pa.int64()), ("src", pa.int64()), ("dst", pa.int64())])
+LOG = pa.schema([("op", pa.string()), ("before", _ROW), ("after", _ROW), ("lsn", pa.int64())])
+
+
+class OfLog(InFields):
+    """A program of edges that are told as :func:`as_log` has them, in columns."""
+
+    def flow(self, changes: History, together: int = 1) -> rd.Dataflow:
+        """See there."""
+        flow = rd.Dataflow(f"{self.name}-log", epochs_together=together)
+        log = [[{"before": None, **said} for said in some] for some in _log(changes)]
+        rows = stream_of(flow, log, LOG, self.form).as_collection(key="id", order="lsn", envelope="debezium")
+        self.build(rows.select("src", "dst")).collect("out")
+        return flow
+
+
+IN_FIELDS_TOLD = ("changes", "changes", "sql", "a log")
+"""What is drawn for programs of fields: ``sql`` are changes, and queries in the place of operators."""
+
+__all__ = ["IN_FIELDS_TOLD", "IN_PAIRS", "TOLD", "AsChanges", "OfLog"]

@@ -18,7 +18,8 @@ from rayad.incremental.records import Row
 from tests.incremental.disturbed import Together, run_disturbed, together_of
 from tests.incremental.field_programs import Form, InFields
 from tests.incremental.laws import programs
-from tests.incremental.laws.inputs import IN_PAIRS, AsChanges
+from tests.incremental.laws.in_sql import IN_SQL
+from tests.incremental.laws.inputs import IN_FIELDS_TOLD, IN_PAIRS, AsChanges, OfLog
 from tests.incremental.laws.operators import IN_COLUMNS, NODES, Edge
 from tests.incremental.laws.programs import OF_COLUMNS, OF_ROWS, Program, built, computed, history
 from tests.incremental.programs import History, Kept, Shape
@@ -41,7 +42,8 @@ def drawn(chance: random.Random, form: Form | None = None) -> tuple[Form, Progra
 
 
 def program_of(form: Form, program: Program, told: str = "changes") -> Kept:
-    """As a program of one input, with its table from scratch. ``told``: how pairs are told, see :class:`AsChanges`."""
+    """As a program of one input, with its table from scratch. ``told``: how edges are told, see :class:`AsChanges` and
+    :data:`IN_FIELDS_TOLD`."""
 
     def table(there: Counter[Any]) -> dict[Edge, int]:
         return {edge: weight for edge, weight in computed(program, there, {}).items() if weight}
@@ -52,7 +54,9 @@ def program_of(form: Form, program: Program, told: str = "changes") -> Kept:
     def of_fields(there: Counter[Any]) -> dict[Any, int]:
         return {Row(src=a, dst=b): weight for (a, b), weight in table(there).items()}
 
-    return InFields("random", lambda edges: built(program, edges, IN_COLUMNS), of_fields, Shape(NODES, 0, 0), form)
+    how = IN_SQL if told == "sql" else IN_COLUMNS
+    made = OfLog if told == "a log" else InFields
+    return made("random", lambda edges: built(program, edges, how), of_fields, Shape(NODES, 0, 0), form)
 
 
 def cut(changes: History, chance: random.Random) -> History:
@@ -104,10 +108,10 @@ def disturbed(seed: int, form: Form | None = None) -> Counter[str]:
     """The run of a seed, in a form or in any: see :func:`whole`."""
     chance = random.Random(seed)
     form, program = drawn(chance, form)
-    told = chance.choice(IN_PAIRS) if form == "rows" else "changes"
+    told = chance.choice(IN_PAIRS if form == "rows" else IN_FIELDS_TOLD)
     with TemporaryDirectory() as folder:
         seen = whole(program_of(form, program, told), chance, Path(folder))
-    return seen + Counter({f"loops in {form}" if told == "changes" else f"loops of {told}": 1})
+    return seen + Counter({f"loops in {form}" if told == "changes" else f"loops of {told} in {'rows' if form == 'rows' else 'fields'}": 1})
 
 
 def first_found(

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rayad.incremental import moment_vertex
+from tests.incremental.field_programs import Form
 from tests.incremental.laws.programs import OF_COLUMNS, drawn, history
-from tests.incremental.laws.runs import UNDISTURBED, disturbed, first_found, program_of, quick
+from tests.incremental.laws.runs import IN_FIELDS, UNDISTURBED, disturbed, first_found, program_of, quick
 from tests.incremental.wrong_rules import OF_WHOLE_NUMBERS, WRONG_RULES
 from tests.thorough import amount, examples
 
@@ -35,6 +36,14 @@ def test_random_programs_in_columns_stay_columns() -> None:
             chance = random.Random(seed)
             program, changes = program_of("columns", drawn(chance, OF_COLUMNS)), history(chance)
             program.verify(changes, program.flow(changes).run(runtime="local", parallelism=2)["out"])
+
+
+def test_random_programs_of_queries_and_of_logs_are_right_after_each_epoch() -> None:
+    for seed in range(amount(each_run=QUICK // 2, soak=1000)):
+        chance = random.Random(seed)
+        form: Form = chance.choice(IN_FIELDS)
+        program, changes = program_of(form, drawn(chance, OF_COLUMNS), "sql" if seed % 2 else "a log"), history(chance)
+        program.verify(changes, program.flow(changes).run(runtime="local", seed=seed, parallelism=1 + seed % 3)["out"])
 
 
 @examples(each_run=4, soak=500)
