@@ -17,6 +17,7 @@ from rayad.incremental.columns.form import is_changes
 from rayad.incremental.inputs.envelopes import ENVELOPES, GONE, ORDER, ROW, BeginEnvelopes
 from rayad.incremental.inputs.sources import Present, Upsert
 from rayad.incremental.keeping_nothing import taken_together
+from rayad.incremental.reads import table_of_records
 from rayad.progress import DataflowError, arguments
 
 if TYPE_CHECKING:
@@ -83,7 +84,8 @@ def _of_envelopes(stream: Stream, key: Any, order: Any, deleted: Any, envelope: 
         raise DataflowError(f"as_collection(envelope={envelope!r}) was given deleted, too: the envelope says which rows are gone")
     compared = None if order is None else steps.selected(order, "as_collection(order)")
     begin = BeginEnvelopes(steps.selected(key, "as_collection(key)"), compared)
-    make, shown = Make(Upsert, None if order is None else ORDER, GONE), _row_of(schemas.known(stream))
+    make, shown = Make(Upsert, None if order is None else ORDER, GONE, ROW), _row_of(schemas.known(stream))
+    make.shows = table_of_records(shown, key if isinstance(key, str) else None)
     newest = KeyedCollection(stateless(stream, "map", begin, None), ()).vertex(make, "upserts", name)
     made = Collection(columns.mapped(taken_together(newest), steps.Mapped(ROW), columns.first), ())
     made.schema = shown

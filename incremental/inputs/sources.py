@@ -122,11 +122,17 @@ class Upsert(MomentVertex):
     Args:
         order: gives what is compared; None: there may be one record of a key in an epoch.
         deleted: whether a record says that its key is gone.
+        shown: of a record, what others who read the table see of it; None: all.
     """
 
     why_unreadable = ""
 
-    def __init__(self, order: Callable[[Any], Any] | None, deleted: Callable[[Any], Any] | None) -> None:
+    def __init__(
+        self,
+        order: Callable[[Any], Any] | None,
+        deleted: Callable[[Any], Any] | None,
+        shown: Callable[[Any], Any] | None = None,
+    ) -> None:
         fields = [of.name if isinstance(of, Field | Part) else None for of in (order, deleted)]
         are_fields = all(isinstance(of, Field | Part | None) for of in (order, deleted))
         super().__init__(NewestColumns(*fields) if are_fields else None)
@@ -134,6 +140,7 @@ class Upsert(MomentVertex):
         """By key, also of one that is gone where a later record may be older."""
         self._order = order
         self._deleted = deleted
+        self._shown = shown
         self._changed: list[tuple[Any, Any, int, None]] = []  # by the last moment, of what is kept
 
     def keeps(self) -> str:
@@ -166,7 +173,9 @@ class Upsert(MomentVertex):
 
     def results_of(self, key: Any, there: Sequence[Any]) -> Iterable[tuple[Any, int]]:
         """See there."""
-        return ((record, weight) for record, weight in (there[0] or {}).items() if not self._is_gone(record))
+        shown = self._shown
+        left = ((record, weight) for record, weight in (there[0] or {}).items() if not self._is_gone(record))
+        return left if shown is None else ((shown(record), weight) for record, weight in left)
 
     def inputs_in_rows(self) -> Sequence[InRows]:
         """See there."""

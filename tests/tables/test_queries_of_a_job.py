@@ -98,6 +98,29 @@ def test_what_has_no_rows_any_more_keeps_its_columns() -> None:
     assert rows(job, "select count(n) as n from totals") == [{"n": 0}]
 
 
+@pytest.mark.parametrize("in_columns", [True, False])
+def test_of_a_log_of_changes_the_rows_are_the_table(in_columns: bool) -> None:
+    row = pa.struct([("id", pa.int64()), ("name", pa.string())])
+    schema = pa.schema([("op", pa.string()), ("before", row), ("after", row), ("lsn", pa.int64())])
+    flow = rd.Dataflow("log")
+    said = flow.input("log").map_batches(lambda batch: batch, schema=schema)
+    said.as_collection(key="id", order="lsn", envelope="debezium", name="people").changes().collect("out")
+    job: LocalJob = flow.submit(runtime="local", parallelism=2)
+    assert job.sql("select * from people").schema.remove_metadata() == pa.schema([("key", pa.int64()), *row])
+    log = job.input("log")
+    some = [
+        {"op": "c", "before": None, "after": {"id": 1, "name": "ann"}, "lsn": 1},
+        {"op": "c", "before": None, "after": {"id": 2, "name": "bob"}, "lsn": 2},
+    ]
+    gone = [{"op": "d", "before": {"id": 2, "name": "bob"}, "after": None, "lsn": 3}]
+    for epoch, records in enumerate((some, gone)):
+        log.send(pa.RecordBatch.from_pylist(records, schema) if in_columns else records)
+        log.advance_to(epoch + 1)
+    assert job.table("people").get(1, fresh=True).value == {"id": 1, "name": "ann"}
+    assert job.table("people").get(2).value is None
+    assert rows(job, "select id, name from people") == [{"id": 1, "name": "ann"}]
+
+
 def test_a_record_that_has_more_fields_than_the_schema_or_other_values_is_shown_as_it_is() -> None:
     flow = rd.Dataflow("loose")
     flow.collection("orders", schema=pa.schema([("n", pa.int64())])).changes().collect("orders")
