@@ -24,7 +24,7 @@ from rayad.incremental.columns.form import NotColumns, is_changes
 from rayad.incremental.columns.from_rows import MANY, changes_of, keyed_changes_of
 from rayad.incremental.columns.kept import ColumnForm, Out, Part
 from rayad.incremental.moments import END, Counters
-from rayad.incremental.reads import Arrived, Changes, CollectionAtEpochs, InRows, Results, Shown
+from rayad.incremental.reads import Arrived, Changes, CollectionAtEpochs, InRows, Results, Shown, Weights
 from rayad.incremental.records import Row, as_record
 from rayad.incremental.traces import Kept, ThisEpoch
 from rayad.progress import InternalError, Timestamp
@@ -138,6 +138,15 @@ class MomentVertex(KeyedVertex):
         """Results of a key, and their weights, where its inputs have this of it, as :meth:`Kept.there` gives it (None: nothing). Outside of
         loops."""
         raise NotImplementedError(f"{type(self).__name__} has no results_of(self, key, there)")
+
+    @property
+    def gives_kept(self) -> bool:
+        """See ``reads.Operator``, here and below."""
+        return False
+
+    def results_in_columns(self, kept: pa.RecordBatch, weights: Weights) -> tuple[pa.RecordBatch, Weights]:
+        """By default all of it."""
+        return kept, weights
 
     def tables_read(self) -> Mapping[str, TableOfOthers]:
         shown = self.shown()

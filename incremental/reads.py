@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from rayad.dataflow.operators.state.group_index import chosen, groups_of_keys
@@ -20,8 +21,11 @@ from rayad.dataflow.operators.state.reads.at_epochs import AtEpochs, Epochs
 from rayad.dataflow.operators.state.runs.order import groups_of_places, places_of_hashes
 from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.operators.state.tables import KEY, RECORDS, Entries
+from rayad.dataflow.records.batches import rows_at
 from rayad.dataflow.records.key_hashing import hash_keys
-from rayad.incremental.columns.kept import Part
+from rayad.dataflow.records.values import has_windows
+from rayad.incremental.columns.form import in_schema, together
+from rayad.incremental.columns.kept import COUNT, Part
 from rayad.incremental.records import as_record
 
 Arrived: TypeAlias = Mapping[tuple[Any, Any], int]
@@ -30,6 +34,10 @@ Change: TypeAlias = tuple[Any, Any, int, Any]
 """Key, value, weight, None; or where sums are kept and values are not known: key, None, 1 or -1, vector."""
 Changes: TypeAlias = Arrived | Run | list[Change] | None
 """Those of an epoch that came by one input; None: none."""
+
+
+Weights: TypeAlias = npt.NDArray[np.int64]
+"""Of rows, shape (rows,)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +89,10 @@ class Operator(Protocol):
     reads: CollectionAtEpochs | None
 
     @property
+    def gives_kept(self) -> bool:
+        """Whether results are what its first input has, but for what :meth:`results_in_columns` does to them."""
+
+    @property
     def key_groups(self) -> int:
         """Of the job."""
 
@@ -90,6 +102,10 @@ class Operator(Protocol):
     @abstractmethod
     def results_of(self, key: Any, there: Sequence[Any]) -> Iterable[tuple[Any, int]]:
         """Results of a key, and their weights, where its inputs have this of it (None: nothing)."""
+
+    @abstractmethod
+    def results_in_columns(self, kept: pa.RecordBatch, weights: Weights) -> tuple[pa.RecordBatch, Weights]:
+        """All results, and their weights, of what the first input has: keys, and perhaps records."""
 
 
 class Results:
@@ -150,7 +166,30 @@ class CollectionAtEpochs(AtEpochs):
         return self._entries(epoch, dict.fromkeys(map(as_record, keys)), part)
 
     def of_all(self, epoch: int, part: str = "") -> Entries:
-        return self._entries(epoch, None, part)
+        in_columns = self._in_columns(epoch) if not part and self._operator.gives_kept else None
+        return self._entries(epoch, None, part) if in_columns is None else in_columns
+
+    def _in_columns(self, epoch: int) -> Entries | None:
+        """All, of what the first input has in columns; None: not all of it is, or there is nothing."""
+        rows, part = self._operator.inputs_read()[0]
+        later = [(changes[0], -1) for at, changes in self._changes if at > epoch and changes[0] is not None and len(changes[0])]
+        if part is None or part.numbers != (COUNT,) or next(iter(rows.keys()), None) is not None:
+            return None
+        runs = [*((run, 1) for some in part.there() for run in some.all()), *later]
+        if not runs or not all(isinstance(run, Run) for run, _ in runs) or part.now.depth:
+            return None
+        all_rows = together([run.rows for run, _ in runs])  # type: ignore[union-attr]
+        if has_windows(pa.struct(list(all_rows.schema))):
+            return None
+        places = np.concatenate([run.place for run, _ in runs])  # type: ignore[union-attr]
+        counts = np.concatenate([sign * np.broadcast_to(run.beside[COUNT], len(run)) for run, sign in runs])  # type: ignore[union-attr]
+        kept = part.now.at_moment(in_schema(all_rows, part.now.schema), (), places, **{COUNT: counts})
+        found, weights = self._operator.results_in_columns(kept.rows, kept.beside[COUNT])
+        if self._shown.column is None:
+            return Entries(found.column(0), {"count": pa.array(weights)})
+        if not (weights == 1).all():
+            found = rows_at(found, np.repeat(np.arange(len(weights)), np.maximum(weights, 0)))
+        return Entries(found.column(0), {self._shown.column: found.column(1)})
 
     def _entries(self, epoch: int, keys: Mapping[Any, None] | None, part: str) -> Entries:
         if part:
@@ -245,4 +284,4 @@ def _mask(keys: Collection[Any], leave: Any, key_groups: int) -> list[bool]:
     return leave[groups_of_keys(list(keys), key_groups)].tolist() if keys else []
 
 
-__all__ = ["Arrived", "Changes", "CollectionAtEpochs", "InRows", "Results", "Shown", "table_of_counts", "table_of_records"]
+__all__ = ["Arrived", "Changes", "CollectionAtEpochs", "InRows", "Results", "Shown", "Weights", "table_of_counts", "table_of_records"]

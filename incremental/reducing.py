@@ -14,13 +14,16 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from operator import itemgetter
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 from rayad.incremental import functions
 from rayad.incremental.columns.grouped import Grouped, GroupedColumns
 from rayad.incremental.columns.linear import Linear
 from rayad.incremental.columns.reducing import LinearColumns
 from rayad.incremental.moment_vertex import Arrived, MomentVertex
 from rayad.incremental.moments import counts_at, join
-from rayad.incremental.reads import Shown
+from rayad.incremental.reads import Shown, Weights
 from rayad.incremental.records import negative
 from rayad.incremental.sums import Sums, Vector
 from rayad.incremental.traces import Kept, ThisEpoch, Trace, add
@@ -73,6 +76,15 @@ class Reduce(MomentVertex):
     def shown(self) -> Shown | None:
         """See there."""
         return functions.shown(self._function) if self._function is not distinct else Shown(None, has_one_row=True)
+
+    @property
+    def gives_kept(self) -> bool:
+        """See there."""
+        return self._function is distinct
+
+    def results_in_columns(self, kept: pa.RecordBatch, weights: Weights) -> tuple[pa.RecordBatch, Weights]:
+        """Each record once."""
+        return kept, np.ones(len(weights), np.int64)
 
     def results_of(self, key: Any, there: Sequence[Any]) -> Iterable[tuple[Any, int]]:
         """See there."""

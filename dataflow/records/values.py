@@ -127,6 +127,11 @@ def fields_of(column: pa.StructArray) -> list[pa.Array]:
     return [column.field(i) for i in range(column.type.num_fields)]
 
 
+def has_windows(kind: pa.DataType) -> bool:
+    """Whether values of this type are windows, or have some in them."""
+    return bool(pa.types.is_struct(kind)) and (is_window(kind) or any(has_windows(field.type) for field in kind))
+
+
 def values_of(column: pa.Array) -> list[Any]:
     """A column as Python objects.
 
@@ -149,5 +154,6 @@ def values_of(column: pa.Array) -> list[Any]:
 
 
 __all__ = [
-    "WINDOW", "Row", "Window", "fields_of", "is_tuple", "is_window", "tuple_array", "values_of", "windows_of", "with_plain_tuples",
+    "WINDOW", "Row", "Window", "fields_of", "has_windows", "is_tuple", "is_window", "tuple_array", "values_of", "windows_of",
+    "with_plain_tuples",
 ]  # fmt: skip

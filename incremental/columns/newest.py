@@ -50,7 +50,7 @@ class NewestColumns(ColumnForm):
         stays[had] |= ~is_other
         goes, comes = np.flatnonzero(~stays[had]), np.flatnonzero(~stays)
         old, new = rows_at(old, goes), rows_at(new, comes)
-        was_there, is_there = ~self._are_gone(old), ~self._are_gone(new)
+        was_there, is_there = ~self.are_gone(old), ~self.are_gone(new)
         told = [_part(np.flatnonzero(was_there), old, -1), _part(np.flatnonzero(is_there), new, 1)]
         kept = np.flatnonzero(is_there) if self._order is None else np.arange(len(new))
         which, records, weights = changed([_part(np.arange(len(old)), old, -1, had[goes]), _part(kept, new, 1, comes[kept])])
@@ -107,7 +107,7 @@ class NewestColumns(ColumnForm):
         except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
             raise NotColumns from error
 
-    def _are_gone(self, records: pa.Array) -> Any:
+    def are_gone(self, records: pa.Array) -> Any:
         """Which records say that their key is gone, shape (rows,)."""
         if self._deleted is None or not len(records):
             return np.zeros(len(records), np.bool_)

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 from rayad.dataflow.operators.state.by_key.dicts import KeyedDict
+from rayad.dataflow.records.batches import rows_at
 from rayad.incremental.columns.beginning import PresentColumns
+from rayad.incremental.columns.form import field_of
 from rayad.incremental.columns.newest import NewestColumns
 from rayad.incremental.moment_vertex import Arrived, MomentVertex
-from rayad.incremental.reads import Changes, InRows, Shown
+from rayad.incremental.reads import Changes, InRows, Shown, Weights
 from rayad.incremental.records import absent, in_contents
 from rayad.incremental.steps import Field, Part
 from rayad.incremental.traces import add
@@ -65,6 +70,11 @@ class Present(MomentVertex):
     def shown(self) -> Shown | None:
         """See there."""
         return Shown(None, has_one_row=True)
+
+    @property
+    def gives_kept(self) -> bool:
+        """See there."""
+        return True
 
     def results_of(self, key: Any, there: Sequence[Any]) -> Iterable[tuple[Any, int]]:
         """See there."""
@@ -170,6 +180,20 @@ class Upsert(MomentVertex):
     def shown(self) -> Shown | None:
         """See there."""
         return Shown(has_one_row=True)
+
+    @property
+    def gives_kept(self) -> bool:
+        """See there."""
+        return isinstance(self._shown, Part | None)
+
+    def results_in_columns(self, kept: pa.RecordBatch, weights: Weights) -> tuple[pa.RecordBatch, Weights]:
+        """Without those that are gone."""
+        assert isinstance(self._columns, NewestColumns)
+        left = np.flatnonzero(~self._columns.are_gone(kept.column(1)))
+        kept, weights = rows_at(kept, left), weights[left]
+        if isinstance(self._shown, Part):
+            kept = pa.RecordBatch.from_arrays([kept.column(0), field_of(kept.column(1), self._shown.name)], names=kept.schema.names)
+        return kept, weights
 
     def results_of(self, key: Any, there: Sequence[Any]) -> Iterable[tuple[Any, int]]:
         """See there."""

@@ -63,6 +63,11 @@ class SharedJoin(MomentVertex):
         """See there."""
         return Shown()
 
+    @property
+    def gives_kept(self) -> bool:
+        """See there."""
+        return True
+
     def results_of(self, key: Any, there: Sequence[Any]) -> Iterable[tuple[Any, int]]:
         """The records of the arranged side: the same for all joins."""
         return (there[0] or {}).items()

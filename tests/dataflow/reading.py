@@ -73,6 +73,7 @@ History = list[dict[str, Counter[str]]]
 
 def rows_of(entries: Entries) -> Counter[str]:
     """Rows in any order, as :meth:`Driven.kept` has them."""
+    entries = entries.in_python()
     columns = [entries.keys, *entries.columns.values()]
     return Counter(repr([sorted(map(repr, v)) if isinstance(v, list) else v for v in row]) for row in zip(*columns, strict=True))
 
@@ -154,7 +155,7 @@ def _read(several: ReadReplicas, name: str, history: History, passed: int, chanc
         found = Counter[str]()
         for number, replica in enumerate(replicas):
             owned = {group for group, owner in several.owner.items() if owner == number}
-            entries = replica.live.of_groups(name, epoch, owned)
+            entries = replica.live.of_groups(name, epoch, owned).in_python()
             found += rows_of(entries)
             keys = chance.sample(sorted(set(entries.keys), key=repr), min(2, len(set(entries.keys))))
             some, _ = replica.live.of_keys(name, epoch, keys)

@@ -121,6 +121,43 @@ def test_of_a_log_of_changes_the_rows_are_the_table(in_columns: bool) -> None:
     assert rows(job, "select id, name from people") == [{"id": 1, "name": "ann"}]
 
 
+WIDE = pa.schema(
+    [
+        *(("k", pa.int64()), ("t", pa.string()), ("d", pa.date32()), ("x", pa.decimal128(9, 2)), ("f", pa.float64()), ("b", pa.bool_())),
+        ("in", pa.struct([("y", pa.int32())])),
+    ]
+)
+
+
+def wide(chance: random.Random) -> dict[str, Any]:
+    """A record with nulls, of which some are the same."""
+    some: dict[str, Any] = {
+        "k": chance.choice([1, 2, None]),
+        "t": chance.choice(["a", None]),
+        "d": dt.date(2026, 1, chance.randrange(1, 4)),
+    }
+    more = {"x": Decimal(chance.randrange(3)), "f": chance.choice([0.5, None]), "b": chance.choice([True, None])}
+    return {**some, **more, "in": chance.choice([None, {"y": 1}])}
+
+
+def test_a_scan_is_the_same_whether_records_are_rows_or_columns() -> None:
+    chance, found = random.Random(3), []
+    epochs = [[wide(chance) for _ in range(20)] for _ in range(3)]
+    for in_columns in ((False, False, False), (True, True, True), (True, False, True)):
+        flow = rd.Dataflow("wide")
+        records = flow.input("in").map_batches(lambda batch: batch, schema=WIDE).as_collection()
+        records.arrange_by("k", name="by k")
+        records.distinct(name="different").changes().probe("seen")
+        records.arrange_by(lambda record: (record["k"], record["t"]), name="by two")
+        job: LocalJob = flow.submit(runtime="local", parallelism=2)
+        for epoch, (some, is_batch) in enumerate(zip(epochs, in_columns, strict=True)):
+            job.input("in").send(pa.RecordBatch.from_pylist(some, WIDE) if is_batch else some)
+            job.input("in").advance_to(epoch + 1)
+        tables = [job.table(name).scan(fresh=True) for name in ("by k", "different", "by two")]
+        found.append([(sorted(map(repr, table.to_pylist())), table.schema.to_string(show_field_metadata=True)) for table in tables])
+    assert found[0] == found[1] == found[2]
+
+
 def test_a_record_that_has_more_fields_than_the_schema_or_other_values_is_shown_as_it_is() -> None:
     flow = rd.Dataflow("loose")
     flow.collection("orders", schema=pa.schema([("n", pa.int64())])).changes().collect("orders")

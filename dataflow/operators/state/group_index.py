@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rayad.dataflow.records.batches import keyed_columns
-from rayad.dataflow.records.key_hashing import groups_of_hashes, hash_columns, hash_keys, hash_keys_of
+from rayad.dataflow.records.key_hashing import groups_of_hashes, hash_columns, hash_keys, hash_keys_of, hash_values
 
 SLICE_KEYS = 1 << 12
 """Keys that are hashed and put into their groups between two activations: one to three milliseconds, by how simple they are."""
@@ -37,6 +37,11 @@ def groups_of_rows(batch: pa.RecordBatch, key_groups: int) -> Groups:
 def groups_of_columns(columns: list[Any], key_groups: int) -> Groups:
     """The key-group of each row of key columns, shape (rows,)."""
     return groups_of_hashes(hash_columns(columns), key_groups)
+
+
+def groups_of_values(keys: pa.Array, key_groups: int) -> Groups:
+    """The key-group of each key of a column in which structs are tuples and records (``records.values``), shape (keys,)."""
+    return groups_of_hashes(hash_values(keys), key_groups)
 
 
 def groups_of_keys(keys: list[Any], key_groups: int) -> Groups:

@@ -12,10 +12,11 @@ from __future__ import annotations
 import datetime as dt
 import pickle
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import chain, islice
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
@@ -26,7 +27,8 @@ import pyarrow.types as pat
 from rayad.dataflow.records.batches import one_array
 from rayad.dataflow.records.exact import Inexact, array_of, needs_look, require_python
 from rayad.dataflow.records.moments import moments
-from rayad.dataflow.records.values import Row
+from rayad.dataflow.records.values import Row, fields_of, is_tuple
+from rayad.dataflow.records.values import values_of as python_values
 from rayad.dataflow.windows import Window
 from rayad.progress import DataflowError, Timestamp
 
@@ -40,12 +42,16 @@ RECORDS = {b"rayad.records": b"1"}
 _PLAIN = frozenset({int, float, bool, str, bytes, dt.date, dt.datetime, dt.time, dt.timedelta, Decimal})
 
 
+Values: TypeAlias = Sequence[Any] | pa.Array
+"""Values of Python, or a column in which tuples and records are structs as ``records.values`` has them, without windows."""
+
+
 @dataclass(frozen=True, slots=True)
 class Entries:
     """What a collection keeps: a key for each entry, and columns of the same length by name."""
 
-    keys: Sequence[Any]
-    columns: Mapping[str, Sequence[Any]]
+    keys: Values
+    columns: Mapping[str, Values]
 
     @staticmethod
     def together(parts: Sequence[Entries]) -> Entries:
@@ -55,14 +61,30 @@ class Entries:
         Entries(keys=['a', 'b'], columns={'value': [1, 2]})
         """
         names = parts[0].columns
-        return Entries(
-            list(chain.from_iterable(part.keys for part in parts)),
-            {name: list(chain.from_iterable(part.columns[name] for part in parts)) for name in names},
-        )
+        return Entries(_joined([part.keys for part in parts]), {name: _joined([part.columns[name] for part in parts]) for name in names})
 
     def where(self, rows: Sequence[int]) -> Entries:
         """Those at these positions."""
-        return Entries([self.keys[row] for row in rows], {name: [values[row] for row in rows] for name, values in self.columns.items()})
+        return Entries(_at(self.keys, rows), {name: _at(values, rows) for name, values in self.columns.items()})
+
+    def in_python(self) -> Entries:
+        """The same, without columns of Arrow."""
+        return Entries(_listed(self.keys), {name: _listed(values) for name, values in self.columns.items()})
+
+
+def _joined(parts: Sequence[Values]) -> Values:
+    columns = [part for part in parts if isinstance(part, pa.Array)]
+    if columns and len(columns) == len(parts) and all(column.type.equals(columns[0].type) for column in columns):
+        return columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
+    return list(chain.from_iterable(_listed(part) for part in parts))
+
+
+def _at(values: Values, rows: Sequence[int]) -> Values:
+    return values.take(pa.array(rows, pa.int64())) if isinstance(values, pa.Array) else [values[row] for row in rows]
+
+
+def _listed(values: Values) -> Sequence[Any]:
+    return python_values(values) if isinstance(values, pa.Array) else values
 
 
 class Opening(Protocol):
@@ -118,9 +140,11 @@ def table_of(entries: Entries, known: pa.Schema | None = None) -> pa.Table:
     [{'key0': 'a', 'key1': 1, 'epoch': 3, 'value': {'0': 2, '1': 'x'}}]
     """
     known = known if known is not None else pa.schema([])
-    columns: dict[str, Sequence[Any]] = _key_columns(entries.keys)
+    columns = _key_columns(entries.keys)
     for name, values in entries.columns.items():
-        if name == TIME:
+        if isinstance(values, pa.Array):
+            columns[name] = values
+        elif name == TIME:
             columns["epoch"] = [time.epoch for time in values]
             if any(time.counters for time in values):
                 columns["counters"] = [list(time.counters) for time in values]
@@ -129,16 +153,50 @@ def table_of(entries: Entries, known: pa.Schema | None = None) -> pa.Table:
             columns["window_end"] = [window.end for window in values]
         else:
             columns[name] = values
-    if not entries.keys:
+    if not len(entries.keys):
         columns = {**{name: [] for name in known.names}, **{name: [] for name in columns if name != KEY or not known.names}}
-    made = [column_of(list(values), name, known.field(name) if name in known.names else None) for name, values in columns.items()]
+    made = [
+        (_told if isinstance(values, pa.Array) else _made)(values, name, known.field(name) if name in known.names else None)
+        for name, values in columns.items()
+    ]
     return pa.Table.from_arrays([array for array, _ in made], schema=pa.schema([field for _, field in made]))
 
 
-def _key_columns(keys: Sequence[Any]) -> dict[str, Sequence[Any]]:
+def _key_columns(keys: Values) -> dict[str, Values]:
+    if isinstance(keys, pa.Array):
+        parts = fields_of(keys) if is_tuple(keys.type) and not keys.null_count else None
+        return {KEY: keys} if parts is None else {f"{KEY}{at}": part for at, part in enumerate(parts)}
     if keys and set(map(type, keys)) == {tuple} and len(set(map(len, keys))) == 1 and keys[0]:
         return {f"{KEY}{at}": part for at, part in enumerate(zip(*keys, strict=True))}
     return {KEY: keys}
+
+
+def _told(array: pa.Array, name: str, known: pa.Field | None) -> tuple[pa.Array, pa.Field]:
+    """A column, which says where it has records; of the type of ``known`` where nothing but nulls is known of a part of it."""
+    if known is not None and not array.type.equals(known.type):
+        with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
+            array = _filled(array, known.type)
+    if not pat.is_struct(array.type):
+        return array, pa.field(name, array.type)
+    made = _struct_of([_told(part, field.name, None) for part, field in zip(fields_of(array), array.type, strict=True)], array.is_null())
+    return made, pa.field(name, made.type, metadata=None if is_tuple(array.type) else RECORDS)
+
+
+def _filled(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A column with another type where it has nothing but nulls. Raises ArrowInvalid where there is more to do."""
+    if pat.is_null(array.type):
+        return pa.nulls(len(array), kind)
+    if array.type.equals(kind):
+        return array
+    names = [[field.name for field in each] if pat.is_struct(each) else None for each in (array.type, kind)]
+    if names[0] is None or names[0] != names[1]:
+        raise pa.ArrowInvalid(f"{array.type} is not {kind}")
+    parts = [(_filled(part, field.type), field) for part, field in zip(fields_of(array), kind, strict=True)]
+    return _struct_of(parts, array.is_null())
+
+
+def _made(values: Sequence[Any], name: str, known: pa.Field | None) -> tuple[pa.Array, pa.Field]:
+    return column_of(list(values), name, known)
 
 
 def column_of(values: list[Any], name: str, known: pa.Field | None = None) -> tuple[pa.Array, pa.Field]:
@@ -223,7 +281,10 @@ def _fields(values: list[Any], names: list[str], known: pa.StructType | None = N
 
 
 def _struct(made: list[tuple[pa.Array, pa.Field]], values: list[Any]) -> pa.Array:
-    missing = pa.array([value is None for value in values])
+    return _struct_of(made, pa.array([value is None for value in values]))
+
+
+def _struct_of(made: list[tuple[pa.Array, pa.Field]], missing: pa.Array) -> pa.Array:
     return pa.StructArray.from_arrays([array for array, _ in made], fields=[field for _, field in made], mask=missing)
 
 

@@ -11,7 +11,9 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from rayad.dataflow.operators.state.group_index import chosen, groups_of_keys
+import pyarrow as pa
+
+from rayad.dataflow.operators.state.group_index import chosen, groups_of_keys, groups_of_values
 from rayad.dataflow.operators.state.tables import Entries
 
 
@@ -66,9 +68,11 @@ class AtEpochs(ABC):
     def of_groups(self, epoch: int, groups: Collection[int], key_groups: int, part: str = "") -> Entries:
         """The rows of these key-groups when an epoch was over. They are the reader's own."""
         entries = self.of_all(epoch, part)
-        if not entries.keys:
+        keys = entries.keys
+        if not len(keys):
             return entries
-        wanted = chosen(groups, key_groups)[groups_of_keys(list(entries.keys), key_groups)]
+        of_keys = groups_of_values(keys, key_groups) if isinstance(keys, pa.Array) else groups_of_keys(list(keys), key_groups)
+        wanted = chosen(groups, key_groups)[of_keys]
         return entries.where(wanted.nonzero()[0].tolist())
 
     # -- to other replicas ---------------------------------------------------------------
