@@ -114,7 +114,9 @@ def newest(staged: list[pa.Table], key: Sequence[str]) -> pa.Table | None:
 
 def comparable(columns: pa.Table) -> pa.Table:
     """Columns in types that pyarrow groups and joins by: without extension types, such as UUIDs."""
-    plain = [pa.chunked_array([stored(chunk) for chunk in column.chunks] or [pa.nulls(0, _storage(column.type))]) for column in columns.columns]
+    plain = [
+        pa.chunked_array([stored(chunk) for chunk in column.chunks] or [pa.nulls(0, _storage(column.type))]) for column in columns.columns
+    ]
     return pa.table(plain, names=columns.schema.names)
 
 

@@ -1,8 +1,8 @@
 """Which files and rows of an Iceberg table have the keys that a commit changes.
 
-Most files are passed over by what their manifest says: the partition, where it follows from the key, and the least and largest value of each
-column of the key. Of those that are left the columns of the key are read; only files with such rows are written anew. ``pyiceberg``'s own
-deletes and upserts make a predicate of the keys, and look at every row with it (docs/decisions/136).
+Most files are passed over by what their manifest says: the partition, where it follows from the key, and the least and largest value of
+each column of the key. Of those that are left the columns of the key are read; only files with such rows are written anew. ``pyiceberg``'s
+own deletes and upserts make a predicate of the keys, and look at every row with it (docs/decisions/136).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import pyarrow.types as pat
 from rayad.integrations.file_output.collection_tables import comparable
 from rayad.integrations.iceberg import partitions
 from rayad.integrations.iceberg.catalog import library
+from rayad.integrations.iceberg.reading import TableFiles
 from rayad.integrations.staged_rows import THERE
 
 SMALL_BYTES = 4 << 20
@@ -48,6 +49,7 @@ class Changes:
 
     def __init__(self, changes: pa.Table, key: Sequence[str], table: Any, where: str) -> None:
         self._key, self._table, self._where = list(key), table, where
+        self._files = TableFiles(table, changes.schema.remove(changes.schema.get_field_index(THERE)), where)
         keys = comparable(changes.select(self._key))
         order = pc.sort_indices(keys, [(name, "ascending") for name in self._key])  # so that what is new has narrow bounds in its files
         self._rows = changes.take(order).drop_columns([THERE])
@@ -76,8 +78,8 @@ class Changes:
         return {value: {name: sorted(self._plain(keys.column(name))) for name in self._bounded()} for value, keys in groups}
 
     def _bounded(self) -> list[str]:
-        """The columns of the key by whose bounds files are passed over. Those of UUIDs have been compared in several ways, and NaN is within
-        no bounds."""
+        """The columns of the key by whose bounds files are passed over. UUIDs have been compared in several ways, NaN is within no
+        bounds."""
         types = library(self._where).types
         return [name for name in self._key if not isinstance(self._kinds[name], types.UUIDType | types.FloatType | types.DoubleType)]
 
@@ -121,8 +123,8 @@ class Changes:
         return True
 
     # -- rows ------------------------------------------------------------------------------------------------------------------
-    def kept(self, stored: Any) -> Iterator[Kept]:
-        """The files that are replaced, one in memory at a time. ``stored`` brings what is read into the types of this sink."""
+    def kept(self) -> Iterator[Kept]:
+        """The files that are replaced, one in memory at a time."""
         tasks = self.tasks()
         small: dict[str, int] = {}
         for task in tasks:
@@ -131,19 +133,12 @@ class Changes:
         for task in tasks:
             is_small = task.file.file_size_in_bytes < SMALL_BYTES
             is_joined = is_small and small[str(task.file.partition)] >= SMALL_FILES_MAX
-            if not is_small and not len(self._found(comparable(stored(self._read(task, self._key))))[0]):
+            if not is_small and not len(self._found(comparable(self._files.read(task, self._key)))[0]):
                 continue
-            rows = stored(self._read(task))
+            rows = self._files.read(task)
             at, changes = self._found(comparable(rows.select(self._key)))
             if len(at) or is_joined:
                 yield Kept(task.file, self._replaced(rows, at, changes))
-
-    def _read(self, task: Any, columns: Sequence[str] | None = None) -> pa.Table:
-        metadata = self._table.metadata
-        schema = metadata.schema() if columns is None else metadata.schema().select(*columns)
-        always = library(self._where).expressions.AlwaysTrue()
-        found = library(self._where).io.pyarrow.ArrowScan(metadata, self._table.io, schema, always).to_table([task])
-        return found.select(columns) if columns is not None else found
 
     def _found(self, keys: pa.Table) -> tuple[Any, Any]:
         """The rows with changed keys, by number, and the change of each."""

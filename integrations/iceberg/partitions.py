@@ -1,11 +1,11 @@
 """Partitions of Iceberg tables: what a partition spec makes of values, and batches cut by it.
 
-A spec has fields; each is a transform of a column: the value itself, a bucket of its hash, the beginning of it, the year, month, day or hour
-of it. All rows of a file have the same outcome of every field, and the manifest says which. Replicas cut what they write by the outcomes
+A spec has fields; each is a transform of a column: the value itself, a bucket of its hash, the beginning of it, its year, month, day or
+hour. All rows of a file have the same outcome of every field, and the manifest says which. Replicas cut what they write by the outcomes
 and put them into the names of staged files (:func:`cut`), from which the commit reads them again (:func:`values_in`).
 
-The outcomes are computed here, column by column: ``pyiceberg`` does so one value after another, or by a package of its own in Rust. For texts,
-bytes and decimals its functions are called, once for each value that occurs in a batch.
+The outcomes are computed here, column by column: ``pyiceberg`` does so one value after another, or by a package of its own in Rust. For
+texts, bytes and decimals its functions are called, once for each value that occurs in a batch.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ def fields_of_spec(table: Any, where: str) -> tuple[Field, ...]:
         field = Field(_path_to(table.schema().fields, one.source_id) or ("?",), str(one.transform))
         if field.kind not in ("identity", "void", *_NAMES, *_OF_TIME):
             raise ConfigError(
-                f"{where}: the table is partitioned by {one.name!r}, which is {one.transform} of {'.'.join(field.column)!r}: only columns, "
-                "bucket, truncate, year, month, day and hour are written"
+                f"{where}: the table is partitioned by {one.name!r}, which is {one.transform!r} of {'.'.join(field.column)!r}: only "
+                "columns, bucket, truncate, year, month, day and hour are written"
             )
         fields.append(field)
     return tuple(fields)
@@ -138,10 +138,14 @@ def check_fields(schema: pa.Schema, fields: Sequence[Field], where: str) -> None
         for name in field.column[1:]:
             kind = kind.field(name).type
         if not _takes(field.kind, kind):
-            raise DataflowError(f"{where}: partition_by has {str(field)!r}: {field.column[-1]!r} is {kind}, of which Iceberg has no {field.kind}")
+            raise DataflowError(
+                f"{where}: partition_by has {str(field)!r}: {field.column[-1]!r} is {kind}, of which Iceberg has no {field.kind}"
+            )
         name = f"{field.column[0]}_{_NAMES.get(field.kind, field.kind)}"
         if field.kind not in ("identity", "void") and name in schema.names:
-            raise DataflowError(f"{where}: partition_by has {str(field)!r}, which Iceberg calls {name!r}: the records have that column, too")
+            raise DataflowError(
+                f"{where}: partition_by has {str(field)!r}, which Iceberg calls {name!r}: the records have that column, too"
+            )
 
 
 def _takes(transform: str, kind: pa.DataType) -> bool:
@@ -152,11 +156,12 @@ def _takes(transform: str, kind: pa.DataType) -> bool:
     if transform in ("identity", "void") or pat.is_null(kind):
         return True
     if transform == "hour":
-        return pat.is_timestamp(kind)
+        return bool(pat.is_timestamp(kind))
     if transform in _OF_TIME:
-        return is_moment
+        return bool(is_moment)
     plain = pat.is_integer(kind) or pat.is_string(kind) or pat.is_binary(kind) or pat.is_decimal(kind)
-    return plain or (transform == "bucket" and (is_moment or pat.is_time(kind) or pat.is_fixed_size_binary(kind) or kind == pa.uuid()))
+    is_hashed = is_moment or pat.is_time(kind) or pat.is_fixed_size_binary(kind) or kind == pa.uuid()
+    return bool(plain or (transform == "bucket" and is_hashed))
 
 
 # -- what a spec makes of values ---------------------------------------------------------------------------------------------------
@@ -266,9 +271,7 @@ def _column(sources: pa.Table, field: Field) -> pa.Array:
 
 def _text(value: Any) -> str:
     """A value in the name of a partition."""
-    if isinstance(value, bytes):
-        value = value.hex()
-    elif isinstance(value, float):
+    if isinstance(value, bytes | float):
         value = value.hex()
     elif value is not None and not isinstance(value, bool | int | str):
         value = str(value) if isinstance(value, Decimal) else _since_1970(value)

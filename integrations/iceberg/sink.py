@@ -33,8 +33,8 @@ from rayad.progress import ConfigError, DataflowError, arguments, show, without_
 _NAMES = "schema.name-mapping.default"
 _JOB, _SNAPSHOT, _FIRST = "rayad.job", "rayad.snapshot", "rayad.first"
 """In the summaries of snapshots of Iceberg: whose it is, which snapshot it shows, whether it is the first of the job."""
-MANIFESTS_MAX = 100
-"""With so many manifests, or so many without files, they are merged by commits that remove files, too."""
+MANIFESTS_MAX, EMPTY_MAX = 100, 16
+"""With so many manifests, or so many of them without files, they are merged by commits that remove files, too."""
 _PARTITION = 3
 """Where the partition is in a data file, as the fields of ``pyiceberg``'s records are numbered."""
 VERSIONS = (1, 2)
@@ -220,7 +220,9 @@ class IcebergSink(TableSink):
             yield "", records
             return
         names = {field.column[0] for field in self.fields}
-        plain = ICEBERG.columns(pa.Table.from_batches([records.select([name for name in records.schema.names if name in names])]), self.where)
+        plain = ICEBERG.columns(
+            pa.Table.from_batches([records.select([name for name in records.schema.names if name in names])]), self.where
+        )
         kinds = [plain.schema.field(field.name) if field.name in names else field for field in records.schema]
         partitions.check_fields(pa.schema(kinds), self.fields, self.where)
         yield from partitions.cut(records, plain, self.fields, self.where)
@@ -341,7 +343,7 @@ class IcebergSink(TableSink):
         empty = [one for one in manifests if not (one.has_added_files() or one.has_existing_files())]
         merges = table.properties.get("commit.manifest-merge.enabled", "false") == "true"
         many = int(table.properties.get("commit.manifest.min-count-to-merge", MANIFESTS_MAX))
-        return len(empty) >= MANIFESTS_MAX or (merges and len(manifests) >= many)
+        return len(empty) >= EMPTY_MAX or (merges and len(manifests) >= many)
 
     def _names(self, metadata: Any) -> dict[str, str]:
         """What readers find columns by, as the files have names and no numbers; nothing where the table has it."""

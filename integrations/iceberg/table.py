@@ -35,7 +35,8 @@ class IcebergTable(CollectionTable, IcebergSink):
     :class:`rayad.integrations.file_output.tables.PublishedTable`.
 
     Args:
-        table: as of :class:`IcebergSink`. It is made where there is none. Rows of others in it stay, unless they have a key that is written.
+        table: as of :class:`IcebergSink`. It is made where there is none. Rows of others in it stay, unless they have a key that is
+            written.
         key: columns that tell rows apart.
         catalog: as there.
         schema: the columns that are written; None: those of the table.
@@ -100,7 +101,7 @@ class IcebergTable(CollectionTable, IcebergSink):
         one stays one of its own, so that the keys in it do not spread."""
         files: list[StagedFile] = []
         size = 0
-        for kept in changes.kept(self.stored):
+        for kept in changes.kept():
             removed.append(kept.file)
             size += kept.rows.nbytes
             _write(writer, kept.rows)
