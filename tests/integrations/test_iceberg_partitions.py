@@ -175,7 +175,7 @@ def test_rows_are_in_files_of_their_partition(name: str, transform: str, catalog
     assert sorted(rows_of(catalog), key=lambda row: row["a"]) == wanted
     if name != "uuid":
         assert sorted(rows_by_polars(catalog), key=lambda row: row["a"]) == wanted
-        for value in values[:-1]:
+        for value in values[:-1][:: amount(5, 1)]:
             found = table_of(catalog).scan(row_filter=EqualTo("x", value)).to_arrow().column("a").to_pylist()
             assert sorted(found) == [row["a"] for row in wanted if row["x"] == value]
     sink.roll_back(1, 3)

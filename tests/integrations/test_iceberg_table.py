@@ -249,7 +249,9 @@ def test_files_of_an_earlier_schema_are_written_anew(catalog: dict[str, str]) ->
     inner = pa.struct([("s", pa.string())])
     for name, more in (("ns.t", []), ("ns.u", [pa.field("many", pa.list_(inner))])):
         table = load_catalog(**catalog).create_table(name, pa.schema([("a", pa.int64()), ("b", pa.int32()), ("c", pa.string()), *more]))
-        table.append(pa.table({"a": [1, 2], "b": pa.array([3, 4], pa.int32()), "c": ["x", "y"], **{f.name: [None, None] for f in more}}))
+        table.append(
+            pa.table({"a": [1, 2], "b": pa.array([3, 4], pa.int32()), "c": ["x", "y"], **{f.name: pa.nulls(2, f.type) for f in more}})
+        )
         with table.update_schema() as update:
             update.rename_column("b", "old")
             update.delete_column("c")
@@ -389,15 +391,16 @@ def test_two_that_commit_at_once(who: str, catalog: dict[str, str], monkeypatch:
 
 
 def test_another_that_commits_again_and_again(catalog: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rayad.integrations.file_output.tables.DECISIONS_MAX", 4)
     sink = made(catalog, properties={"commit.retry.min-wait-ms": "1"})
     staged = changed(sink, (1, 2, 1))
     with monkeypatch.context() as patched:
-        meanwhile(patched, lambda: table_of(catalog).append(pa.table({"node": [50], "n": [5]})), 9)
+        meanwhile(patched, lambda: table_of(catalog).append(pa.table({"node": [50], "n": [5]})), 3)
         sink.commit(1, staged)
-    assert len(rows_of(catalog)) == 10
+    assert len(rows_of(catalog)) == 4
     with monkeypatch.context() as patched:
-        meanwhile(patched, lambda: table_of(catalog).append(pa.table({"node": [50], "n": [5]})), 10)
-        with pytest.raises(rd.DataflowError, match=r"the commit of snapshot 2 to 'ns.t' failed 10 times, as others committed to the table"):
+        meanwhile(patched, lambda: table_of(catalog).append(pa.table({"node": [50], "n": [5]})), 4)
+        with pytest.raises(rd.DataflowError, match=r"the commit of snapshot 2 to 'ns.t' failed 4 times, as others committed to the table"):
             sink.commit(2, changed(sink, (1, 3, 1)))
     sink.commit(2, changed(sink, (1, 3, 1)))
     assert {row["node"]: row["n"] for row in rows_of(catalog)} == {1: 3, 50: 5}
@@ -461,13 +464,14 @@ def test_many_changes_are_quick_and_files_without_them_stay(catalog: dict[str, s
     assert table.scan(row_filter=EqualTo("n", 1)).to_arrow().num_rows == 101
 
 
-def test_manifests_do_not_grow_without_end(catalog: dict[str, str]) -> None:
+def test_manifests_do_not_grow_without_end(catalog: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rayad.integrations.iceberg.sink.EMPTY_MAX", 4)
     sink = made(catalog)
-    for number in range(1, 40):
+    for number in range(1, 14):
         sink.commit(number, changed(sink, (1, number, 1)))
     table = table_of(catalog)
-    assert len(table.current_snapshot().manifests(table.io)) <= 18
-    assert degrees(catalog) == {1: 39}
+    assert len(table.current_snapshot().manifests(table.io)) <= 6
+    assert degrees(catalog) == {1: 13}
 
 
 def test_what_it_is_given_is_checked(catalog: dict[str, str]) -> None:
