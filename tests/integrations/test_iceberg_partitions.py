@@ -254,6 +254,7 @@ def test_a_partition_spec_that_has_changed(made: str, catalog: dict[str, str]) -
     old.commit(1, [writer.stage()])
     writer.write(rd.Timestamp(0), [{"a": 10, "s": "10"}])
     staged = [writer.stage()]
+    kept = IcebergTable("ns.t", key="a", catalog=catalog)
     with table_of(catalog).update_spec() as update:
         update.add_field("a", BucketTransform(num_buckets=2), "a_bucket")
     told = r"the table 'ns.t' is partitioned by bucket\(2, a\), and what is to be added to it was written when it was by nothing: put that"
@@ -267,7 +268,6 @@ def test_a_partition_spec_that_has_changed(made: str, catalog: dict[str, str]) -
         assert {row["a"] for row in rows_of(catalog)} == set(range(14))
         assert {len(partition) for _, partition in files_with_partitions(catalog)} == {0, 1}
         return
-    kept = IcebergTable("ns.t", key="a", catalog=catalog)
     changes = kept.open(0, 1)
     changes.write(rd.Timestamp(0), [({"a": 3, "s": "new"}, 1), ({"a": 4, "s": "4"}, -1)])
     kept.commit(1, [changes.stage()])

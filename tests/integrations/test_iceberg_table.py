@@ -247,27 +247,30 @@ def test_rows_that_are_written_anew_keep_their_values(catalog: dict[str, str]) -
 def test_files_of_an_earlier_schema_are_written_anew(catalog: dict[str, str]) -> None:
     """Renamed columns, one that was added, and one of an old name; where that would change values it is refused."""
     inner = pa.struct([("s", pa.string())])
-    for name, more in (("ns.t", []), ("ns.u", [pa.field("many", pa.list_(inner))])):
+    for name, more, wider in (("ns.t", [], True), ("ns.v", [], False), ("ns.u", [pa.field("many", pa.list_(inner))], False)):
         table = load_catalog(**catalog).create_table(name, pa.schema([("a", pa.int64()), ("b", pa.int32()), ("c", pa.string()), *more]))
-        table.append(
-            pa.table({"a": [1, 2], "b": pa.array([3, 4], pa.int32()), "c": ["x", "y"], **{f.name: pa.nulls(2, f.type) for f in more}})
-        )
+        nulls = {field.name: pa.nulls(2, field.type) for field in more}
+        table.append(pa.table({"a": [1, 2], "b": pa.array([3, 4], pa.int32()), "c": ["x", "y"], **nulls}))
+        row = {"old": 7, "b": "new", "c": "new"}
         with table.update_schema() as update:
             update.rename_column("b", "old")
             update.delete_column("c")
         with table.update_schema() as update:
-            update.update_column("old", LongType())
             update.add_column("b", StringType())
+            update.add_column("c", StringType())
+            if wider:
+                update.update_column("old", LongType())
+                row["old"] = 2**40
         sink = IcebergTable(name, key="a", catalog=catalog)
         writer = sink.open(0, 1)
-        writer.write(rd.Timestamp(0), [({"a": 1, "old": 2**40, "b": "new", **{f.name: None for f in more}}, 1)])
+        writer.write(rd.Timestamp(0), [({"a": 1, **row, **{f.name: None for f in more}}, 1)])
         staged = [writer.stage()]
         if more:
             with pytest.raises(rd.DataflowError, match=r"the file .* has to be written anew, and has deleted rows or an earlier"):
                 sink.commit(1, staged)
         else:
             sink.commit(1, staged)
-            assert sorted(rows_of(catalog), key=str) == [{"a": 1, "old": 2**40, "b": "new"}, {"a": 2, "old": 4, "b": None}]
+            assert sorted(rows_of(catalog, name), key=lambda one: one["a"]) == [{"a": 1, **row}, {"a": 2, "old": 4, "b": None, "c": None}]
 
 
 def test_several_rows_of_a_key_become_one(catalog: dict[str, str]) -> None:
@@ -358,8 +361,10 @@ def test_a_coordinator_that_dies_in_a_commit_is_continued(
 
 @pytest.mark.parametrize("who", ["the same job", "another job", "somebody who appends", "a roll-back"])
 def test_two_that_commit_at_once(who: str, catalog: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other one comes between the look at the table and the commit: nothing of it is lost, nothing is there twice."""
-    sink = made(catalog, properties={"commit.retry.min-wait-ms": "1"})
+    """The other one comes between the look at the table and the commit: nothing of it is lost, nothing is there twice. Not even where the
+    table lets ``pyiceberg`` try again."""
+    isolation = {f"write.{what}.isolation-level": "snapshot" for what in ("delete", "update")}
+    sink = made(catalog, properties={"commit.retry.min-wait-ms": "1", **isolation})
     sink.commit(1, changed(sink, (1, 1, 1), (2, 1, 1), (3, 1, 1)))
     twin = twin_of(sink, catalog)
     other = IcebergTable("ns.t", key="node", catalog=catalog)
