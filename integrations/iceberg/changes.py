@@ -101,8 +101,10 @@ class Changes:
         found = [task for task in with_deletes if self._may_be_in(task.file)]
         return sorted(found, key=lambda task: (str(task.file.partition), self._least(task.file)))
 
-    def _least(self, file: Any) -> bytes:
-        return bytes((file.lower_bounds or {}).get(self._numbers[self._key[0]], b""))
+    def _least(self, file: Any) -> tuple[Any, ...]:
+        name = self._key[0]
+        least = (file.lower_bounds or {}).get(self._numbers[name])
+        return (library(self._where).conversions.from_bytes(self._kinds[name], least),) if least is not None else ()
 
     def _may_be_in(self, file: Any) -> bool:
         is_of_spec = file.spec_id == self._table.spec().spec_id

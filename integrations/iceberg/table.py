@@ -19,7 +19,7 @@ from rayad.integrations.file_output.collection_tables import CollectionTable
 from rayad.integrations.file_output.tables import Told
 from rayad.integrations.file_output.writer import STAGING, FileWriter, StagedFile
 from rayad.integrations.iceberg import partitions
-from rayad.integrations.iceberg.catalog import library
+from rayad.integrations.iceberg.catalog import Refusing, library
 from rayad.integrations.iceberg.changes import Changes
 from rayad.integrations.iceberg.sink import IcebergSink
 from rayad.integrations.staged_rows import THERE
@@ -88,8 +88,9 @@ class IcebergTable(CollectionTable, IcebergSink):
         removed: list[Any] = []
         self.port.make_folder(STAGING)
         writer = FileWriter(target, 0)
+        told = f"{self.where}: the rows that change in the table {self.name!r} cannot be written anew"
         try:
-            with self._reading():
+            with Refusing(told, self._catalog_properties):
                 files = self._written(writer, Changes(changes.select([*theirs.names, THERE]), self.key, table, self.where), removed)
         except BaseException:
             writer.abort()
