@@ -29,7 +29,7 @@ from pyiceberg.expressions import EqualTo
 from pyiceberg.types import LongType, StringType
 
 from tests.integrations.iceberg_changes import SCHEMA, added, changed, degrees, made
-from tests.integrations.iceberg_tables import catalog_in, rows_by_polars, rows_of, table_of
+from tests.integrations.iceberg_tables import catalog_in, delete_rows, rows_by_polars, rows_of, table_of
 from tests.integrations.test_iceberg import VALUES
 
 
@@ -232,6 +232,21 @@ def test_files_of_an_earlier_schema_are_written_anew(catalog: dict[str, str]) ->
         else:
             sink.commit(1, staged)
             assert sorted(rows_of(catalog, name), key=lambda one: one["a"]) == [{"a": 1, **row}, {"a": 2, "old": 4, "b": None, "c": None}]
+
+
+def test_rows_that_others_have_deleted_do_not_come_back(catalog: dict[str, str]) -> None:
+    """By files of positions, which another program has written beside a data file."""
+    sink = made(catalog)
+    table_of(catalog).append(pa.table({"node": [1, 2, 3, 4], "n": [1, 1, 1, 1]}))
+    table_of(catalog).append(pa.table({"node": [11, 12], "n": [1, 1]}))
+    path = next(task.file.file_path for task in table_of(catalog).scan().plan_files() if task.file.record_count == 4)
+    delete_rows(catalog, path, [1, 3])
+    assert degrees(catalog) == {1: 1, 3: 1, 11: 1, 12: 1}
+    sink.commit(1, changed(sink, (11, 2, 1)))
+    sink.commit(2, changed(sink, (1, 2, 1), (4, 0, -1)))
+    assert degrees(catalog) == {1: 2, 3: 1, 11: 2, 12: 1}
+    sink.commit(3, changed(sink, (2, 3, 1)))
+    assert degrees(catalog) == {1: 2, 2: 3, 3: 1, 11: 2, 12: 1}
 
 
 def test_several_rows_of_a_key_become_one(catalog: dict[str, str]) -> None:
