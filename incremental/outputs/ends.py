@@ -169,7 +169,7 @@ class Ends:
                 have a key that is written here.
             key: the field, or fields, that tell records apart.
             schema: the columns that are written; records are dicts with these fields. None: those of the table.
-            name: of the result, a :class:`rayad.integrations.PublishedTable`.
+            name: of the result, a :class:`rayad.integrations.file_output.tables.PublishedTable`.
             options: see :class:`rayad.integrations.DeltaTable`.
 
         Raises DataflowError while it runs for a key that has two records.
@@ -194,7 +194,7 @@ class Ends:
                 that is written here.
             key: the field, or fields, that tell records apart.
             schema: the columns that are written; records are dicts with these fields. None: those of the table.
-            name: of the result, a :class:`rayad.integrations.PublishedTable`.
+            name: of the result, a :class:`rayad.integrations.file_output.tables.PublishedTable`.
             options: see :class:`rayad.integrations.IcebergTable`.
 
         Raises DataflowError while it runs for a key that has two records.

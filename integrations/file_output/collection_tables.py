@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rayad.dataflow.sink import SinkWriter
 from rayad.integrations.file_output.tables import TableReceipt, TableSink, Told
@@ -113,11 +114,13 @@ def newest(staged: list[pa.Table], key: Sequence[str]) -> pa.Table | None:
 
 
 def comparable(columns: pa.Table) -> pa.Table:
-    """Columns in types that pyarrow groups and joins by: without extension types, such as UUIDs."""
-    plain = [
-        pa.chunked_array([stored(chunk) for chunk in column.chunks] or [pa.nulls(0, _storage(column.type))]) for column in columns.columns
-    ]
-    return pa.table(plain, names=columns.schema.names)
+    """Columns as pyarrow can group and join by them: without extension types, such as UUIDs, and with one form of zero."""
+    return pa.table([_comparable(column) for column in columns.columns], names=columns.schema.names)
+
+
+def _comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    plain = pa.chunked_array([stored(chunk) for chunk in column.chunks], _storage(column.type))
+    return pc.add(plain, pa.scalar(0.0, plain.type)) if pa.types.is_floating(plain.type) else plain
 
 
 def _storage(kind: pa.DataType) -> pa.DataType:

@@ -59,12 +59,20 @@ class Changes:
         schema = table.schema()
         self._numbers = {name: schema.find_field(name).field_id for name in self._key}
         self._kinds = {name: schema.find_field(name).field_type for name in self._key}
-        self._at = [at for at, field in enumerate(self._fields) if field.column[0] in self._key and len(field.column) == 1]
+        exact = self._bounded()
+        self._at = [at for at, field in enumerate(self._fields) if self._follows(field, exact)]
         self._sorted = self._by_partition()
 
     @property
     def _fields(self) -> tuple[partitions.Field, ...]:
         return partitions.fields_of_spec(self._table, self._where)
+
+    def _follows(self, field: partitions.Field, exact: Sequence[str]) -> bool:
+        """Whether the key tells the value of a field of the partition. Of floats it does not, as zero has two forms; UUIDs themselves come
+        in two forms, too."""
+        name = field.column[0]
+        is_bucket_of_key = field.kind == "bucket" and name in self._key  # never of floats
+        return len(field.column) == 1 and (name in exact or is_bucket_of_key)
 
     def _by_partition(self) -> dict[tuple[Any, ...], dict[str, list[Any]]]:
         """By the part of a partition that follows from the key: the values of each column of the key, in order."""
@@ -79,7 +87,7 @@ class Changes:
 
     def _bounded(self) -> list[str]:
         """The columns of the key by whose bounds files are passed over. UUIDs have been compared in several ways, NaN is within no
-        bounds."""
+        bounds, and zero has two forms."""
         types = library(self._where).types
         return [name for name in self._key if not isinstance(self._kinds[name], types.UUIDType | types.FloatType | types.DoubleType)]
 
