@@ -240,11 +240,22 @@ class WriteIceberg(TypedDict, total=False):
     catalog: str | Mapping[str, Any]
     mode: Literal["error", "append", "overwrite"]
     schema: pa.Schema | None
+    partition_by: str | Sequence[str]
     epoch_column: str | None
     location: str | None
     properties: Mapping[str, str] | None
     compression: str | None
     row_group_rows: int
+    filesystem: fs.FileSystem | None
+
+
+class WriteIcebergTable(TypedDict, total=False):
+    """Of :class:`rayad.integrations.IcebergTable`."""
+
+    catalog: str | Mapping[str, Any]
+    partition_by: str | Sequence[str]
+    location: str | None
+    properties: Mapping[str, str] | None
     filesystem: fs.FileSystem | None
 
 
@@ -378,6 +389,7 @@ __all__ = [
     "WriteDelta",
     "WriteDeltaTable",
     "WriteIceberg",
+    "WriteIcebergTable",
     "WriteJson",
     "WriteKafka",
     "WriteParquet",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rayad.integrations.file_output.text_sinks import CsvSink, JsonSink
     from rayad.integrations.files import CsvSource, JsonLinesSource
     from rayad.integrations.folder import FolderSource
-    from rayad.integrations.iceberg import IcebergSink
+    from rayad.integrations.iceberg import IcebergSink, IcebergTable
     from rayad.integrations.kafka import KafkaSink, KafkaSource, KafkaTable
     from rayad.integrations.lines import csv_lines, json_lines
     from rayad.integrations.parquet import ParquetSource
@@ -46,6 +46,7 @@ __all__ = [
     "DeltaTable",
     "FolderSource",
     "IcebergSink",
+    "IcebergTable",
     "JavaHome",
     "JsonLinesSource",
     "JsonRowsSource",
@@ -106,7 +107,10 @@ __getattr__, __dir__ = on_demand(
             "JsonLinesSource",
         ),
         "rayad.integrations.folder": ("FolderSource",),
-        "rayad.integrations.iceberg": ("IcebergSink",),
+        "rayad.integrations.iceberg": (
+            "IcebergSink",
+            "IcebergTable",
+        ),
         "rayad.integrations.kafka": (
             "KafkaSink",
             "KafkaSource",

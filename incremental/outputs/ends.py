@@ -169,13 +169,38 @@ class Ends:
                 have a key that is written here.
             key: the field, or fields, that tell records apart.
             schema: the columns that are written; records are dicts with these fields. None: those of the table.
-            name: of the result, a :class:`rayad.integrations.PublishedTable`.
+            name: of the result, a :class:`rayad.integrations.file_output.tables.PublishedTable`.
             options: see :class:`rayad.integrations.DeltaTable`.
 
         Raises DataflowError while it runs for a key that has two records.
         """
         sink = hooks.call("write_delta_table", table, key=key, schema=schema, **options)
         self.updates(key, what="write_delta").sink(sink, name)
+        return self
+
+    def write_iceberg(
+        self,
+        table: str,
+        *,
+        key: str | list[str] | tuple[str, ...],
+        schema: pa.Schema | None = None,
+        name: str | None = None,
+        **options: Unpack[opt.WriteIcebergTable],
+    ) -> Self:
+        """Keep an Iceberg table as this collection is: rows are inserted, updated and deleted, by one transaction for each snapshot.
+
+        Args:
+            table: ``"namespace.table"`` in ``catalog=``; it is made where there is none. Rows of others in it stay, unless they have a key
+                that is written here.
+            key: the field, or fields, that tell records apart.
+            schema: the columns that are written; records are dicts with these fields. None: those of the table.
+            name: of the result, a :class:`rayad.integrations.file_output.tables.PublishedTable`.
+            options: see :class:`rayad.integrations.IcebergTable`.
+
+        Raises DataflowError while it runs for a key that has two records.
+        """
+        sink = hooks.call("write_iceberg_table", table, key=key, schema=schema, **options)
+        self.updates(key, what="write_iceberg").sink(sink, name)
         return self
 
     def write_parquet(self, path: str, *, epoch: int | None = None, name: str | None = None, **options: Unpack[opt.WriteParquet]) -> Self:
@@ -191,10 +216,6 @@ class Ends:
     def write_json(self, *_: Any, **__: Any) -> NoReturn:
         """Refused: a JSON file cannot be updated."""
         _refuse("write_json")
-
-    def write_iceberg(self, *_: Any, **__: Any) -> NoReturn:
-        """Refused: the sink only appends."""
-        _refuse("write_iceberg")
 
     def to_ray_dataset(self, *_: Any, **__: Any) -> NoReturn:
         """Refused: a Dataset does not change."""

@@ -53,6 +53,15 @@ def check_types(schema: pa.Schema, columns: Sequence[str], where: str) -> None:
         raise DataflowError(f"{where}: partition_by={list(columns)!r} leaves no column for the files")
 
 
+def cut(records: pa.RecordBatch, columns: Sequence[str], where: str) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The directory of each combination of values, and its records; without columns all of them, in none."""
+    if columns:
+        check_types(records.schema, columns, where)
+        yield from split(records, columns, where)
+    else:
+        yield "", records
+
+
 def split(batch: pa.RecordBatch, columns: Sequence[str], where: str) -> Iterator[tuple[str, pa.RecordBatch]]:
     """The directory of each combination of values, and its records, in the order of their first ones."""
     codes = np.zeros(batch.num_rows, np.int64)
@@ -166,4 +175,4 @@ def _told(path: str, where: str) -> dict[str, str | None]:
     return told
 
 
-__all__ = ["NULL", "NamedColumns", "check_partition_by", "check_types", "named_columns", "names_in", "split", "typed"]
+__all__ = ["NULL", "NamedColumns", "check_partition_by", "check_types", "cut", "named_columns", "names_in", "split", "typed"]

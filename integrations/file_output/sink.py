@@ -23,7 +23,7 @@ import json
 import os
 import time as clock
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -36,7 +36,7 @@ from rayad.integrations.file_output.committed import BEGUN, PublishedFiles, mani
 from rayad.integrations.file_output.compacting import Joiner, groups_to_join, may_be_joined
 from rayad.integrations.file_output.formats import FileFormat, ParquetFormat, format_of, is_data
 from rayad.integrations.file_output.manifests import MANIFESTS, MARKER, CommittedFile, Delta, Head, Output, OutputLog
-from rayad.integrations.file_output.partitions import check_partition_by, check_types
+from rayad.integrations.file_output.partitions import check_partition_by, check_types, cut
 from rayad.integrations.file_output.spark_log import SPARK_LOG, SparkLogFolder, numbered
 from rayad.integrations.file_output.writer import STAGING, FileWriter, StagedFile, run_of, staged_by
 from rayad.integrations.paths import check_schema
@@ -196,6 +196,10 @@ class FileSink(Sink):
     def stored(self, table: pa.Table) -> pa.Table:
         """``table`` in the types of the files: its own, unless a subclass knows that their reader needs others."""
         return table
+
+    def cut(self, records: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """The records of each directory below the output, or below that of an epoch."""
+        return cut(records, self.partition_by, self.where)
 
     @property
     def _manifests(self) -> OutputLog:

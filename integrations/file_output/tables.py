@@ -18,7 +18,7 @@ import os
 import re
 import uuid
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -29,6 +29,7 @@ from rayad.dataflow.records.output_form import describe, schema_drift
 from rayad.dataflow.sink import Sink, SinkWriter
 from rayad.integrations.file_output.committed import overlap
 from rayad.integrations.file_output.formats import FileFormat, ParquetFormat, check_codec
+from rayad.integrations.file_output.partitions import cut
 from rayad.integrations.file_output.sink import clean_staging
 from rayad.integrations.file_output.writer import STAGING, FileWriter, StagedFile
 from rayad.integrations.paths import check_schema
@@ -81,6 +82,7 @@ class TableSink(Sink):
     name: str
     """The table, as messages and results have it."""
     partition_by: tuple[str, ...] = ()
+    """Columns whose values are in the names of partitions and not in the files."""
 
     def __init__(
         self,
@@ -146,6 +148,10 @@ class TableSink(Sink):
         """Convert records to the types of the format."""
 
     # -- what a writer asks ----------------------------------------------------------------------------
+    def cut(self, records: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """The records of each partition, with a name for it, which is above the names of its files."""
+        return cut(records, self.partition_by, self.where)
+
     @property
     def port(self) -> Port:
         """The directory of the files."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -18,7 +19,6 @@ from rayad.dataflow.records.exact import cast_batch
 from rayad.dataflow.records.output_form import OutputForm, describe
 from rayad.dataflow.sink import SinkWriter
 from rayad.integrations.file_output.formats import FileFormat, TableWriter
-from rayad.integrations.file_output.partitions import check_types, split
 from rayad.progress import DataflowError, Timestamp
 from rayad.snapshots.port import Port
 
@@ -57,6 +57,8 @@ class FileTarget(Protocol):
     format: FileFormat
 
     def stored(self, table: pa.Table) -> pa.Table: ...
+
+    def cut(self, records: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]: ...
 
     def make_staging(self, name: str) -> None: ...
 
@@ -168,12 +170,8 @@ class FileWriter(SinkWriter):
         if self._sink.epoch_column is not None:
             records = self._with_epoch(records, self._sink.epoch_column, time.epoch)
         folder = f"epoch={time.epoch}/" if self._sink.partition_by_epoch else ""
-        if not self._sink.partition_by:
-            self._add(folder, records)
-            return
-        check_types(records.schema, self._sink.partition_by, self._sink.where)
-        for directory, some in split(records, self._sink.partition_by, self._sink.where):
-            self._add(f"{folder}{directory}/", some)
+        for directory, some in self._sink.cut(records):
+            self._add(f"{folder}{directory}/" if directory else folder, some)
 
     def _add(self, folder: str, records: pa.RecordBatch) -> None:
         file = self._open.get(folder) or self._start(folder, records.schema)

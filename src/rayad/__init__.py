@@ -350,6 +350,7 @@ for _name, _attribute in {
     "write_postgres_table": "PostgresTable",
     "write_kafka_table": "KafkaTable",
     "write_delta_table": "DeltaTable",
+    "write_iceberg_table": "IcebergTable",
     "write_csv": "CsvSink",
     "write_delta": "DeltaSink",
     "write_iceberg": "IcebergSink",

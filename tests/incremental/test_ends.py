@@ -273,7 +273,7 @@ def test_what_is_collected_has_a_table_after_each_epoch(form: Form) -> None:
     assert [{(row["src"], row["dst"]): count for row, count in found[epoch].items()} for epoch in range(len(changes))] == tables(changes)
 
 
-@pytest.mark.parametrize("what", ["write_csv", "write_json", "write_iceberg", "to_ray_dataset", "to_spark"])
+@pytest.mark.parametrize("what", ["write_csv", "write_json", "to_ray_dataset", "to_spark"])
 def test_sinks_that_cannot_update_are_refused_with_what_to_do(what: str) -> None:
     flow = rd.Dataflow("refused")
     rows = flow.from_items([1]).as_collection()

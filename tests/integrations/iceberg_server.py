@@ -18,6 +18,7 @@ from typing import Any
 from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.rest import CreateTableRequest
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import CommitTableRequest
 
 from tests.integrations.iceberg_tables import catalog_in
@@ -52,7 +53,9 @@ class CatalogServer(ThreadingHTTPServer):
         if self.behind.table_exists(f"{namespace}.{asked.name}"):
             raise TableAlreadyExistsError(f"{namespace}.{asked.name} exists")
         place = asked.location or f"file://{self.folder}/warehouse/{asked.name}-{uuid.uuid4().hex[:8]}"
-        made = self.behind.create_table_transaction(f"{namespace}.{asked.name}", asked.table_schema, place, properties=asked.properties)
+        made = self.behind.create_table_transaction(
+            f"{namespace}.{asked.name}", asked.table_schema, place, asked.partition_spec or PartitionSpec(), properties=asked.properties
+        )
         return {"metadata-location": None, "metadata": json.loads(made.table_metadata.model_dump_json()), "config": {}}
 
     def commit(self, namespace: str, name: str, body: bytes) -> dict[str, Any]:

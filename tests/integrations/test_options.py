@@ -53,6 +53,7 @@ TAKEN_BY: dict[Any, list[Any]] = {
     rd.Stream.to_ray_dataset: [integrations.RayDatasetSink],
     rd.Stream.to_spark: [integrations.SparkSink],
     rd.Collection.write_delta: [integrations.DeltaTable],
+    rd.Collection.write_iceberg: [integrations.IcebergTable],
 }
 
 

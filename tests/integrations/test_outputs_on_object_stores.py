@@ -81,7 +81,13 @@ def test_an_iceberg_table(tmp_path: Path) -> None:
         keys = {"s3.access-key-id": "key", "s3.secret-access-key": "secret", "s3.region": "us-east-1"}
         lake = {"warehouse": f"s3://{objects.bucket}/lake", "s3.endpoint": f"http://{objects.endpoint}"}
         catalog = {**catalog_in(tmp_path), **keys, **lake}
-        written(objects, lambda rows: rows.write_iceberg("ns.t", catalog=catalog))
-        assert in_order(rows_of(catalog)) == [row for rows in ROWS for row in rows]
+        written(objects, lambda rows: rows.write_iceberg("ns.t", catalog=catalog, partition_by=["even", "bucket(2, n)"]))
+        expected = [row for rows in ROWS for row in rows]
+        assert in_order(rows_of(catalog)) == expected
+        flow = rd.Dataflow("kept")
+        rows = rd.Collection(flow.from_epochs([[({**row, "word": "new"}, 1) for row in expected[:3]]]))
+        rows.write_iceberg("ns.t", key=["n", "even"], catalog=catalog)
+        flow.run(runtime="local")
+        assert in_order(rows_of(catalog)) == [{**row, "word": "new"} for row in expected[:3]] + expected[3:]
         assert table_of(catalog).location() == f"s3://{objects.bucket}/lake/ns/t"
         assert not [path for path in objects.paths() if "/_staging/" in path]

@@ -18,69 +18,29 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
-import pyarrow.types as pat
 from pyarrow import fs
 
 from rayad.integrations.file_output.committed import open_directory
 from rayad.integrations.file_output.tables import Overtaken, PublishedTable, TableSink, Told, are_of, ranges
 from rayad.integrations.file_output.text_types import check_values
 from rayad.integrations.file_output.writer import StagedFile
+from rayad.integrations.iceberg import partitions
+from rayad.integrations.iceberg.catalog import Refusing, catalog_of, first_line, library, texts
+from rayad.integrations.iceberg.types import ICEBERG, not_mapped, null_where_required
 from rayad.integrations.paths import check_filesystem
-from rayad.integrations.type_systems import TypeSystem
-from rayad.progress import ConfigError, DataflowError, arguments, say, show, without_secrets
+from rayad.progress import ConfigError, DataflowError, arguments, show, without_secrets
 
 _NAMES = "schema.name-mapping.default"
 _JOB, _SNAPSHOT, _FIRST = "rayad.job", "rayad.snapshot", "rayad.first"
 """In the summaries of snapshots of Iceberg: whose it is, which snapshot it shows, whether it is the first of the job."""
+MANIFESTS_MAX, EMPTY_MAX = 100, 16
+"""With so many manifests, or so many of them without files, they are merged by commits that remove files, too."""
+_PARTITION = 3
+"""Where the partition is in a data file, as the fields of ``pyiceberg``'s records are numbered."""
 VERSIONS = (1, 2)
 """Of the format, which ``pyiceberg`` writes."""
 NEW_TABLE = {"commit.manifest-merge.enabled": "true"}
 """Properties of a table that is made here. Java merges manifests by default, ``pyiceberg`` does not: each commit would leave one."""
-
-_WIDER = {
-    pa.int8(): pa.int32(),
-    pa.int16(): pa.int32(),
-    pa.uint8(): pa.int32(),
-    pa.uint16(): pa.int32(),
-    pa.uint32(): pa.int64(),
-    pa.uint64(): pa.decimal128(20, 0),
-    pa.float16(): pa.float32(),
-}
-
-
-def _plain(kind: pa.DataType) -> pa.DataType | None:
-    """Iceberg's type for one that is not nested."""
-    if kind in _WIDER:
-        return _WIDER[kind]
-    if pat.is_boolean(kind) or pat.is_integer(kind) or pat.is_floating(kind) or pat.is_null(kind) or kind == pa.uuid():
-        return kind
-    if pat.is_string(kind) or pat.is_large_string(kind) or pat.is_string_view(kind):
-        return pa.string()
-    if pat.is_fixed_size_binary(kind) and not pat.is_decimal(kind):
-        return kind
-    if pat.is_binary(kind) or pat.is_large_binary(kind) or pat.is_binary_view(kind):
-        return pa.binary()
-    if pat.is_decimal(kind) and kind.precision <= 38 and 0 <= kind.scale <= kind.precision:
-        return pa.decimal128(kind.precision, kind.scale)
-    if pat.is_date(kind):
-        return pa.date32()
-    if pat.is_time(kind):
-        return pa.time64("us")
-    return pa.timestamp("us", "UTC" if kind.tz else None) if pat.is_timestamp(kind) else None
-
-
-ICEBERG = TypeSystem("Iceberg", "Iceberg's", _plain, keeps_required=True)
-
-
-def _library(where: str) -> Any:
-    try:
-        import pyiceberg.catalog
-        import pyiceberg.exceptions
-        import pyiceberg.io.pyarrow
-        import pyiceberg.manifest
-    except ImportError as error:
-        raise ConfigError(f"{where} needs the package pyiceberg: pip install 'rayad[iceberg]' ({error})") from error
-    return pyiceberg
 
 
 class IcebergSink(TableSink):
@@ -90,17 +50,21 @@ class IcebergSink(TableSink):
     ``table``: its identifier, ``"namespace.table"``; the namespace must exist, the first commit creates the table. ``catalog``: a name in
     the configuration of ``pyiceberg``, or the properties of a catalog, including its ``name`` (default ``"default"``). ``mode``, if the
     table exists: ``"error"``, ``"append"``, or ``"overwrite"`` (the first commit replaces its rows; its columns stay). ``schema``: columns
-    and types; default: those of the table, or of the records if it is new (as in ``write_parquet``). ``epoch_column``: name of an added
-    column with each row's epoch. ``location`` and ``properties``: of a new table; by default the catalog decides the location.
-    ``filesystem``: for the files, if the catalog's own does not work here, such as one with short-lived or per-table credentials.
+    and types; default: those of the table, or of the records if it is new (as in ``write_parquet``). ``partition_by``: what partitions a
+    new table: columns, or Iceberg's transforms of them, such as ``["town", "day(at)", "bucket(16, id)", "truncate(4, zip)"]``; a table
+    that exists is written by its own partition spec. ``epoch_column``: name of an added column with each row's epoch. ``location`` and
+    ``properties``: of a new table; by default the catalog decides the location. ``filesystem``: for the files, if the catalog's own does
+    not work here, such as one with short-lived or per-table credentials.
 
     Types are those of Iceberg: integers become int or long, unsigned 64-bit ones decimal(20, 0), zoned times become UTC; nanoseconds must
-    be whole microseconds, moments of the years 1 to 9999; durations and partitioned tables are refused. Files of commits that were rolled
-    back stay until Iceberg's snapshots expire. The table keeps a property ``rayad.<job>`` for each job, which may be removed when that job
-    will never be resumed.
+    be whole microseconds, moments of the years 1 to 9999; durations are refused. A table's sort order is not kept: files say that they are
+    not sorted. Files of commits that were rolled back stay until Iceberg's snapshots expire. The table keeps a property ``rayad.<job>`` for
+    each job, which may be removed when that job will never be resumed.
     """
 
     where: ClassVar[str] = "write_iceberg"
+    begins_anew: ClassVar[bool] = False
+    """Whether a commit is decided again as soon as anybody has committed meanwhile, because it depends on the rows that are there."""
 
     def __init__(
         self,
@@ -109,6 +73,7 @@ class IcebergSink(TableSink):
         catalog: str | Mapping[str, Any] = "default",
         mode: Literal["error", "append", "overwrite"] = "error",
         schema: pa.Schema | None = None,
+        partition_by: str | Sequence[str] = (),
         epoch_column: str | None = None,
         location: str | None = None,
         properties: Mapping[str, str] | None = None,
@@ -117,12 +82,12 @@ class IcebergSink(TableSink):
         filesystem: fs.FileSystem | None = None,
     ) -> None:
         where = self.where
-        _library(where)
+        library(where)
         super().__init__(mode, schema, epoch_column, compression, row_group_rows)
         self.name = arguments.text(table, f"{where}: table", error=ConfigError, more=", its identifier 'namespace.table'")
         if not all(self.name.split(".")) or "." not in self.name:
             raise ConfigError(f"{where}: table is {show(table)}: it must be an identifier with its namespace, 'namespace.table'")
-        self._properties = _texts(properties, f"{where}: properties")
+        self._properties = texts(properties, f"{where}: properties")
         if self._properties.get("format-version", "2") not in map(str, VERSIONS):
             raise ConfigError(
                 f"{where}: properties has 'format-version': {self._properties['format-version']!r}, pyiceberg writes "
@@ -131,8 +96,9 @@ class IcebergSink(TableSink):
         if location is not None:
             arguments.text(location, f"{where}: location", error=ConfigError, more=", a directory or URI, or None")
         check_filesystem(filesystem, where)
-        self._catalog_name, self._catalog_properties = _catalog_of(catalog, where)
+        self._catalog_name, self._catalog_properties = catalog_of(catalog, where)
         self._opened: Any = None
+        self.fields = partitions.fields_of(partition_by, where)
         found = self.table()
         if found is None:
             self._location, data, io = self._place(location)
@@ -146,12 +112,21 @@ class IcebergSink(TableSink):
             ours = self.kinds(self.with_epoch(self.schema))
             if found is not None:
                 self.check_columns(ours, self.columns_of(found))
+            partitions.check_fields(ours, self.fields, where)
         if found is not None:
+            self._take_over_fields(found)
             self.schema = self.without_epoch(found)  # which says what may be null
 
     def __getstate__(self) -> dict[str, Any]:
         """A catalog stays in its process; its name and properties travel."""
         return {**self.__dict__, "_opened": None}
+
+    def _take_over_fields(self, found: Any) -> None:
+        fields = partitions.fields_of_spec(found, self.where)
+        if self.fields and self.fields != fields:
+            theirs, ours = ([str(field) for field in some] for some in (fields, self.fields))
+            raise ConfigError(f"{self.where}: the table {self.name!r} is partitioned by {theirs}, not by {ours}")
+        self.fields = fields
 
     def _place(self, location: str | None) -> tuple[str, str, Any]:
         """Where a table that is not there yet will be, where its files will be, and what opens them."""
@@ -168,11 +143,11 @@ class IcebergSink(TableSink):
             )
             found = staged.table_metadata.location
             data = self._properties.get("write.data.path") or f"{found.rstrip('/')}/data"
-            return found, data.rstrip("/"), _library(self.where).io.load_file_io({**catalog.properties, **self._properties}, found)
+            return found, data.rstrip("/"), library(self.where).io.load_file_io({**catalog.properties, **self._properties}, found)
 
     def _open_files(self, uri: str, io: Any, filesystem: fs.FileSystem | None) -> tuple[fs.FileSystem, str]:
         """The file system and the directory of the files."""
-        known = _library(self.where).io.pyarrow.PyArrowFileIO
+        known = library(self.where).io.pyarrow.PyArrowFileIO
         scheme, host, path = known.parse_location(uri, getattr(io, "properties", {}))
         if filesystem is not None:
             return filesystem, path
@@ -185,19 +160,19 @@ class IcebergSink(TableSink):
     def _catalog(self) -> Any:
         if self._opened is None:
             try:
-                self._opened = _library(self.where).catalog.load_catalog(self._catalog_name, **self._catalog_properties)
+                self._opened = library(self.where).catalog.load_catalog(self._catalog_name, **self._catalog_properties)
             except Exception as error:  # of any catalog's client
                 given = self._catalog_properties
-                why = _first_line(error, given)
+                why = first_line(error, given)
                 raise ConfigError(
                     f"{self.where}: the catalog {self._catalog_name!r} cannot be opened: {why}; catalog= is a name in the "
                     "configuration of pyiceberg, or the properties of a catalog, such as {'type': 'rest', 'uri': ...}"
                 ) from without_secrets(error, given)
         return self._opened
 
-    def _reading(self) -> _Refusing:
+    def _reading(self) -> Refusing:
         told = f"{self.where}: the table {self.name!r} cannot be read from the catalog {self._catalog_name!r}"
-        return _Refusing(told, self._catalog_properties)
+        return Refusing(told, self._catalog_properties)
 
     def table(self) -> Any:
         """Return the table as the catalog has it now, or None if there is none."""
@@ -205,23 +180,17 @@ class IcebergSink(TableSink):
         with self._reading():
             try:
                 return catalog.load_table(self.name)
-            except _library(self.where).exceptions.NoSuchTableError:
+            except library(self.where).exceptions.NoSuchTableError:
                 return None
 
     def columns_of(self, table: Any) -> pa.Schema:
-        """Return the columns of the table's current schema. Raises ConfigError if the table is partitioned, or of a version that cannot
-        be written."""
+        """Return the columns of the table's current schema. Raises ConfigError if the table is of a version that cannot be written."""
         if table.format_version not in VERSIONS:
             raise ConfigError(
                 f"{self.where}: the table {self.name!r} is of version {table.format_version} of Iceberg's format, pyiceberg writes "
                 f"{' and '.join(map(str, VERSIONS))}: write to a table of one of these"
             )
-        if not table.spec().is_unpartitioned():
-            raise ConfigError(
-                f"{self.where}: the table {self.name!r} is partitioned ({', '.join(map(str, table.spec().fields))}): only tables without "
-                "partitions are written; write to one and copy from it, or use write_delta(partition_by=...)"
-            )
-        found = _library(self.where).io.pyarrow.schema_to_pyarrow(table.schema(), include_field_ids=False)
+        found = library(self.where).io.pyarrow.schema_to_pyarrow(table.schema(), include_field_ids=False)
         return pa.schema([pa.field(f.name, ICEBERG.type_of(f.type, f.name, self.where), nullable=f.nullable) for f in found])
 
     def version_of(self, table: Any) -> int:
@@ -238,31 +207,45 @@ class IcebergSink(TableSink):
         """Convert a table to the types of Iceberg. Fields inside nested columns that must not be null are declared so."""
         for field, column in zip(table.schema, table.columns, strict=True):
             for chunk in column.chunks:
-                null = _null_where_required(chunk, field, field.name)
+                null = null_where_required(chunk, field, field.name)
                 if null is not None:
                     raise DataflowError(f"{self.where}: column {null!r} of {self.name!r} is required, and a record has null there")
         out = ICEBERG.for_files(table, self.where, "leave the column out")
         check_values(out, self.where, "pyiceberg, which keeps the least and the largest value of each file, cannot hold it")
         return out
 
+    def cut(self, records: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """The records of each partition, with its name."""
+        if not self.fields:
+            yield "", records
+            return
+        names = {field.column[0] for field in self.fields}
+        plain = ICEBERG.columns(
+            pa.Table.from_batches([records.select([name for name in records.schema.names if name in names])]), self.where
+        )
+        kinds = [plain.schema.field(field.name) if field.name in names else field for field in records.schema]
+        partitions.check_fields(pa.schema(kinds), self.fields, self.where)
+        yield from partitions.cut(records, plain, self.fields, self.where)
+
     # -- what the table says -----------------------------------------------------------------------------
     @property
-    def _key(self) -> str:
+    def marker(self) -> str:
+        """The name of the property in which the table says what of this job is in it."""
         return f"rayad.{self.job}"
 
     def knows(self, table: Any) -> bool:
         """Tell whether this job has committed, by the property that it leaves on the table."""
-        return self._key in table.properties
+        return self.marker in table.properties
 
     def told_by(self, table: Any) -> Told:
         """Return what the job's property says, which stays when snapshots of Iceberg expire."""
-        text = table.properties[self._key]
+        text = table.properties[self.marker]
         try:
             plain = json.loads(text)
             return Told(int(plain["shown"]), ranges(plain["void"]))
         except (KeyError, TypeError, ValueError) as error:
             raise DataflowError(
-                f"{self.where}: the property {self._key!r} of the table {self.name!r} is {show(text)}, which is not what this job has "
+                f"{self.where}: the property {self.marker!r} of the table {self.name!r} is {show(text)}, which is not what this job has "
                 "written: put the earlier value back"
             ) from error
 
@@ -296,7 +279,7 @@ class IcebergSink(TableSink):
     def _live(self, table: Any) -> list[Any]:
         """The data files of the table."""
         snapshot = table.current_snapshot()
-        content = _library(self.where).manifest.DataFileContent.DATA
+        content = library(self.where).manifest.DataFileContent.DATA
         with self._reading():
             manifests = snapshot.manifests(table.io) if snapshot is not None else []
             entries = (entry for manifest in manifests for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True))
@@ -308,42 +291,66 @@ class IcebergSink(TableSink):
     ) -> None:
         """Commit one transaction to the catalog. If others committed meanwhile, ``pyiceberg`` retries (by the table's
         ``commit.retry.*``), as long as what the table says of this job is unchanged."""
-        library = _library(self.where)
         gone = self._live(table) if replaces else removed
         is_known = table is not None and self.knows(table)
         told = json.dumps({"shown": after.shown, "void": after.void, "commit": uuid.uuid4().hex[:12]})
-        errors = library.exceptions
+        errors = library(self.where).exceptions
         try:
-            if table is None:
-                transaction = self._catalog().create_table_transaction(self.name, kinds, self._location, properties=self._new_properties())
-            else:
-                transaction = _guarded(table, self._key, told).transaction()
+            transaction = self._new(kinds) if table is None else _Guarded(self, table, told).transaction()
             metadata = transaction.table_metadata
-            transaction.set_properties({self._key: told, **self._names(metadata)})
-            files = [self._data_file(transaction, file) for file in moved]
-            summary = {_JOB: self.job, _SNAPSHOT: str(after.shown), **({} if is_known else {_FIRST: "true"})}
-            update = transaction.update_snapshot(snapshot_properties=summary)
+            transaction.set_properties({self.marker: told, **self._names(metadata)})
+            files = [self._data_file(metadata, file) for file in moved]
+            summary = {_JOB: self.job, _SNAPSHOT: str(after.shown)}
+            first = {} if is_known else {_FIRST: "true"}
+            update = transaction.update_snapshot(snapshot_properties={**summary, **first})
             with update.overwrite() if gone else update.merge_append() as snapshot:
                 for file in files:
                     snapshot.append_data_file(file)
                 for file in gone:
                     snapshot.delete_data_file(file)
+            if gone and self._has_many_manifests(table):
+                with transaction.update_snapshot(snapshot_properties=summary).merge_append():
+                    pass  # which merges them, and leaves out those without files; an overwrite does not
             transaction.commit_transaction()
         except (errors.CommitFailedException, errors.ValidationException, errors.TableAlreadyExistsError) as error:
-            raise Overtaken(_first_line(error)) from error
+            self.on_refused(moved)
+            raise Overtaken(first_line(error)) from error
         except (Overtaken, ConfigError):
             raise
         except Exception as error:  # of any catalog's client
             given = self._catalog_properties
             what = f"{self.where}: the commit of snapshot {after.shown} to {self.name!r} failed"
-            raise DataflowError(f"{what}: {_first_line(error, given)}") from without_secrets(error, given)
+            raise DataflowError(f"{what}: {first_line(error, given)}") from without_secrets(error, given)
+
+    def on_refused(self, moved: Sequence[StagedFile]) -> None:
+        """The catalog has refused a commit with these files, which are in no table; they stay, for the commit that follows."""
+
+    def _new(self, kinds: pa.Schema) -> Any:
+        """A transaction that makes the table."""
+
+        def begun(schema: Any, **more: Any) -> Any:
+            return self._catalog().create_table_transaction(self.name, schema, self._location, properties=self._new_properties(), **more)
+
+        if not self.fields:
+            return begun(kinds)
+        partitions.check_fields(kinds, self.fields, self.where)
+        schema = begun(kinds).table_metadata.schema()  # with the numbers of fields, which a spec needs
+        return begun(schema, partition_spec=partitions.spec_of(self.fields, schema, self.where))
+
+    def _has_many_manifests(self, table: Any) -> bool:
+        snapshot = table.current_snapshot()
+        manifests = snapshot.manifests(table.io) if snapshot is not None else []
+        empty = [one for one in manifests if not (one.has_added_files() or one.has_existing_files())]
+        merges = table.properties.get("commit.manifest-merge.enabled", "false") == "true"
+        many = int(table.properties.get("commit.manifest.min-count-to-merge", MANIFESTS_MAX))
+        return len(empty) >= EMPTY_MAX or (merges and len(manifests) >= many)
 
     def _names(self, metadata: Any) -> dict[str, str]:
         """What readers find columns by, as the files have names and no numbers; nothing where the table has it."""
         ours, theirs = metadata.schema().name_mapping, metadata.name_mapping()
         if theirs is None:
             return {_NAMES: ours.model_dump_json()}
-        missing = _not_mapped(ours.root, theirs.root)
+        missing = not_mapped(ours.root, theirs.root)
         if missing is not None:
             raise ConfigError(
                 f"{self.where}: the property {_NAMES!r} of the table {self.name!r} does not have the column {missing!r}, so readers would "
@@ -351,28 +358,26 @@ class IcebergSink(TableSink):
             )
         return {}
 
-    def _data_file(self, transaction: Any, file: StagedFile) -> Any:
-        """A file for a manifest, with the bounds of its columns, by its footer."""
-        library = _library(self.where).io.pyarrow
-        footers = _Footers(self.filesystem, self._prefix, library.PyArrowFile)
-        return library.parquet_file_to_data_file(footers, transaction.table_metadata, f"{self._prefix}{file.staged}")
+    def _data_file(self, metadata: Any, file: StagedFile) -> Any:
+        """A file for a manifest, with the bounds of its columns, by its footer, and with the values of its partition."""
+        found = library(self.where)
+        partition = file.name.rpartition("/")[0]
+        fields, cut_by = [str(field) for field in partitions.fields_of_spec(metadata, self.where)], partitions.cut_by(partition)
+        if fields != cut_by:
+            raise ConfigError(
+                f"{self.where}: the table {self.name!r} is partitioned by {', '.join(fields) or 'nothing'}, and what is to be added to it "
+                f"was written when it was by {', '.join(cut_by) or 'nothing'}: put that partition spec back, let the job end, and change "
+                "it then"
+            )
+        kinds = [field.field_type for field in metadata.spec().partition_type(metadata.schema()).fields]
+        values = partitions.values_in(partition, kinds, self.where)
+        footers = _Footers(self.filesystem, self._prefix, found.io.pyarrow.PyArrowFile)
+        made = found.io.pyarrow.parquet_file_to_data_file(footers, _WithoutPartitions(found, metadata), f"{self._prefix}{file.staged}")
+        made[_PARTITION] = found.typedef.Record(*values)
+        return made
 
     def _new_properties(self) -> dict[str, str]:
         return {**NEW_TABLE, **self._properties}
-
-
-class _Refusing:
-    """What is raised inside, of whatever class a catalog's client has, becomes a DataflowError."""
-
-    def __init__(self, told: str, given: Mapping[str, Any]) -> None:
-        self._told, self._given = told, given
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, Exception) and not isinstance(error, ConfigError | DataflowError):
-            raise DataflowError(f"{self._told}: {_first_line(error, self._given)}") from without_secrets(error, self._given)
 
 
 class _Footers:
@@ -386,18 +391,41 @@ class _Footers:
         return self._opened(location, location.removeprefix(self._prefix), self._filesystem)
 
 
-def _guarded(table: Any, key: str, told: str) -> Any:
-    """The table, of which no transaction is tried again once another coordinator has told something of this job."""
-    known, load_again = table.properties.get(key), table.refresh
+class _WithoutPartitions:
+    """The metadata of a table for what describes a file by its footer, in which partitions cannot be found in general."""
 
-    def refresh() -> Any:
-        load_again()
-        if table.properties.get(key) not in (known, told):
+    def __init__(self, found: Any, metadata: Any) -> None:
+        self.format_version, self.properties = metadata.format_version, metadata.properties
+        self.default_spec_id = metadata.default_spec_id
+        self.schema = metadata.schema
+        self.spec = found.partitioning.PartitionSpec
+
+
+class _Guarded:
+    """A table of which no transaction is tried again once what it depends on has changed: another coordinator has told something of the
+    job, the partition spec is another one, or, of a sink that begins anew, anybody has committed."""
+
+    def __init__(self, sink: IcebergSink, table: Any, told: str) -> None:
+        self._sink, self._table, self._told = sink, table, told
+        self._known = table.properties.get(sink.marker)
+        self._spec = table.metadata.default_spec_id
+        self._refresh = table.refresh
+
+    def transaction(self) -> Any:
+        """A transaction of the table."""
+        self._table.refresh = self._refreshed
+        return self._table.transaction()
+
+    def _refreshed(self) -> Any:
+        self._refresh()
+        says = self._table.properties.get(self._sink.marker)
+        if says == self._told:  # the commit has come through, and its answer was lost
+            return self._table
+        if says != self._known:
             raise Overtaken("another coordinator of this job has committed meanwhile")
-        return table
-
-    table.refresh = refresh
-    return table
+        if self._sink.begins_anew or self._table.metadata.default_spec_id != self._spec:
+            raise library(self._sink.where).exceptions.CommitFailedException("others have committed to the table meanwhile")
+        return self._table
 
 
 def _newest_first(table: Any) -> Iterator[Any]:
@@ -409,64 +437,4 @@ def _newest_first(table: Any) -> Iterator[Any]:
         snapshot = table.snapshot_by_id(parent) if parent is not None else None
 
 
-def _not_mapped(ours: Sequence[Any], theirs: Sequence[Any]) -> str | None:
-    """The first column of one mapping of names that another has not."""
-    for field in ours:
-        name = field.names[0]
-        found = next((one for one in theirs if name in one.names and one.field_id == field.field_id), None)
-        inside = _not_mapped(field.fields, found.fields) if found is not None else None
-        if found is None or inside is not None:
-            return str(name) if found is None else f"{name}.{inside}"
-    return None
-
-
-def _null_where_required(array: pa.Array, field: pa.Field, name: str) -> str | None:
-    """The name of a column, or of what is inside of it, that is required and has a null."""
-    if not field.nullable and array.null_count:
-        return name
-    kind = field.type
-    if pat.is_struct(kind):
-        children = zip(array.flatten(), kind, strict=True)
-        valid = array.is_valid()
-        found = (
-            _null_where_required(child.filter(valid), inner, f"{name}.{inner.name}") for child, inner in children if _has_required(inner)
-        )
-        return next((one for one in found if one is not None), None)
-    if (pat.is_list(kind) or pat.is_large_list(kind)) and _has_required(kind.value_field):
-        return _null_where_required(array.flatten(), kind.value_field, f"{name}.element")
-    if pat.is_map(kind) and _has_required(kind.item_field):
-        entries = array.cast(pa.list_(pa.struct([kind.key_field, kind.item_field]))).flatten()
-        return _null_where_required(entries.field(1), kind.item_field, f"{name}.value")
-    return None
-
-
-def _has_required(field: pa.Field) -> bool:
-    return not field.nullable or any(_has_required(field.type.field(i)) for i in range(field.type.num_fields))
-
-
-def _texts(properties: Any, where: str) -> dict[str, str]:
-    if properties is None:
-        return {}
-    if not isinstance(properties, Mapping) or not all(isinstance(part, str) for item in properties.items() for part in item):
-        raise ConfigError(f"{where} is {show(properties)}: it must be a dict from names to texts, or None")
-    return dict(properties)
-
-
-def _catalog_of(catalog: Any, where: str) -> tuple[str, dict[str, Any]]:
-    """The name and the properties of a catalog."""
-    if isinstance(catalog, str) and catalog:
-        return catalog, {}
-    if isinstance(catalog, Mapping) and catalog and all(isinstance(name, str) for name in catalog):
-        properties = dict(catalog)
-        return str(properties.pop("name", "default")), properties
-    raise ConfigError(
-        f"{where}: catalog is of type {type(catalog).__name__}: it must be a name in the configuration of pyiceberg, or a dict of the "
-        "properties of a catalog, such as {'type': 'rest', 'uri': ...}"
-    )
-
-
-def _first_line(error: BaseException, given: object = None) -> str:
-    return say(error, given).strip().split("\n", 1)[0] or type(error).__name__
-
-
-__all__ = ["ICEBERG", "IcebergSink", "PublishedTable"]
+__all__ = ["IcebergSink", "PublishedTable"]
