@@ -2,7 +2,7 @@
 
 Most files are passed over by what their manifest says: the partition, where it follows from the key, and the least and largest value of
 each column of the key. Of those that are left the columns of the key are read; only files with such rows are written anew. ``pyiceberg``'s
-own deletes and upserts make a predicate of the keys, and look at every row with it (docs/decisions/136).
+own deletes and upserts make a predicate of the keys, and look at every row with it (docs/decisions/138).
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from tests.incremental.programs import Shape, history
 from tests.incremental.test_ends import tables
 from tests.incremental.test_updating_sinks import SCHEMA, asked, created, in_topic
 from tests.integrations.broker import broker
+from tests.integrations.iceberg_tables import catalog_in, rows_of
 from tests.integrations.postgres_server import postgres
 from tests.patience import PATIENCE_S
 
@@ -44,13 +45,14 @@ def sizes_of(there: Counter[Any]) -> dict[int, int]:
 def test_every_table_outside_is_as_the_graph_is(nothing_left: Callable[[], None], tmp_path: Path) -> None:
     changes = history(Shape(8, 9, 12), 5)
     with postgres() as uri, broker() as kafka:
-        target, topic, delta = created(uri, "sizes"), kafka.topic(2), tmp_path / "delta"
+        target, topic, delta, lake = created(uri, "sizes"), kafka.topic(2), tmp_path / "delta", catalog_in(tmp_path / "lake")
         flow = rd.Dataflow("graph-out")
         out = sizes(flow.collection("edges"))
         out.changes().probe("seen")
         out.write_postgres(uri, target, key="node", schema=SCHEMA)
         out.write_kafka(kafka.servers, topic, key=lambda row: str(row["node"]), value=json.dumps)
         out.write_delta(str(delta), key="node", schema=SCHEMA)
+        out.write_iceberg("ns.t", key="node", schema=SCHEMA, partition_by="bucket(2, node)", catalog=lake)
         job = flow.submit(surviving(tmp_path / "job"), rd.ScalingConfig(parallelism=1, placement="workers"))
         edges = job.collection("edges")
         for epoch, some in enumerate(changes):
@@ -68,5 +70,6 @@ def test_every_table_outside_is_as_the_graph_is(nothing_left: Callable[[], None]
         assert dict(asked(uri, f"SELECT node, n FROM {target}")) == expected
         assert {int(key): json.loads(value)["n"] for key, value in in_topic(kafka, topic).items()} == expected
         assert {row["node"]: row["n"] for row in deltalake.DeltaTable(str(delta)).to_pyarrow_table().to_pylist()} == expected
+        assert {row["node"]: row["n"] for row in rows_of(lake)} == expected
         assert result.statistics.failures == 1
     nothing_left()
