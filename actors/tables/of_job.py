@@ -91,7 +91,8 @@ class ReadsTables(ABC):
         among = {stage.name: stage.id for stage in self.plan.stages if stage.kind is NodeKind.VERTEX}
         found = among.get(name, among.get(f"{name}{CHECKED}")) if isinstance(name, str) else None
         if found is None:
-            raise DataflowError(f"dataflow {self.plan.name!r} has no operator with state {show(name)}: it has {sorted(among)}")
+            known = sorted(name.removesuffix(CHECKED) for name in among)
+            raise DataflowError(f"dataflow {self.plan.name!r} has no operator with state {show(name)}: it has {known}")
         return found
 
 
