@@ -18,6 +18,7 @@ _SETTINGS = {
     "datafusion.sql_parser.parse_float_as_decimal": "true",  # 0.06 + 0.01 is 0.07, as in the standard
     "datafusion.optimizer.enable_physical_uncorrelated_scalar_subquery": "false",  # joins instead
     "datafusion.optimizer.enable_leaf_expression_pushdown": "false",
+    "datafusion.optimizer.max_passes": "3",
     "datafusion.execution.collect_statistics": "false",
 }
 _OF_THE_CLOCK = re.compile(r"\b(now|current_date|current_time|current_timestamp|today|random|uuid)\(\)")
@@ -71,30 +72,48 @@ class Planner:
         for name, schema in schemas.items():
             plain = pa.schema([pa.field(field.name, plain_type(field.type)) for field in schema])
             self.context.register_record_batches(f'"{name}"', [[pa.RecordBatch.from_pylist([], plain)]])
-        self.plan = self._planned()
+        self.subqueries: dict[str, Any] = {}
+        """By the name of the function that stands for each."""
 
-    def _planned(self) -> Any:
+    def logical(self, text: str) -> Any:
+        """The plan of a query as it is written. Raises DataflowError."""
         package = datafusion()
-        ignored = _IGNORED.search(_QUOTED.sub("", self.query))
+        ignored = _IGNORED.search(_QUOTED.sub("", text))
         if ignored is not None:
             raise self.refusal(f"{ignored[0].upper()} is not supported: DataFusion would leave it out")
         options = package.SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
         try:
-            frame = self.context.sql_with_options(self.query, options)
-            self.written = frame.logical_plan()
-            clock = _OF_THE_CLOCK.search(_TEXTS.sub("", self.written.display_indent()))
-            plan = frame.optimized_logical_plan()
+            plan = self.context.sql_with_options(text, options).logical_plan()
         except Exception as error:  # DataFusion raises Exception itself
-            told = _told(error)
-            if "table '" in told and "not found" in told:
-                told = f"{told.replace('datafusion.public.', '')}; the tables that were given are {sorted(self._tables)}"
-            raise self.refusal(told) from error
+            raise self.refusal(self._told(error)) from error
+        clock = _OF_THE_CLOCK.search(_TEXTS.sub("", plan.display_indent()))
         if clock is not None:
             raise self.refusal(
                 f"{clock[0]} gives something else each time, so that the result would not follow from the records that are there: give the "
                 "time as a column, or as a literal"
             )
         return plan
+
+    def optimized(self, plan: Any) -> Any:
+        """What the optimizer makes of a plan. Raises DataflowError."""
+        try:
+            return self.context.create_dataframe_from_logical_plan(plan).optimized_logical_plan()
+        except Exception as error:
+            raise self.refusal(self._told(error)) from error
+
+    def optimized_once(self, plan: Any) -> Any:
+        """What the first pass of the optimizer makes of a plan. Raises DataflowError."""
+        try:
+            self.context.sql("set datafusion.optimizer.max_passes = 1")
+            return self.optimized(plan)
+        finally:
+            self.context.sql(f"set datafusion.optimizer.max_passes = {_SETTINGS['datafusion.optimizer.max_passes']}")
+
+    def _told(self, error: Exception) -> str:
+        told = _told(error)
+        if "table '" in told and "not found" in told:
+            told = f"{told.replace('datafusion.public.', '')}; the tables that were given are {sorted(self._tables)}"
+        return told
 
     def wrapped(self, expression: Any) -> Any:
         """An expression as DataFusion's public class."""
@@ -118,7 +137,9 @@ class Planner:
         return tuple(names), tuple(plain_type(field.type) for field in schema)
 
     def frame(self, *plans: Any) -> Any:
-        """The rows of a plan, or of the product of two: for types of expressions over them."""
+        """The rows of a plan, or of the product of two, or one row: for types of expressions over them."""
+        if not plans:
+            return self.context.sql("select 1")
         first, *others = (self.context.create_dataframe_from_logical_plan(plan) for plan in plans)
         for other in others:
             first = first.join_on(other, self.expression_of.literal(True), how="inner")
