@@ -103,9 +103,7 @@ def grouped(
     return _of_groups(relation, keys, aggregates, names)
 
 
-def _grouped_for_each(
-    relation: Relation, keys: Outputs, aggregates: Sequence[Aggregate], names: Sequence[str], domain: Domain
-) -> Relation:
+def _grouped_for_each(relation: Relation, keys: Outputs, aggregates: Sequence[Aggregate], names: Sequence[str], domain: Domain) -> Relation:
     """One group more for each value of the domain if there are no keys: a row that counts nothing makes it."""
     key = domain.column(len(relation.kinds) - 1)
     if not aggregates:

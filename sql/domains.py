@@ -48,9 +48,7 @@ class Domain:
         """The columns of the query around, out of the record that is the column of this number."""
         fields = [Literal(pa.scalar(f"d{number}")) for number in range(len(self.names))]
         field = Kernel("function", "get_field")
-        return {
-            name: Call(field, (Column(at), one), kind) for name, one, kind in zip(self.names, fields, self.kinds, strict=True)
-        }
+        return {name: Call(field, (Column(at), one), kind) for name, one, kind in zip(self.names, fields, self.kinds, strict=True)}
 
     @staticmethod
     def of(found: Relation, arguments: Sequence[Expression], names: tuple[str, ...], kinds: tuple[pa.DataType, ...]) -> Domain:

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from rayad.incremental.joins.kinds import How
+from rayad.sql.ordering import Counted
 from rayad.sql.relation import Outputs, Relation, computed
 from rayad.sql.steps import Key, columns_of, leaves_of
-from rayad.sql.values.expressions import Call, Expression, Literal
+from rayad.sql.values.expressions import Call, Cast, Expression, Literal
 from rayad.sql.values.kernels import Kernel
 
 
@@ -109,6 +110,27 @@ def marked(left: Relation, right: Relation, on: Condition, names: Sequence[str])
     return parts[0].concat(parts[1])
 
 
+def counted(left: Relation, right: Relation, on: Condition, *, is_except: bool) -> Relation:
+    """The rows of the left side, each as often as it is on both sides, or so much oftener as it is on the left.
+
+    The keys are all columns of a row, in order, and null is equal to null.
+    """
+    keys = on.keys()
+    sides = []
+    for relation, key, is_left in zip((left, right), keys, (True, False), strict=True):
+        outputs = [*key.columns, (Literal(pa.scalar(is_left)), pa.bool_())]
+        sides.append(relation.projected(outputs))
+    both = sides[0].concat(sides[1])
+    width = len(both.kinds) - 1
+    form = Counted((pa.bool_(),), is_except)
+    found = both.keyed(Key(both.columns[:width], nulls_meet=True), both.columns[width:]).reduce_weights(
+        form.in_rows(), "bag", in_columns=form
+    )
+    rows = computed(found, leaves_of(both.kinds[:width], "0", prefix="k"), columns_of(both.kinds[:width]), left.told)
+    kinds = zip(rows.columns, left.kinds, strict=True)
+    return rows.projected([(Cast(column, kind), kind) for (column, _), kind in kinds], left.names)
+
+
 def not_in(left: Relation, right: Relation, on: Condition) -> Relation:
     """The rows whose value is for sure none of the right side's (NOT IN): all where there is none; else those that are not null and match
     nothing, unless null is among the others. The first keys are the values; the others, and the residual, say which of the right side's
@@ -123,4 +145,4 @@ def not_in(left: Relation, right: Relation, on: Condition) -> Relation:
     return half(sure, nulls, looked_at, there=False).concat(half(unknown, right, looked_at, there=False))
 
 
-__all__ = ["Condition", "half", "inner", "marked", "not_in", "outer"]
+__all__ = ["Condition", "counted", "half", "inner", "marked", "not_in", "outer"]

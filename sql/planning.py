@@ -22,7 +22,8 @@ _SETTINGS = {
     "datafusion.execution.collect_statistics": "false",
 }
 _OF_THE_CLOCK = re.compile(r"\b(now|current_date|current_time|current_timestamp|today|random|uuid)\(\)")
-_IGNORED = re.compile(r"\b((intersect|except)\s+all|tablesample|with\s+(rollup|cube|totals))\b", re.IGNORECASE)
+_OF_BAGS = re.compile(r"\b(intersect|except)\s+all\b", re.IGNORECASE)
+_IGNORED = re.compile(r"\b(tablesample|with\s+(rollup|cube|totals))\b", re.IGNORECASE)
 """What DataFusion reads, and then leaves out of its plan."""
 _QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/", re.DOTALL)
 _TEXTS = re.compile(r'Utf8\("(?:[^"\\]|\\.)*"\)')
@@ -74,6 +75,16 @@ class Planner:
             self.context.register_record_batches(f'"{name}"', [[pa.RecordBatch.from_pylist([], plain)]])
         self.subqueries: dict[str, Any] = {}
         """By the name of the function that stands for each."""
+        self.written: Any = None
+        """The plan as it is written."""
+        self.plan: Any = None
+        """The plan as it is translated."""
+        self.names: tuple[str, ...] = ()
+        """Of the columns of the result."""
+
+    def sets_of_bags(self, text: str) -> int:
+        """How often a query has INTERSECT ALL or EXCEPT ALL."""
+        return len(_OF_BAGS.findall(_QUOTED.sub(" ", text)))
 
     def logical(self, text: str) -> Any:
         """The plan of a query as it is written. Raises DataflowError."""
@@ -154,10 +165,28 @@ class Planner:
 
 
 def _told(error: Exception) -> str:
-    text = str(error).strip()
-    for prefix in ("DataFusion error: ", "Error during planning: ", "SQL error: "):
-        text = text.removeprefix(prefix)
-    return " ".join(text.partition("\nbacktrace")[0].split())
+    """What DataFusion says, in words that hold here."""
+    text = " ".join(str(error).strip().partition("\nbacktrace")[0].split())
+    for pattern, words in _WORDS:
+        text = pattern.sub(words, text)
+    return text
 
+
+_WORDS = tuple(
+    (re.compile(pattern), words)
+    for pattern, words in (
+        (r"^(?:DataFusion error: )?(?:Optimizer rule '\w+' failed caused by |type_coercion caused by )*", ""),
+        (r"^(?:\w+ caused by )?(?:Error during planning: |SQL error: |Schema error: |Execution error: |General error: )+", ""),
+        (r"datafusion\.public\.", ""),
+        (r"\.? ?Column names are case sensitive\. You can use double quotes to refer to the (.+?) column or disable the \S+ "
+         r"configuration\.", r" Names are lower-case unless they are in double quotes: \1."),
+        (r"Valid fields are ", "The columns there are: "),
+        (r"Projections require unique expression names but the expression (\".*?\") at position \d+ and (\".*?\") at position \d+ have the "
+         r"same name\. Consider aliasing \(\"AS\"\) one of them\.", r"two columns have one name, \1 and \2: give one another with AS"),
+        (r"Schema contains qualified field name (\S+) and unqualified field name (\S+) which would be ambiguous",
+         r"two columns are called \2, and one of them is \1: give one another name with AS"),
+        (r"Schema contains duplicate (?:un)?qualified field name (\S+)", r"two columns are called \1: give one another name with AS"),
+    )
+)  # fmt: skip
 
 __all__ = ["Planner", "datafusion", "plain_type"]

@@ -10,12 +10,13 @@ import pyarrow as pa
 
 from rayad.progress import show
 from rayad.sql import joins
+from rayad.sql.name_rules import OUTER
 from rayad.sql.null_rules import require_not_in
 from rayad.sql.reading import TRUE, Scope
 from rayad.sql.relation import Relation
+from rayad.sql.rewording import BAG
 from rayad.sql.steps import columns_of
-from rayad.sql.subqueries import OUTER
-from rayad.sql.values.expressions import Call, Case, Expression
+from rayad.sql.values.expressions import Call, Case, Expression, columns_in
 from rayad.sql.values.kernels import Kernel
 
 if TYPE_CHECKING:
@@ -76,13 +77,20 @@ class Joined:
 
     def _spread(self) -> None:
         """Where rows of a side come out for each of the values of the domain, it must have them."""
-        wanted = {"right": (False, True), "full": (True, True), "inner": (not self._right.has_domain, False)}.get(self._how, (True, False))
+        if self._how == "full" or _is_bag(self._right.plan):
+            wanted = (True, True)
+        elif self._how == "inner":
+            wanted = (not self._right.has_domain, False)
+        else:
+            wanted = (self._how != "right", self._how == "right")
         for side, is_wanted in zip((self._left, self._right), wanted, strict=True):
             if is_wanted and not side.has_domain:
                 side.relation = self._translator.spread(side.relation)
 
     def _scope(self, *sides: _Side) -> Scope:
-        names, places, start, outer = [], [], 0, None
+        names: list[str] = []
+        places: list[int] = []
+        start, outer = 0, None
         domain = self._translator.domain
         for side in sides:
             some, _ = self._planner.fields(side.plan)
@@ -132,6 +140,8 @@ class Joined:
                 return self._in_order(joins.inner(left, right, on))
             case "left" | "right" | "full" as side:
                 return self._in_order(joins.outer(left, right, on, side))
+            case "leftsemi" | "leftanti" if _is_bag(self._right.plan):
+                return self._bags(on)
             case "leftsemi":
                 return joins.half(left, right, on, there=True)
             case "leftanti":
@@ -144,6 +154,20 @@ class Joined:
                 mark, width = len(left.kinds), self._left.width
                 return found.projected([found.columns[at] for at in (*range(width), mark, *range(width, mark))])
         raise self._planner.refusal(f"the join {show(self._plan.display(), 120)} is not supported")
+
+    def _bags(self, on: joins.Condition) -> Relation:
+        """INTERSECT ALL, EXCEPT ALL: rows as often as on both sides, or so much oftener as on the left."""
+        domain = self._translator.domain
+        places = [tuple(columns_in(mine)) for mine, _ in on.left]
+        width = self._left.width + (domain is not None)
+        if not on.is_equality or sorted(places) != [(at,) for at in range(width)]:
+            told = show(self._plan.display(), 120)
+            raise self._planner.refusal(
+                f"{told}, of INTERSECT ALL or EXCEPT ALL, does not compare each column: cast both sides to the same types"
+            )
+        order = [places.index((at,)) for at in range(width)]
+        by = joins.Condition(tuple(on.left[at] for at in order), tuple(on.right[at] for at in order), nulls_meet=True)
+        return joins.counted(self._left.relation, self._right.relation, by, is_except=self._how == "leftanti")
 
     def _in_order(self, found: Relation) -> Relation:
         """Columns of both sides, then the domain."""
@@ -163,6 +187,17 @@ class Joined:
             return found
         there = Call(Kernel("test", "IsNotNull"), (left,), pa.bool_())
         return Case(((there, left),), right, self._translator.domain.kind) if self._translator.domain else left
+
+
+def _is_bag(plan: Any) -> bool:
+    """Whether a node is the right side of INTERSECT ALL or EXCEPT ALL."""
+    while True:
+        variant = plan.to_variant()
+        if type(variant).__name__ == "SubqueryAlias":
+            return bool(variant.alias() == BAG)
+        if type(variant).__name__ not in ("Projection", "Filter"):
+            return False
+        (plan,) = plan.inputs()
 
 
 __all__ = ["Joined"]

@@ -21,8 +21,15 @@ SET_OPERATORS = ("UNION", "INTERSECT", "EXCEPT")
 _QUERIES = ("SELECT", "WITH", "VALUES")
 _BEHIND = ("ORDER", "LIMIT", "OFFSET", "FETCH")
 _CLAUSES = ("SELECT", "FROM", "WHERE", "GROUP", "HAVING", "WINDOW", "QUALIFY", *_BEHIND)
-_BEFORE_QUERIES = frozenset("IN ANY SOME EXISTS JOIN LATERAL AS UNION INTERSECT EXCEPT USING VALUES OVER".split())
-_BEFORE_OPERANDS = frozenset("AND OR NOT WHERE HAVING ON WHEN THEN ELSE CASE SELECT DISTINCT ALL BY QUALIFY LIKE ILIKE IS FROM , (".split())
+# fmt: off
+_BEFORE_OPERANDS = frozenset((
+    "AND", "OR", "NOT", "WHERE", "HAVING", "ON", "WHEN", "THEN", "ELSE", "CASE", "SELECT", "DISTINCT", "ALL", "BY", "QUALIFY", "LIKE",
+    "ILIKE", "IS", "FROM", ",", "(",
+))
+_BEFORE_QUERIES = _BEFORE_OPERANDS | {
+    "IN", "ANY", "SOME", "EXISTS", "JOIN", "LATERAL", "AS", "UNION", "INTERSECT", "EXCEPT", "USING", "VALUES", "OVER", "BETWEEN",
+}
+# fmt: on
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +263,7 @@ class Scanned:
         close = self._closes[opening]
         before = self.word(opening - 1)
         at_table = is_table and (before in ("FROM", "JOIN", "LATERAL", ",", "("))
-        is_call = self.tokens[opening - 1].kind in ("word", "quoted") and before not in _BEFORE_OPERANDS | _BEFORE_QUERIES if opening else False
+        is_call = self.tokens[opening - 1].kind in ("word", "quoted") and before not in _BEFORE_QUERIES if opening else False
         if not is_call and self._is_query(opening + 1, close):
             query = self._inner(core, opening, close, clause, at_table=at_table)
             core.inner.append(query)

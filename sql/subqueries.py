@@ -11,17 +11,17 @@ names mean, coerces types, and optimizes both plans; ``translating.py`` computes
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from rayad.progress import DataflowError, show
+from rayad.sql.name_rules import outer_names
 from rayad.sql.planning import Planner, datafusion
 from rayad.sql.scanning import Body, Core, Query, Role, Scanned
 
-OUTER = "outer_ref("
 CALLED = "__sub"
 _TEXTS = re.compile(r'Utf8\("(?:[^"\\]|\\.)*"\)')
 _TURNED = {"=": "<>", "<>": "=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
@@ -154,12 +154,14 @@ class Rewriting:
         levels: list[_Level] = []
         core = query.core
         while core is not None:
-            around, inside, bodies = core.query, None, []
+            around: Query = core.query
+            inside: Query | None = None
+            bodies: list[tuple[Body, bool]] = []
             while True:
                 some = []
                 for body in around.bodies:
                     if body.query is inside:
-                        if around.cores and body.query.operators:
+                        if self._scanned.word(around.start + 1) == "RECURSIVE" and body.query.operators:
                             some.append((body, True))
                         break
                     some.append((body, False))
@@ -171,21 +173,20 @@ class Rewriting:
             core = around.core if around.is_value else None
         return levels[::-1]
 
-    def _require_no_recursion(self, query: Query, levels: Sequence[_Level]) -> None:
-        words = {token.text.upper().strip('"') for token in self._scanned.tokens[query.start : query.end]}
+    def _require_no_recursion(self, told: str, levels: Sequence[_Level]) -> None:
         for level in levels:
             for body, is_own in level.bodies:
-                name = self._scanned.tokens[body.name].text
-                if is_own and name.upper().strip('"') in words:
+                name = self._scanned.tokens[body.name].text.strip('"')
+                name = name if self._scanned.tokens[body.name].kind == "quoted" else name.lower()
+                if is_own and re.search(rf"(SubqueryAlias|TableScan): {re.escape(name)}\b", told):
                     raise self._planner.refusal(
-                        f"a subquery that reads {name.lower()}, in the recursion of {name.lower()} itself, is not supported: use a join"
+                        f"a subquery that reads {name!r}, in the recursion of {name!r} itself, is not supported: use a join"
                     )
 
     # -- plans -----------------------------------------------------------------------------------------------------
     def _called(self, query: Query) -> str:
         """What stands for a subquery in the text."""
         levels = self._levels(query)
-        self._require_no_recursion(query, levels)
         text = self._of(query)
         match query.role:
             case Role.EXISTS:
@@ -205,7 +206,9 @@ class Rewriting:
             is_negated = word(before - 1) == "ALL"
             value, operator = self._text(query.span[0], before - 2), word(before - 2)
             operator = _TURNED[operator] if is_negated else operator
-        found = self._call(f"select 1 as __there from ({text}) as __q(__v) where __v {_mirrored(operator)} ({value})", levels, is_exists=True)
+        found = self._call(
+            f"select 1 as __there from ({text}) as __q(__v) where __v {_mirrored(operator)} ({value})", levels, is_exists=True
+        )
         some = self._call(f"select 1 as __there from ({text}) as __q(__v)", levels, is_exists=True)
         nulls = self._call(f"select 1 as __there from ({text}) as __q(__v) where __v is null", levels, is_exists=True)
         made = f"(case when {found} then true when (({value}) is null and {some}) or {nulls} then null else false end)"
@@ -237,6 +240,7 @@ class Rewriting:
                 (node,) = node.inputs()
         plan = planner.optimized(node)
         told = _TEXTS.sub("", plan.display_indent())
+        self._require_no_recursion(told, levels)
         outer = tuple(dict.fromkeys(outer_names(told)))
         missing = next((name for name in outer if name not in columns), None)
         if missing is not None:
@@ -269,21 +273,4 @@ def _never_called(*_: Any) -> Any:
     raise AssertionError("a subquery stands for it, and DataFusion executes nothing")
 
 
-def outer_names(text: str) -> Iterator[str]:
-    """The columns of the query around in the text of a plan.
-
-    >>> list(outer_names("a > outer_ref(t.b) AND outer_ref(count(*)) = 1"))
-    ['t.b', 'count(*)']
-    """
-    at = text.find(OUTER)
-    while at >= 0:
-        start = end = at + len(OUTER)
-        depth = 1
-        while depth and end < len(text):
-            depth += {"(": 1, ")": -1}.get(text[end], 0)
-            end += 1
-        yield text[start : end - 1]
-        at = text.find(OUTER, end)
-
-
-__all__ = ["CALLED", "OUTER", "Rewriting", "Subquery", "outer_names"]
+__all__ = ["CALLED", "Rewriting", "Subquery"]

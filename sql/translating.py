@@ -13,13 +13,14 @@ from rayad.sql import joins, reading_windows
 from rayad.sql.aggregates import Aggregate, grouped, is_known
 from rayad.sql.constants import constant
 from rayad.sql.domains import Domain, record
+from rayad.sql.name_rules import OUTER
 from rayad.sql.ordering import First, Order, Single
 from rayad.sql.planning import Planner
 from rayad.sql.reading import TRUE, Scope
 from rayad.sql.reading_joins import Joined
 from rayad.sql.relation import Outputs, Relation, computed
 from rayad.sql.steps import Key, columns_of, leaves_of
-from rayad.sql.subqueries import OUTER, Subquery
+from rayad.sql.subqueries import Subquery
 from rayad.sql.values.expressions import Call, Cast, Column, Expression, Frame, Literal, columns_in, moved
 from rayad.sql.values.kernels import Kernel
 from rayad.sql.windows import Windows
@@ -390,9 +391,7 @@ class Translator:
         back = [width + order.index(at) for at in range(len(asked))]
         return found.projected([*(found.columns[at] for at in (*range(start), *back)), *carried], names)
 
-    def _windows(
-        self, found: Relation, variant: Any, scope: Scope, asked: Sequence[tuple[Any, pa.DataType]], carried: Outputs
-    ) -> Relation:
+    def _windows(self, found: Relation, variant: Any, scope: Scope, asked: Sequence[tuple[Any, pa.DataType]], carried: Outputs) -> Relation:
         """Functions of the same partitions."""
         given, width = list(found.columns), len(found.kinds)
         windows = [reading_windows.windowed(self.planner, variant, scope, one, kind, given) for one, kind in asked]

@@ -8,13 +8,12 @@ from typing import Any
 import pyarrow as pa
 
 from rayad.progress import DataflowError
+from rayad.sql.name_rules import LEFT, confuses_tables, looks_beyond, require_columns
 from rayad.sql.null_rules import require_nulls_kept
 from rayad.sql.planning import Planner
+from rayad.sql.rewording import BAG, OF_NAMES, with_bags, with_names
 from rayad.sql.scanning import Scanned
-from rayad.sql.subqueries import Rewriting, outer_names
-
-_LEFT = "<subquery>"
-"""What the text of a plan has for a subquery in an expression."""
+from rayad.sql.subqueries import Rewriting
 
 
 def planned(query: str, schemas: Mapping[str, pa.Schema]) -> Planner:
@@ -23,10 +22,18 @@ def planned(query: str, schemas: Mapping[str, pa.Schema]) -> Planner:
     Three attempts: as it is; with functions for the subqueries of which DataFusion makes no joins; with functions for all.
     """
     planner = Planner(query, schemas)
-    written = planner.logical(query)
+    query = _without_bags(planner, query)
+    try:
+        written = planner.logical(query)
+    except DataflowError as error:
+        named = _scanned(query)
+        if named is None or not OF_NAMES.search(str(error)):
+            raise
+        query = with_names(named)
+        written = planner.logical(query)
     planner.names = tuple(planner.frame(written).schema().names)
     refusal = _attempt(planner, written)
-    if refusal is None or _LEFT not in written.display_indent():
+    if refusal is None or LEFT not in written.display_indent():
         if refusal is not None:
             raise refusal
         return planner
@@ -45,34 +52,31 @@ def planned(query: str, schemas: Mapping[str, pa.Schema]) -> Planner:
 def _attempt(planner: Planner, written: Any) -> DataflowError | None:
     """Take the plan of a query as it is written. Returns why it is refused."""
     planner.written = written
-    if _LEFT in written.display_indent() and _confuses_names(planner.optimized_once(written).display_indent()):
-        return planner.refusal("DataFusion confuses two tables of one name in a subquery in it")
     try:
+        told = written.display_indent()
+        if LEFT in told and (looks_beyond(told) or confuses_tables(planner.optimized_once(written).display_indent())):
+            return planner.refusal("DataFusion takes a column of a subquery in it for another one")
         planner.plan = planner.optimized(written)
-        require_nulls_kept(planner, written)
+        if LEFT in told:
+            require_nulls_kept(planner, written)
+            require_columns(planner, planner.plan)
     except DataflowError as error:
         return error
-    if _LEFT in planner.plan.display_indent():
+    if LEFT in planner.plan.display_indent():
         return planner.refusal("DataFusion turns a subquery in it into no join, and it cannot be taken out of the text of the query")
     return None
 
 
-def _confuses_names(once: str) -> bool:
-    """Whether a subquery is left behind the first pass of the optimizer that reads a table of the name of one of the query around. By then
-    conditions are beneath aliases (``from t x``), and a later pass takes ``t.a`` of the query around for that of the subquery.
-    """
-    depth, scanned, around = -1, set(), set()
-    for line in once.splitlines():
-        indent = len(line) - len(line.lstrip())
-        if depth >= 0 and indent <= depth:
-            depth = -1
-        if depth < 0 and line.strip() == "Subquery:":
-            depth = indent
-        if depth >= 0:
-            if line.strip().startswith("TableScan: "):
-                scanned.add(line.split()[1])
-            around |= {name.partition(".")[0] for name in outer_names(line)}
-    return bool(scanned & around)
+def _without_bags(planner: Planner, query: str) -> str:
+    """The query without INTERSECT ALL and EXCEPT ALL."""
+    found = planner.sets_of_bags(query)
+    if not found:
+        return query
+    scanned = _scanned(query)
+    text = "" if scanned is None else with_bags(scanned)
+    if text.count(BAG) != found:
+        raise planner.refusal("INTERSECT ALL, or EXCEPT ALL, is not found where it should be: put the sides in parentheses")
+    return text
 
 
 def _scanned(query: str) -> Scanned | None:

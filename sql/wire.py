@@ -67,6 +67,9 @@ def filter_and_order(aggregate: Any, of_bytes: Any) -> tuple[Any | None, list[tu
 
 def is_ilike(like: Any) -> bool:
     """Whether a LIKE ignores case."""
+    name, value = like.canonical_name(), like.to_variant().expr().canonical_name()
+    if name.startswith(value):
+        return bool(name[len(value) :].lstrip().removeprefix("NOT ").startswith("ILIKE"))
     ((number, _),) = fields(like.to_bytes())
     return number == _ILIKE
 

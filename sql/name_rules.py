@@ -1,0 +1,122 @@
+"""Where DataFusion's plan of a subquery takes one column for another, or loses one: not trusted.
+
+Two ways are known (DataFusion 55). A subquery inside a subquery that looks at a column two queries further out: it becomes a column of the
+query between. And a subquery that is left behind the first pass of the optimizer, over a table of the name of one of the query around: by
+then its conditions are beneath its alias (``from t x``), and a later pass takes ``t.a`` of the query around for that of the subquery.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from rayad.progress import DataflowError
+from rayad.sql.planning import Planner
+
+OUTER = "outer_ref("
+LEFT = "<subquery>"
+"""What the text of a plan has for a subquery in an expression."""
+
+
+def outer_names(text: str) -> Iterator[str]:
+    """The columns of the query around in the text of a plan.
+
+    >>> list(outer_names("a > outer_ref(t.b) AND outer_ref(count(*)) = 1"))
+    ['t.b', 'count(*)']
+    """
+    at = text.find(OUTER)
+    while at >= 0:
+        start = end = at + len(OUTER)
+        depth = 1
+        while depth and end < len(text):
+            depth += {"(": 1, ")": -1}.get(text[end], 0)
+            end += 1
+        yield text[start : end - 1]
+        at = text.find(OUTER, end)
+
+
+@dataclass(slots=True)
+class _Block:
+    """A subquery in the text of a plan, or the whole.
+
+    Args:
+        indent: of its line.
+        scanned: the tables in it, by their own names.
+        visible: what its columns are called by.
+        around: the relations of columns of queries around that it looks at.
+        inner: subqueries in it.
+        alias: the indentation of the alias that hides what is beneath; None: there is none.
+    """
+
+    indent: int
+    scanned: set[str] = field(default_factory=set)
+    visible: set[str] = field(default_factory=set)
+    around: set[str] = field(default_factory=set)
+    inner: list[_Block] = field(default_factory=list)
+    alias: int | None = None
+
+
+def _blocks(text: str) -> _Block:
+    whole = _Block(-1)
+    open_blocks = [whole]
+    for line in text.splitlines():
+        indent, told = len(line) - len(line.lstrip()), line.strip()
+        while indent <= open_blocks[-1].indent:
+            open_blocks.pop()
+        block = open_blocks[-1]
+        if told == "Subquery:":
+            block.inner.append(_Block(indent))
+            open_blocks.append(block.inner[-1])
+            continue
+        if block.alias is not None and indent <= block.alias:
+            block.alias = None
+        block.around |= {name.rpartition(".")[0] for name in outer_names(line)}
+        kind, _, name = told.partition(": ")
+        if kind in ("SubqueryAlias", "TableScan"):
+            name = name.split(" projection=")[0]
+            if block.alias is None:
+                block.visible.add(name)
+                block.alias = indent
+            if kind == "TableScan":
+                block.scanned.add(name)
+    return whole
+
+
+def _all(block: _Block) -> Iterator[_Block]:
+    for inner in block.inner:
+        yield inner
+        yield from _all(inner)
+
+
+def looks_beyond(written: str) -> bool:
+    """Whether a subquery in a subquery looks at columns of a query that is further out, in the text of a plan as it is written."""
+    return any(not inner.around <= block.visible for block in _all(_blocks(written)) for inner in _all(block))
+
+
+def confuses_tables(once: str) -> bool:
+    """Whether a subquery is left in the text of a plan behind the first pass, over a table of the name of one of the query around."""
+    return any(block.scanned & block.around for block in _all(_blocks(once)))
+
+
+def require_columns(planner: Planner, plan: Any) -> None:
+    """See that all columns that a plan reads are there. Raises DataflowError."""
+    for inner in plan.inputs():
+        require_columns(planner, inner)
+    variant = plan.to_variant()
+    match type(variant).__name__:
+        case "Filter":
+            read = [variant.predicate()]
+        case "Projection":
+            read = variant.projections()
+        case "Join":
+            read = [side for pair in variant.on() for side in pair] + ([] if variant.filter() is None else [variant.filter()])
+        case _:
+            return
+    try:
+        planner.types(planner.frame(*plan.inputs()), [planner.wrapped(one) for one in read])
+    except Exception as error:  # DataFusion raises Exception itself
+        raise DataflowError(str(planner.refusal(f"its plan reads what is not there ({error})"))) from error
+
+
+__all__ = ["LEFT", "OUTER", "confuses_tables", "looks_beyond", "outer_names", "require_columns"]
