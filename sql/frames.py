@@ -3,7 +3,6 @@ are equal in order, or a distance in the values that rows are in order by."""
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -68,7 +67,7 @@ class Distances:
     """For frames by distance, of all rows.
 
     Args:
-        places: what rows are in order by; None where that is null, or not a number.
+        places: what rows are in order by; None where that is null.
         starts, stops: the smallest and the largest place of the frame of each row, in its order; None where there is no such bound.
         descending: whether larger places come first.
     """
@@ -89,7 +88,7 @@ class Distances:
             for offset in (frame.start, frame.stop)
         ]
         places = (pc.cast(column, pa.int64()) if is_of_time else column).to_pylist()
-        return Distances([None if _is_nan(place) else place for place in places], bounds[0], bounds[1], descending)
+        return Distances(places, bounds[0], bounds[1], descending)
 
 
 def _moved(column: pa.Array, offset: Offset, *, is_of_time: bool) -> list[Any]:
@@ -98,10 +97,6 @@ def _moved(column: pa.Array, offset: Offset, *, is_of_time: bool) -> list[Any]:
         return list(pc.cast(plus(column, interval), pa.int64()).to_pylist())
     by: Any = float(offset) if pa.types.is_floating(column.type) else offset
     return [None if value is None else value + by for value in column.to_pylist()]
-
-
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and math.isnan(value)
 
 
 def by_rows(frame: Frame, count: int) -> list[tuple[int, int]]:

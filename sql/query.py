@@ -9,11 +9,11 @@ import pyarrow as pa
 
 from rayad.incremental.collection import Collection
 from rayad.progress import DataflowError, arguments, show
-from rayad.sql.planning import Planner, plain_type
+from rayad.sql.planning.planner import Planner, plain_type
+from rayad.sql.planning.whole import planned
 from rayad.sql.relation import Relation, computed
 from rayad.sql.steps import Leaf
 from rayad.sql.translating import Table, Translator
-from rayad.sql.whole import planned
 
 if TYPE_CHECKING:
     from rayad.dataflow.streams.flow import Dataflow

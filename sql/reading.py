@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 
 from rayad.progress import show
-from rayad.sql.planning import Planner, plain_type
+from rayad.sql.planning.planner import Planner, plain_type
+from rayad.sql.planning.wire import is_ilike
 from rayad.sql.values import expressions as ex
 from rayad.sql.values.functions import FUNCTIONS
 from rayad.sql.values.kernels import TABLES, Kernel
 from rayad.sql.values.patterns import Like
-from rayad.sql.wire import is_ilike
 
 _COMPARISONS = frozenset(("=", "!=", "<", "<=", ">", ">=", "AND", "OR", "IS DISTINCT FROM", "IS NOT DISTINCT FROM", "~", "!~"))
 TRUE = ex.Literal(pa.scalar(True))

@@ -4,25 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from rayad.progress import show
 from rayad.sql import joins
-from rayad.sql.name_rules import OUTER
-from rayad.sql.null_rules import require_not_in
+from rayad.sql.domains import Domain
+from rayad.sql.planning.name_rules import OUTER
+from rayad.sql.planning.null_rules import is_null_aware
+from rayad.sql.planning.planner import Planner
+from rayad.sql.planning.rewording import BAG
 from rayad.sql.reading import TRUE, Scope
 from rayad.sql.relation import Relation
-from rayad.sql.rewording import BAG
 from rayad.sql.steps import columns_of
 from rayad.sql.values.expressions import Call, Case, Expression, columns_in
 from rayad.sql.values.kernels import Kernel
 
-if TYPE_CHECKING:
-    from rayad.sql.translating import Translator
-
 _TURNED = {"rightsemi": "leftsemi", "rightanti": "leftanti"}
+
+
+class Around(Protocol):
+    """What a join needs of the translator of its plan."""
+
+    planner: Planner
+    domain: Domain | None
+
+    def relation(self, plan: Any) -> Relation:
+        """What a node gives."""
+
+    def spread(self, found: Relation) -> Relation:
+        """Rows for each of the values of the domain."""
+
+    def extended(self, found: Relation, scope: Scope) -> Relation:
+        """Rows with what subqueries give that expressions call."""
 
 
 @dataclass(slots=True)
@@ -53,7 +68,7 @@ class Joined:
         right: the relation of its right input.
     """
 
-    def __init__(self, translator: Translator, plan: Any, right: Relation) -> None:
+    def __init__(self, translator: Around, plan: Any, right: Relation) -> None:
         self._translator = translator
         self._planner = translator.planner
         self._plan = plan
@@ -145,8 +160,7 @@ class Joined:
             case "leftsemi":
                 return joins.half(left, right, on, there=True)
             case "leftanti":
-                if self._plan.display().endswith(" null_aware"):
-                    require_not_in(self._planner, self._plan)
+                if is_null_aware(self._plan):
                     return joins.not_in(left, right, on)
                 return joins.half(left, right, on, there=False)
             case "leftmark":
@@ -193,9 +207,9 @@ def _is_bag(plan: Any) -> bool:
     """Whether a node is the right side of INTERSECT ALL or EXCEPT ALL."""
     while True:
         variant = plan.to_variant()
-        if type(variant).__name__ == "SubqueryAlias":
-            return bool(variant.alias() == BAG)
-        if type(variant).__name__ not in ("Projection", "Filter"):
+        if type(variant).__name__ == "SubqueryAlias" and variant.alias() == BAG:
+            return True
+        if type(variant).__name__ not in ("Projection", "Filter", "SubqueryAlias"):
             return False
         (plan,) = plan.inputs()
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from rayad.progress import show
 from rayad.sql.frames import Frame, Length, Offset, Unit
 from rayad.sql.ordering import Order
-from rayad.sql.planning import Planner
+from rayad.sql.planning.planner import Planner
 from rayad.sql.reading import Scope
 from rayad.sql.values.expressions import Expression, Literal
 from rayad.sql.windows import Windowed, is_known
@@ -59,7 +59,7 @@ def windowed(
         name,
         tuple(added(one) for one in places),
         order,
-        _frame(planner, node.get_frame(raw), expression.canonical_name()),
+        _frame(planner, node.get_frame(raw), planner.wrapped(given).canonical_name()),
         number,
         default,
         kind,

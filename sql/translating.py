@@ -13,18 +13,18 @@ from rayad.sql import joins, reading_windows
 from rayad.sql.aggregates import Aggregate, grouped, is_known
 from rayad.sql.constants import constant
 from rayad.sql.domains import Domain, record
-from rayad.sql.name_rules import OUTER
 from rayad.sql.ordering import First, Order, Single
-from rayad.sql.planning import Planner
+from rayad.sql.planning.name_rules import OUTER
+from rayad.sql.planning.planner import Planner
+from rayad.sql.planning.subqueries import Subquery
+from rayad.sql.planning.wire import filter_and_order, grouping_sets
 from rayad.sql.reading import TRUE, Scope
 from rayad.sql.reading_joins import Joined
 from rayad.sql.relation import Outputs, Relation, computed
 from rayad.sql.steps import Key, columns_of, leaves_of
-from rayad.sql.subqueries import Subquery
 from rayad.sql.values.expressions import Call, Cast, Column, Expression, Frame, Literal, columns_in, moved
 from rayad.sql.values.kernels import Kernel
 from rayad.sql.windows import Windows
-from rayad.sql.wire import filter_and_order, grouping_sets
 
 if TYPE_CHECKING:
     from rayad.dataflow.streams.flow import Dataflow
@@ -298,6 +298,12 @@ class Translator:
         name = variant.aggregate_type()
         if not is_known(name):
             raise self.planner.refusal(f"the aggregate {name}, in {show(expression.canonical_name(), 120)}, is not supported")
+        told = expression.canonical_name()
+        if OUTER in told and (" FILTER (" in told or " ORDER BY [" in told):  # of which DataFusion writes no bytes
+            raise self.planner.refusal(
+                f"FILTER, or ORDER BY, of an aggregate with a column of the query around, in {show(told, 120)}, is not supported: use CASE in its "
+                "place"
+            )
         condition, order = filter_and_order(expression, self.planner.of_bytes)
         if name in ("first_value", "last_value") and not order:
             raise self.planner.refusal(f"{name} needs an ORDER BY in its parentheses: records of a collection have no order of their own")

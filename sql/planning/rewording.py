@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from rayad.sql.scanning import Core, Query, Role, Scanned
+from rayad.sql.planning.scanning import Core, Query, Role, Scanned
 
 BAG = "__rayad_bag"
 """The alias of what is on the right of INTERSECT ALL and EXCEPT ALL."""

@@ -294,9 +294,9 @@ class Scanned:
         at, depth = end, 0
         while at > 0:
             word = self.word(at - 1)
-            if word == ")":
+            if word in (")", "END"):
                 depth += 1
-            elif word == "(" and depth:
+            elif word in ("(", "CASE") and depth:
                 depth -= 1
             elif not depth and (word in _BEFORE_OPERANDS or word in ("INTERVAL", "BETWEEN")):
                 return at

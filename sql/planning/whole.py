@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 
 from rayad.progress import DataflowError
-from rayad.sql.name_rules import LEFT, confuses_tables, looks_beyond, require_columns
-from rayad.sql.null_rules import require_nulls_kept
-from rayad.sql.planning import Planner
-from rayad.sql.rewording import BAG, OF_NAMES, with_bags, with_names
-from rayad.sql.scanning import Scanned
-from rayad.sql.subqueries import Rewriting
+from rayad.sql.planning.name_rules import LEFT, confuses_tables, looks_beyond, require_columns
+from rayad.sql.planning.null_rules import require_not_in, require_nulls_kept
+from rayad.sql.planning.planner import Planner
+from rayad.sql.planning.rewording import BAG, OF_NAMES, with_bags, with_names
+from rayad.sql.planning.scanning import Scanned
+from rayad.sql.planning.subqueries import Rewriting
 
 
 def planned(query: str, schemas: Mapping[str, pa.Schema]) -> Planner:
@@ -54,11 +54,12 @@ def _attempt(planner: Planner, written: Any) -> DataflowError | None:
     planner.written = written
     try:
         told = written.display_indent()
-        if LEFT in told and (looks_beyond(told) or confuses_tables(planner.optimized_once(written).display_indent())):
+        if LEFT in told and (looks_beyond(told) or _confuses_tables(planner, written, told)):
             return planner.refusal("DataFusion takes a column of a subquery in it for another one")
         planner.plan = planner.optimized(written)
         if LEFT in told:
             require_nulls_kept(planner, written)
+            require_not_in(planner, planner.plan)
             require_columns(planner, planner.plan)
     except DataflowError as error:
         return error
@@ -77,6 +78,10 @@ def _without_bags(planner: Planner, query: str) -> str:
     if text.count(BAG) != found:
         raise planner.refusal("INTERSECT ALL, or EXCEPT ALL, is not found where it should be: put the sides in parentheses")
     return text
+
+
+def _confuses_tables(planner: Planner, written: Any, told: str) -> bool:
+    return confuses_tables(told) and confuses_tables(planner.optimized_once(written).display_indent())
 
 
 def _scanned(query: str) -> Scanned | None:

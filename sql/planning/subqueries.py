@@ -18,9 +18,9 @@ from typing import Any
 import pyarrow as pa
 
 from rayad.progress import DataflowError, show
-from rayad.sql.name_rules import outer_names
-from rayad.sql.planning import Planner, datafusion
-from rayad.sql.scanning import Body, Core, Query, Role, Scanned
+from rayad.sql.planning.name_rules import outer_names
+from rayad.sql.planning.planner import Planner, datafusion
+from rayad.sql.planning.scanning import Body, Core, Query, Role, Scanned
 
 CALLED = "__sub"
 _TEXTS = re.compile(r'Utf8\("(?:[^"\\]|\\.)*"\)')

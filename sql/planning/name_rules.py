@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rayad.progress import DataflowError
-from rayad.sql.planning import Planner
+from rayad.sql.planning.planner import Planner
 
 OUTER = "outer_ref("
 LEFT = "<subquery>"
