@@ -301,8 +301,8 @@ class Translator:
         told = expression.canonical_name()
         if OUTER in told and (" FILTER (" in told or " ORDER BY [" in told):  # of which DataFusion writes no bytes
             raise self.planner.refusal(
-                f"FILTER, or ORDER BY, of an aggregate with a column of the query around, in {show(told, 120)}, is not supported: use CASE in its "
-                "place"
+                f"FILTER, or ORDER BY, of an aggregate with a column of the query around, in {show(told, 120)}, is not supported: "
+                "use CASE in its place"
             )
         condition, order = filter_and_order(expression, self.planner.of_bytes)
         if name in ("first_value", "last_value") and not order:

@@ -94,6 +94,11 @@ def looks_beyond(written: str) -> bool:
     return any(not inner.around <= block.visible for block in _all(_blocks(written)) for inner in _all(block))
 
 
+def is_in_a_join(written: str) -> bool:
+    """Whether a subquery is in the ON of a join: what DataFusion makes of it may be wrong, or have columns that are not there."""
+    return any(LEFT in line and " Join: " in line for line in written.splitlines())
+
+
 def confuses_tables(once: str) -> bool:
     """Whether a subquery is left in the text of a plan behind the first pass, over a table of the name of one of the query around."""
     return any(block.scanned & block.around for block in _all(_blocks(once)))
@@ -119,4 +124,4 @@ def require_columns(planner: Planner, plan: Any) -> None:
         raise DataflowError(str(planner.refusal(f"its plan reads what is not there ({error})"))) from error
 
 
-__all__ = ["LEFT", "OUTER", "confuses_tables", "looks_beyond", "outer_names", "require_columns"]
+__all__ = ["LEFT", "OUTER", "confuses_tables", "is_in_a_join", "looks_beyond", "outer_names", "require_columns"]

@@ -1,4 +1,4 @@
-"""Where DataFusion's plan would lose a null: refused.
+"""Where DataFusion's plan would lose a null: not taken. The query is planned again, with functions for its subqueries.
 
 ``x IN (SELECT ...)`` is null where x is null, or null is among the values and x is not. As a condition by itself DataFusion keeps that (a
 null-aware join). Under an OR it makes a column of true and false, which is right only where null and false come to the same: where nothing

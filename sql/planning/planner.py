@@ -123,7 +123,7 @@ class Planner:
     def _told(self, error: Exception) -> str:
         told = _told(error)
         if "table '" in told and "not found" in told:
-            told = f"{told.replace('datafusion.public.', '')}; the tables that were given are {sorted(self._tables)}"
+            told = f"{told}; the tables that were given are {sorted(self._tables)}"
         return told
 
     def wrapped(self, expression: Any) -> Any:
@@ -177,7 +177,12 @@ _WORDS = tuple(
     for pattern, words in (
         (r"^(?:DataFusion error: )?(?:Optimizer rule '\w+' failed caused by |type_coercion caused by )*", ""),
         (r"^(?:\w+ caused by )?(?:Error during planning: |SQL error: |Schema error: |Execution error: |General error: )+", ""),
-        (r"datafusion\.public\.", ""),
+        (r"datafusion\.(?:public\.)?(?=\w+(?:\.\w+)*' not found)", ""),
+        (r"(?:Internal error: )(.*?)\.? This issue was likely caused by a bug in DataFusion's code.*", r"\1"),
+        (r"Error during planning: ", ""),
+        (r"Column in SELECT must be in GROUP BY or an aggregate function: While expanding wildcard, column (\S+) must appear in .*",
+         r"the column \1 must be in the GROUP BY, or in an aggregate"),
+        (r"Ambiguous reference to unqualified field (\S+)", r"several tables have a column \1: say of which, as in x.\1"),
         (r"\.? ?Column names are case sensitive\. You can use double quotes to refer to the (.+?) column or disable the \S+ "
          r"configuration\.", r" Names are lower-case unless they are in double quotes: \1."),
         (r"Valid fields are ", "The columns there are: "),

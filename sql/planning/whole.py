@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from rayad.progress import DataflowError
-from rayad.sql.planning.name_rules import LEFT, confuses_tables, looks_beyond, require_columns
+from rayad.sql.planning.name_rules import LEFT, confuses_tables, is_in_a_join, looks_beyond, require_columns
 from rayad.sql.planning.null_rules import require_not_in, require_nulls_kept
 from rayad.sql.planning.planner import Planner
 from rayad.sql.planning.rewording import BAG, OF_NAMES, with_bags, with_names
@@ -54,7 +54,7 @@ def _attempt(planner: Planner, written: Any) -> DataflowError | None:
     planner.written = written
     try:
         told = written.display_indent()
-        if LEFT in told and (looks_beyond(told) or _confuses_tables(planner, written, told)):
+        if LEFT in told and (is_in_a_join(told) or looks_beyond(told) or _confuses_tables(planner, written, told)):
             return planner.refusal("DataFusion takes a column of a subquery in it for another one")
         planner.plan = planner.optimized(written)
         if LEFT in told:
@@ -64,7 +64,9 @@ def _attempt(planner: Planner, written: Any) -> DataflowError | None:
     except DataflowError as error:
         return error
     if LEFT in planner.plan.display_indent():
-        return planner.refusal("DataFusion turns a subquery in it into no join, and it cannot be taken out of the text of the query")
+        return planner.refusal(
+            "a subquery in it stands where none is supported: DataFusion makes no join of it, and there is no row that it could be a value of"
+        )
     return None
 
 

@@ -59,9 +59,28 @@ class Queries:
         """A whole query."""
         return self._chance.choice([self._join, self._subquery, self._groups, self._sets])()
 
-    def of_new_forms(self) -> str:
-        """A query with subqueries anywhere, with bags, or with frames by distance."""
-        return self._chance.choice([self._anywhere, self._anywhere, self._anywhere, self._bags, self._frames])()
+    def subqueries(self) -> str:
+        """A query with subqueries anywhere."""
+        return self._anywhere(self._chance.randrange(7))
+
+    def subquery_in_a_join(self) -> str:
+        """With one in the ON of a join."""
+        return self._anywhere(6)
+
+    def both_sides(self) -> str:
+        """With a subquery over a join whose sides both use columns of the query around."""
+        chance = self._chance
+        sides = (f"(select y.a, y.b from ({self.table()}) y where {self._match('y', 'x')}) {name}" for name in ("p", "q"))
+        how = chance.choice(["join", "left join", "right join", "full join"])
+        what = chance.choice(["count(*)", "count(q.b)", "sum(p.b)", "max(q.a)"])
+        return f"select x.a, x.b, (select {what} from {next(sides)} {how} {next(sides)} on p.a = q.a) as v from ({self.table()}) x"
+
+    def bags(self) -> str:
+        """With INTERSECT ALL and EXCEPT ALL."""
+        how = [self._chance.choice(["intersect all", "except all", "union all", "except"]) for _ in range(2)]
+        if self._chance.random() < 0.5:
+            return f"{self.table()} {how[0]} {self.table()}"
+        return f"{self.table()} {how[0]} {self.table()} {how[1]} {self.table()}"
 
     def _join(self) -> str:
         how = self._chance.choice(["join", "left join", "right join", "full join"])
@@ -154,9 +173,9 @@ class Queries:
         whats = ("count(*)", "count({}b)", "sum({}b)", "max({}a)", "min({}b)", "count(distinct {}a)", "avg({}b)")
         return self._inner(chance.choice(whats), depth, *outer)
 
-    def _anywhere(self) -> str:
+    def _anywhere(self, place: int) -> str:
         chance, x = self._chance, f"({self.table()}) x"
-        match chance.randrange(6):
+        match place:
             case 0:
                 return f"select x.a, x.b, {self._truth(1, 'x')} as p, {self._value(1, 'x')} as q from {x}"
             case 1:
@@ -168,18 +187,15 @@ class Queries:
             case 4:
                 having = self._truth(1, "x").replace("x.b", "x.a")
                 return f"select x.a, sum({self._value(1, 'x')}) as p, count(*) as n from {x} group by x.a having {having}"
+            case 5:
+                return f"select x.a, x.b from {x} where {self._truth(1, 'x')} and {self.condition('x', depth=1)}"
             case _:
                 how = chance.choice(["join", "left join", "right join", "full join"])
                 on = f"x.a = w.a and {self._truth(1, 'x', 'w')}"
                 return f"select x.a p, x.b q, w.a r, w.b s from {x} {how} ({self.table()}) w on {on}"
 
-    def _bags(self) -> str:
-        how = [self._chance.choice(["intersect all", "except all", "union all", "except"]) for _ in range(2)]
-        if self._chance.random() < 0.5:
-            return f"{self.table()} {how[0]} {self.table()}"
-        return f"{self.table()} {how[0]} {self.table()} {how[1]} {self.table()}"
-
-    def _frames(self) -> str:
+    def frames(self) -> str:
+        """With windows whose frames are by distance, or by groups."""
         chance = self._chance
         bounds = sorted(chance.choices(range(-3, 4), k=2))
         told = [f"{abs(bound)} {'preceding' if bound < 0 else 'following'}" for bound in bounds]
@@ -191,4 +207,7 @@ class Queries:
         return f"select x.a, x.b, {what} over ({partition}{over}) as v from ({self.table()}) x"
 
 
-__all__ = ["Queries"]
+FORMS = ("subqueries", "subqueries", "subquery_in_a_join", "both_sides", "bags", "frames")
+"""Methods that draw a query, the more often the more there is to it."""
+
+__all__ = ["FORMS", "Queries"]

@@ -7,6 +7,8 @@ import pyarrow as pa
 import pytest
 
 import rayad as rd
+from rayad.sql.planning import whole
+from rayad.sql.planning.name_rules import confuses_tables, is_in_a_join, looks_beyond
 from rayad.sql.planning.whole import planned
 from tests.sql.against_duckdb import verify
 from tests.sql.test_queries import SEEDS, D, T, U, tables
@@ -104,6 +106,7 @@ QUERIES = {
         "with recursive r(a) as (select 1 union select a + 1 from r where a < 4 and exists (select 1 from u where u.c < r.a)) "
         "select r.a, (select count(*) from r y where y.a < r.a) n from r"
     ),
+    "null is not in": "select a from t where null not in (select c from u)",
     "intersect all": "select a, s from t intersect all select a, s from u",
     "except all": "select a, s from t except all select a, s from u",
     "bags of bags": "select a from t except all select c from u intersect all select a from u",
@@ -138,6 +141,47 @@ def test_datafusion_has_the_subqueries_of_which_it_makes_joins() -> None:
     assert _functions("select a from t where a in (select a from u) and exists (select 1 from u where u.a = t.a and u.c < t.b)") == 0
     assert _functions("select a, (select sum(c) from u where u.a = t.a) x from t where b > (select avg(c) from u)") == 0
     assert _functions("select a, (select max(c) from u where u.c < t.b) m from t where a in (select a from u)") == 1
+
+
+TRUSTED = ("beyond the next", "on of a left join", "null is not in", "except inside")
+
+
+@pytest.mark.parametrize("name", TRUSTED)
+def test_what_datafusion_makes_of_it_alone_is_wrong(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the rules that refuse such plans may go when it is no longer so."""
+    for rule in ("is_in_a_join", "looks_beyond", "confuses_tables", "require_not_in", "require_columns"):
+        monkeypatch.setattr(whole, rule, lambda *given: False)
+    with pytest.raises((AssertionError, rd.DataflowError)):
+        _verify_all(QUERIES[name])
+
+
+def _verify_all(query: str) -> None:
+    for seed in range(8):
+        verify(query, tables(seed), seed)
+
+
+def test_names_in_the_text_of_a_plan() -> None:
+    def written(query: str) -> str:
+        return str(planned(query, {"t": T, "u": U, "d": D}).written.display_indent())
+
+    near = "select a from t where a in (select a from u where c in (select c from u y where y.a < u.a))"
+    assert not looks_beyond(written(near))
+    told = """Filter: EXISTS (<subquery>)
+      Subquery:
+        Filter: EXISTS (<subquery>)
+          Subquery:
+            Filter: y.a < outer_ref(t.a)
+              SubqueryAlias: y
+                TableScan: t
+          SubqueryAlias: x
+            TableScan: t
+      TableScan: t"""
+    assert looks_beyond(told)
+    assert not looks_beyond(told.replace("SubqueryAlias: x", "SubqueryAlias: t"))
+    assert confuses_tables(told)
+    assert not confuses_tables(told.replace("outer_ref(t.a)", "outer_ref(x.a)"))
+    assert is_in_a_join("Inner Join:  Filter: EXISTS (<subquery>)")
+    assert not is_in_a_join("Filter: EXISTS (<subquery>)\n  Inner Join: a = b")
 
 
 def test_a_subquery_that_is_there_twice_is_computed_once() -> None:
