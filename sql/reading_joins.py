@@ -30,9 +30,6 @@ class Around(Protocol):
     planner: Planner
     domain: Domain | None
 
-    def relation(self, plan: Any) -> Relation:
-        """What a node gives."""
-
     def spread(self, found: Relation) -> Relation:
         """Rows for each of the values of the domain."""
 
@@ -65,10 +62,10 @@ class Joined:
     Args:
         translator: of the plan.
         plan: the node.
-        right: the relation of its right input.
+        left, right: the relations of its inputs.
     """
 
-    def __init__(self, translator: Around, plan: Any, right: Relation) -> None:
+    def __init__(self, translator: Around, plan: Any, left: Relation, right: Relation) -> None:
         self._translator = translator
         self._planner = translator.planner
         self._plan = plan
@@ -78,7 +75,7 @@ class Joined:
         one, other = plan.inputs()
         self._pairs = [tuple(map(self._planner.wrapped, pair)) for pair in variant.on()]
         self._residual = variant.filter()
-        sides = [self._side(one, translator.relation(one)), self._side(other, right)]
+        sides = [self._side(one, left), self._side(other, right)]
         if self._how in _TURNED:
             self._how, sides = _TURNED[self._how], sides[::-1]
             self._pairs = [pair[::-1] for pair in self._pairs]
@@ -165,6 +162,8 @@ class Joined:
                 return joins.half(left, right, on, there=False)
             case "leftmark":
                 found = joins.marked(left, right, on, ())
+                if self._translator.domain is None:
+                    return found
                 mark, width = len(left.kinds), self._left.width
                 return found.projected([found.columns[at] for at in (*range(width), mark, *range(width, mark))])
         raise self._planner.refusal(f"the join {show(self._plan.display(), 120)} is not supported")

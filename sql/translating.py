@@ -198,12 +198,12 @@ class Translator:
 
     # -- joins ---------------------------------------------------------------------------------------------------
     def _join(self, plan: Any, variant: Any) -> Relation:
-        _, other = plan.inputs()
-        right = self.relation(other)
+        one, other = plan.inputs()
+        left, right = self.relation(one), self.relation(other)
         if not variant.on() and _stands_for_a_value(other):
             right = self._single(right)
         names, _ = self.planner.fields(plan)
-        return Joined(self, plan, right).relation.named(names)
+        return Joined(self, plan, left, right).relation.named(names)
 
     def _single(self, found: Relation, key: Outputs = ()) -> Relation:
         """The rows of each key, of which there must be one."""

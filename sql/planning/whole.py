@@ -64,9 +64,7 @@ def _attempt(planner: Planner, written: Any) -> DataflowError | None:
     except DataflowError as error:
         return error
     if LEFT in planner.plan.display_indent():
-        return planner.refusal(
-            "a subquery in it stands where none is supported: DataFusion makes no join of it, and there is no row that it could be a value of"
-        )
+        return planner.refusal("a subquery in it stands where none is supported: there is no row of which it could be a value")
     return None
 
 
