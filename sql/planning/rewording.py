@@ -16,6 +16,10 @@ OF_NAMES = re.compile(r"two columns (have one name|are called)")
 """What the planner says of two columns of one name."""
 _NO_ALIAS = frozenset(("END", "NULL", "TRUE", "FALSE", "DAY", "MONTH", "YEAR", "HOUR", "MINUTE", "SECOND", "UNKNOWN"))
 
+_NO_OPERAND = frozenset(
+    ("AND", "OR", "NOT", "IS", "LIKE", "ILIKE", "BETWEEN", "IN", "FROM", "THEN", "ELSE", "WHEN", "CASE", "OVER", "INTERVAL", "DATE")
+)
+
 
 def with_bags(scanned: Scanned) -> str:
     """The query with an alias for each right side of INTERSECT ALL and EXCEPT ALL."""
@@ -90,11 +94,8 @@ def _alias(scanned: Scanned, start: int, end: int) -> int:
         return end - 2
     last, before = scanned.tokens[end - 1], scanned.tokens[end - 2]
     is_name = last.kind == "quoted" or (last.kind == "word" and last.text not in _NO_ALIAS)
-    is_operand = (
-        before.kind in ("quoted", "number", "text") or before.text in (")", "END", "NULL") or (before.kind == "word" and end - 3 >= start)
-    )
-    words = ("AND", "OR", "NOT", "IS", "LIKE", "ILIKE", "BETWEEN", "IN", "FROM", "THEN", "ELSE", "WHEN", "CASE")
-    return end - 1 if end - start > 1 and is_name and before.text not in words and (is_operand or end - start == 2) else end
+    is_operand = before.kind in ("word", "quoted", "number", "text") or before.text == ")"
+    return end - 1 if end - start > 1 and is_name and is_operand and before.text not in _NO_OPERAND else end
 
 
 def _name(scanned: Scanned, core: Core, start: int, end: int) -> str:
@@ -104,7 +105,7 @@ def _name(scanned: Scanned, core: Core, start: int, end: int) -> str:
     if at < end:
         return _plain(tokens[end - 1].text)
     if _is_column(scanned, start, end):
-        return _plain(tokens[end - 1].text)
+        return _plain(next(token.text for token in reversed(tokens[start:end]) if token.text != ")"))
     if tokens[end - 1].text == "*" and (end - start == 1 or tokens[end - 2].text == "."):
         return "*"
     inside = [inner for inner in core.inner if inner.is_value and start <= inner.start < end]
@@ -118,6 +119,14 @@ def _name(scanned: Scanned, core: Core, start: int, end: int) -> str:
 
 
 def _is_column(scanned: Scanned, start: int, end: int) -> bool:
+    """Whether these tokens are a column, maybe with a plus before it or in parentheses."""
+    while True:
+        if scanned.word(start) == "+":
+            start += 1
+        elif scanned.word(start) == "(" and scanned.close_of(start) == end - 1:
+            start, end = start + 1, end - 1
+        else:
+            break
     kinds = [token.kind for token in scanned.tokens[start:end]]
     is_qualified = len(kinds) == 3 and scanned.word(start + 1) == "." and kinds[2] in ("word", "quoted")
     return kinds in (["word"], ["quoted"]) or is_qualified

@@ -95,6 +95,8 @@ NAMES = {
     "select 1 x, 2 x union select 3, 3": 'select 1 x, 2 as "x_1" union select 3, 3 as "3_1"',
     "select *, a from t": 'select *, a as "a_1" from t',
     "select distinct on (a, b) a, a from t": 'select distinct on (a, b) a, a as "a_1" from t',
+    "select a, + a, (+ (a)), - a, - a from t": 'select a, + a as "a_1" , (+ (a)) as "a_2" , - a, - a as "- a_1" from t',
+    "select a is null, a is null, not b x, c from t": 'select a is null, a is null as "a is null_1" , not b x, c from t',
     "select (select 1), (select 2)": 'select (select 1), (select 2) as "subquery_1"',
     "select a from (select b, b from t)": "select a from (select b, b from t)",
 }
