@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from rayad.progress import DataflowError
-from rayad.sql.planning.name_rules import LEFT, confuses_tables, is_in_a_join, looks_beyond, require_columns
+from rayad.sql.planning.name_rules import LEFT, confuses_tables, is_in_a_join, is_pulled_too_far, looks_beyond, require_columns
 from rayad.sql.planning.null_rules import require_not_in, require_nulls_kept
 from rayad.sql.planning.planner import Planner
 from rayad.sql.planning.rewording import BAG, OF_NAMES, with_bags, with_names
@@ -54,8 +54,10 @@ def _attempt(planner: Planner, written: Any) -> DataflowError | None:
     planner.written = written
     try:
         told = written.display_indent()
-        if LEFT in told and (is_in_a_join(told) or looks_beyond(told) or _confuses_tables(planner, written, told)):
-            return planner.refusal("DataFusion takes a column of a subquery in it for another one")
+        if LEFT in told and (
+            is_in_a_join(told) or is_pulled_too_far(told) or looks_beyond(told) or _confuses_tables(planner, written, told)
+        ):
+            return planner.refusal("DataFusion's plan for a subquery in it means something else")
         planner.plan = planner.optimized(written)
         if LEFT in told:
             require_nulls_kept(planner, written)

@@ -156,10 +156,12 @@ class Queries:
         chance, value = self._chance, self.number(self._chance.choice(outer))
         kind = chance.choice(["exists", "not exists", "in", "not in", "any", "all", "compared"])
         if kind in ("exists", "not exists"):
-            return f"{kind} {self._inner('1', depth, *outer)}"
+            what, end = chance.choice(["1", "1", "count(*)"]), chance.choice(["", "", " limit 1", " offset 1"])
+            return f"{kind} {self._inner(what, depth, *outer)[:-1]}{end})"
         if kind == "compared":
             return f"{value} {chance.choice(['<', '=', '>='])} {self._value(depth, *outer)}"
-        many = self._inner(chance.choice(["{}a", "{}b", "{}b + 1"]), depth, *outer)
+        whats = ("{}a", "{}b", "{}b + 1", "count(*)", "max({}b)", "row_number() over (order by {}a, {}b)")
+        many = self._inner(chance.choice(whats).replace("{}", f"y{depth}."), depth, *outer)
         if kind in ("any", "all"):
             return f"({value} {chance.choice(['<', '>=', '<>', '='])} {kind} {many})"
         return f"({value} {kind} {many})"
@@ -167,6 +169,9 @@ class Queries:
     def _value(self, depth: int, *outer: str) -> str:
         """A number by a subquery."""
         chance = self._chance
+        if chance.random() < 0.1:
+            rows = f"from ({self.table()}) y where {self._match('y', *outer)}"
+            return f"(select {chance.choice(['count(*)', 'sum(n)'])} from (select y.a, count(*) as n {rows} group by y.a) q)"
         if chance.random() < 0.2:
             some = self._inner("{}b as v, {}a as w".replace("{}", f"y{depth}."), depth, *outer)
             return f"(select v from {some} q order by v, w limit 1)"
