@@ -53,7 +53,7 @@ class _Block:
         around: the relations of columns of queries around that it looks at.
         inner: subqueries in it.
         alias: the indentation of the alias that hides what is beneath; None: there is none.
-        is_value: whether it gives one value, and is not that of EXISTS or IN.
+        is_value: whether it gives one value, and is not that of EXISTS, IN, ANY or ALL.
         line, of_line: the last line with subqueries, and how many were in the block before it.
         above: the nodes above a line, with their indentations.
         is_pulled_over: whether a condition on a column of a query around is beneath what it cannot be pulled over.
@@ -117,7 +117,7 @@ def _is_pulled(above: Sequence[str], *, is_value: bool) -> bool:
     return above.count("Aggregate") <= is_value and set(above) <= _PULLED
 
 
-_KINDS = re.compile(r"(EXISTS |IN )?\(<subquery>\)")
+_KINDS = re.compile(r"(EXISTS |IN |ANY |ALL |SOME )?\(<subquery>\)")
 _PARTS = re.compile(r" (?:AND|OR) ")
 _AROUND = re.compile(r"outer_ref\([^()]*\)")
 _COLUMN = re.compile(r"\b(\w+)\.(\w+)")

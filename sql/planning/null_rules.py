@@ -16,6 +16,7 @@ from rayad.sql.planning.planner import Planner
 
 _IN_SUBQUERY = "IN (<subquery>)"
 _NOT_IN = re.compile(r"\bNOT (?:[^()]+ )?IN \(<subquery>\)")
+_COMPARED = re.compile(r"\b(ANY|ALL|SOME) \(<subquery>\)")
 _UNDER_SOMETHING = re.compile(r"\b(OR|CASE|NOT [^(]*\()")
 
 
@@ -60,6 +61,12 @@ def require_not_in(planner: Planner, plan: Any) -> None:
         raise planner.refusal("NOT IN of a constant and a subquery is not supported: use NOT EXISTS")
 
 
+def require_no_comparison(planner: Planner, told: str) -> None:
+    """ANY and ALL, but for those that are IN, are functions here, which know three values. Raises DataflowError."""
+    if _COMPARED.search(told):
+        raise planner.refusal("ANY and ALL of a subquery are not supported here: use EXISTS")
+
+
 def _require_pairs(planner: Planner, plan: Any) -> Iterator[int]:
     for inner in plan.inputs():
         yield from _require_pairs(planner, inner)
@@ -90,4 +97,4 @@ def _refusal(planner: Planner, told: str) -> Exception:
     )
 
 
-__all__ = ["is_null_aware", "require_not_in", "require_nulls_kept"]
+__all__ = ["is_null_aware", "require_no_comparison", "require_not_in", "require_nulls_kept"]

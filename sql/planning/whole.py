@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from rayad.progress import DataflowError
 from rayad.sql.planning.name_rules import LEFT, confuses_tables, is_in_a_join, is_pulled_too_far, looks_beyond, require_columns
-from rayad.sql.planning.null_rules import require_not_in, require_nulls_kept
+from rayad.sql.planning.null_rules import require_no_comparison, require_not_in, require_nulls_kept
 from rayad.sql.planning.planner import Planner
 from rayad.sql.planning.rewording import BAG, OF_NAMES, with_bags, with_names
 from rayad.sql.planning.scanning import Scanned
@@ -60,6 +60,7 @@ def _attempt(planner: Planner, written: Any) -> DataflowError | None:
             return planner.refusal("DataFusion's plan for a subquery in it means something else")
         planner.plan = planner.optimized(written)
         if LEFT in told:
+            require_no_comparison(planner, told)
             require_nulls_kept(planner, written)
             require_not_in(planner, planner.plan)
             require_columns(planner, planner.plan)

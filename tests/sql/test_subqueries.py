@@ -119,6 +119,9 @@ QUERIES = {
     "value over a right join": (
         "select x.a, (select max(q.a) from (select y.a, y.b from t y where y.a = x.b) p right join t q on p.a = q.a) as v from t x"
     ),
+    "all of an aggregate": (
+        "select a, b from t where (cast(null as bigint) >= all (select max(c) from u where u.a = t.b)) or coalesce(a, 0) is null"
+    ),
     "null is not in": "select a from t where null not in (select c from u)",
     "intersect all": "select a, s from t intersect all select a, s from u",
     "except all": "select a, s from t except all select a, s from u",
