@@ -7,13 +7,14 @@ are summed as integers. Smallest and largest need the records of a group, and so
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 
 from rayad.incremental.collection import Collection
 from rayad.sql.constants import constant
+from rayad.sql.domains import Domain
 from rayad.sql.joins import Condition, inner
 from rayad.sql.of_groups import AGGREGATES, Aggregated, Wanted
 from rayad.sql.ordering import Order
@@ -83,14 +84,48 @@ class _Summed:
         return len(self.kinds) - 1
 
 
-def grouped(relation: Relation, keys: Outputs, aggregates: Sequence[Aggregate], names: Sequence[str]) -> Relation:
-    """One row for each group: its keys, then what is aggregated. Without keys one row, whatever is there."""
+def grouped(
+    relation: Relation, keys: Outputs, aggregates: Sequence[Aggregate], names: Sequence[str], domain: Domain | None = None
+) -> Relation:
+    """One row for each group: its keys, then what is aggregated. Without keys one row, whatever is there.
+
+    With a domain all of that for each of its values, which are the last column of the relation, and of the result.
+    """
+    if domain is not None:
+        return _grouped_for_each(relation, keys, aggregates, names, domain)
+    if not aggregates and not keys:
+        return constant(relation.collection.stream.flow, [], (), relation.told)
     if not aggregates:
         return relation.projected(keys, names).distinct()
     if all(one.name in KEPT_IN_COLUMNS and not one.distinct for one in aggregates):
         is_in_buckets = not keys and any(one.name not in LINEAR for one in aggregates)
         return (_in_buckets if is_in_buckets else _in_sums)(relation, keys, aggregates, names)
     return _of_groups(relation, keys, aggregates, names)
+
+
+def _grouped_for_each(relation: Relation, keys: Outputs, aggregates: Sequence[Aggregate], names: Sequence[str], domain: Domain) -> Relation:
+    """One group more for each value of the domain if there are no keys: a row that counts nothing makes it."""
+    key = domain.column(len(relation.kinds) - 1)
+    if not aggregates:
+        return relation.projected([*keys, key], names).distinct() if keys else domain.relation.named(names)
+    given = relation
+    if not keys:
+        there = Literal(pa.scalar(None, pa.bool_()))
+        of_rows = relation.projected([*relation.columns, (Literal(pa.scalar(True)), pa.bool_())])
+        of_domain = domain.relation.projected(
+            [*((Literal(pa.scalar(None, kind)), kind) for kind in relation.kinds[:-1]), domain.column(0), (there, pa.bool_())]
+        )
+        given = of_rows.concat(of_domain)
+        is_there = Column(len(relation.kinds))
+        aggregates = [replace(one, condition=_both(is_there, one.condition)) for one in aggregates]
+    found = grouped(given, [*keys, key], aggregates, ())
+    at = len(keys)
+    order = [*range(at), *range(at + 1, len(found.kinds)), at]
+    return found.projected([found.columns[one] for one in order], names)
+
+
+def _both(one: Expression, other: Expression | None) -> Expression:
+    return one if other is None else Call(Kernel("operator", "AND"), (one, other), pa.bool_())
 
 
 def _with_a_row(relation: Relation, given: Outputs, *, is_whole: bool) -> tuple[Relation, Outputs]:

@@ -11,7 +11,7 @@ import pyarrow.dataset as ds
 from rayad.dataflow.operators.state.tables import KEY, RECORDS
 from rayad.dataflow.records.values import is_tuple
 from rayad.progress import DataflowError, show
-from rayad.sql.planning import context, datafusion, told_by
+from rayad.sql.planning.planner import context, datafusion, told_by
 
 _NO_QUERY = ("DDL not supported", "DML not supported", "Statement not supported")
 

@@ -154,4 +154,25 @@ class Single(OfRecords):
         return there
 
 
-__all__ = ["First", "InRows", "OfRecords", "Order", "Single", "positions"]
+@dataclass(frozen=True)
+class Counted(OfRecords):
+    """One record for each key, with a weight that follows from how often it is on two sides, which a flag in the records tells apart.
+
+    Args:
+        is_except: whether what is on the right counts against what is on the left; else the smaller one counts.
+    """
+
+    is_except: bool
+
+    def results(self, there: Records) -> Records:
+        """See there."""
+        (is_left,) = self.columns(there.record)
+        sides = is_left.to_numpy(zero_copy_only=False).astype(bool)
+        groups, heads, of_group = np.unique(there.group, return_index=True, return_inverse=True)
+        left, right = (np.bincount(of_group, np.where(some, there.weights, 0), len(groups)).astype(np.int64) for some in (sides, ~sides))
+        often = np.maximum(left - right, 0) if self.is_except else np.minimum(left, right)
+        kept = np.flatnonzero(often)
+        return Records(groups[kept], rows_at(there.record, heads[kept]), often[kept])
+
+
+__all__ = ["Counted", "First", "InRows", "OfRecords", "Order", "Single", "positions"]

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from rayad.incremental.collection import Collection
 from rayad.progress import DataflowError, arguments, show
-from rayad.sql.null_rules import require_nulls_kept
-from rayad.sql.planning import Planner, plain_type
+from rayad.sql.planning.planner import Planner, plain_type
+from rayad.sql.planning.whole import planned
 from rayad.sql.relation import Relation, computed
 from rayad.sql.steps import Leaf
 from rayad.sql.translating import Table, Translator
@@ -23,8 +23,7 @@ def sql(flow: Dataflow, query: str, tables: dict[str, Any]) -> Collection:
     """See :meth:`rayad.Dataflow.sql`."""
     query = arguments.text(query, "flow.sql: query")
     schemas = {name: _schema_of(flow, name, collection) for name, collection in tables.items()}
-    planner = Planner(query, schemas)
-    require_nulls_kept(planner, planner.written)
+    planner = planned(query, schemas)
     translator = Translator(planner, {name: _table(tables[name], schema, planner) for name, schema in schemas.items()}, flow)
     try:
         found = translator.relation(planner.plan)
@@ -32,15 +31,28 @@ def sql(flow: Dataflow, query: str, tables: dict[str, Any]) -> Collection:
         raise
     except Exception as error:  # DataFusion's Python classes raise Exception for what they have no form for
         raise planner.refusal(f"a part of its plan cannot be read ({error}): {show(planner.plan.display_indent(), 400)}") from error
-    names = planner.frame(planner.plan).schema().names
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise planner.refusal(f"two columns of the result are called {twice!r}: give them names with AS")
+    names = distinct_names(planner.names)
     if list(names) == [str(at) for at in range(len(names))]:
         raise planner.refusal(f"columns that are called {show(names, 60)} would be a tuple: give them names with AS")
     made = computed(found.collection, _plain(found), found.columns, found.told, names, fields=names).collection
     made.schema = pa.schema([pa.field(name, kind) for name, kind in zip(names, found.kinds, strict=True)])
     return made
+
+
+def distinct_names(names: Sequence[str]) -> list[str]:
+    """Names of columns, each once: the second ``a`` is ``a_1``.
+
+    >>> distinct_names(["a", "b", "a", "a_1", "a"])
+    ['a', 'b', 'a_2', 'a_1', 'a_3']
+    """
+    found: list[str] = []
+    for at, name in enumerate(names):
+        number = 0
+        while name in found or (number and name in names[at:]):
+            number += 1
+            name = f"{names[at]}_{number}"
+        found.append(name)
+    return found
 
 
 def _plain(found: Relation) -> list[Leaf]:

@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from rayad.progress import show
-from rayad.sql.planning import Planner, plain_type
+from rayad.sql.planning.planner import Planner, plain_type
+from rayad.sql.planning.wire import is_ilike
 from rayad.sql.values import expressions as ex
 from rayad.sql.values.functions import FUNCTIONS
 from rayad.sql.values.kernels import TABLES, Kernel
 from rayad.sql.values.patterns import Like
-from rayad.sql.wire import is_ilike
 
 _COMPARISONS = frozenset(("=", "!=", "<", "<=", ">", ">=", "AND", "OR", "IS DISTINCT FROM", "IS NOT DISTINCT FROM", "~", "!~"))
 TRUE = ex.Literal(pa.scalar(True))
+
+
+class Subqueries:
+    """Functions that stand for subqueries, which expressions over some rows call: each call is a column behind those of the rows.
+
+    Args:
+        width: how many columns the rows have.
+    """
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self.calls: list[tuple[str, tuple[ex.Expression, ...]]] = []
+
+    def asked(self, name: str, arguments: tuple[ex.Expression, ...]) -> ex.Expression:
+        """The column that a call is; equal calls are one."""
+        if (name, arguments) not in self.calls:
+            self.calls.append((name, arguments))
+        return ex.Column(self.width + self.calls.index((name, arguments)))
 
 
 class Scope:
@@ -26,15 +44,29 @@ class Scope:
         planner: of the query.
         plans: whose rows, or pairs of rows, expressions look at.
         names: of their columns, as expressions have them.
+        places: the numbers of these columns; None: from 0 on.
+        width: how many columns the rows have; None: those that have names.
+        outer: what the columns of the query around are.
     """
 
-    def __init__(self, planner: Planner, plans: Sequence[Any], names: Sequence[str]) -> None:
+    def __init__(
+        self,
+        planner: Planner,
+        plans: Sequence[Any],
+        names: Sequence[str],
+        places: Sequence[int] | None = None,
+        outer: Mapping[str, ex.Expression] | None = None,
+        width: int | None = None,
+    ) -> None:
         self.planner = planner
         self._frame: Any = None
         self._plans = plans
+        self._at = list(range(len(names)) if places is None else places)
+        self._around = outer or {}
         self._places: dict[str, int] = {}
-        for at, name in enumerate(names):
+        for at, name in zip(self._at, names, strict=True):
             self._places.setdefault(name, at)
+        self.subqueries = Subqueries(len(names) if width is None else width)
 
     def read(self, given: Any) -> ex.Expression:
         """An expression. Raises DataflowError, naming what is not supported."""
@@ -65,8 +97,14 @@ class Scope:
             return ex.Column(self._places[name])
         bare = [one for plan in self._plans for one in self.planner.frame(plan).schema().names]  # a union may lose the relation
         if bare.count(variant.name()) == 1:
-            return ex.Column(bare.index(variant.name()))
+            return ex.Column(self._at[bare.index(variant.name())])
         raise self.planner.refusal(f"the plan reads {name!r}, which is none of {show(list(self._places), 200)}")
+
+    def _outer(self, expression: Any) -> ex.Expression:
+        name = expression.canonical_name().removeprefix("outer_ref(").removesuffix(")")
+        if name not in self._around:
+            raise self.planner.refusal(f"{name!r}, a column of the query around, is read where there is none")
+        return self._around[name]
 
     def _alias(self, expression: Any) -> ex.Expression:
         return self.read(expression.to_variant().expr())
@@ -133,6 +171,8 @@ class Scope:
 
     def _scalarfunction(self, expression: Any) -> ex.Expression:
         name = expression.rex_call_operator()
+        if name in self.planner.subqueries:
+            return self.subqueries.asked(name, tuple(self.read(argument) for argument in expression.rex_call_operands()))
         if name not in FUNCTIONS:
             raise self.planner.refusal(
                 f"the function {name}, in {show(expression.canonical_name(), 120)}, is not supported: apply it to the table before, with "
@@ -147,7 +187,6 @@ _NAMES = {
     "Exists": "a subquery that DataFusion cannot turn into a join",
     "InSubquery": "a subquery that DataFusion cannot turn into a join",
     "SetComparison": "a comparison with ANY or ALL of a subquery",
-    "OuterReferenceColumn": "a column of the query around",
     "Placeholder": "a parameter",
     "Unnest": "UNNEST",
     "Wildcard": "*",

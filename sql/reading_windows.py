@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import pyarrow as pa
 
 from rayad.progress import show
+from rayad.sql.frames import Frame, Length, Offset, Unit
 from rayad.sql.ordering import Order
-from rayad.sql.planning import Planner
+from rayad.sql.planning.planner import Planner
 from rayad.sql.reading import Scope
 from rayad.sql.values.expressions import Expression, Literal
-from rayad.sql.windows import Frame, Unit, Windowed, is_known
+from rayad.sql.windows import Windowed, is_known
 
 
 def inner(planner: Planner, expression: Any) -> Any:
@@ -52,7 +55,15 @@ def windowed(
         default = added(arguments[2]) if len(arguments) > 2 else None
     elif name == "ntile":
         places, number = [], _whole(planner, scope, arguments[:1], told)
-    return Windowed(name, tuple(added(one) for one in places), order, _frame(planner, node.get_frame(raw), told), number, default, kind)
+    return Windowed(
+        name,
+        tuple(added(one) for one in places),
+        order,
+        _frame(planner, node.get_frame(raw), planner.wrapped(given).canonical_name()),
+        number,
+        default,
+        kind,
+    )
 
 
 def _whole(planner: Planner, scope: Scope, given: list[Any], told: str) -> int:
@@ -66,19 +77,46 @@ def _whole(planner: Planner, scope: Scope, given: list[Any], told: str) -> int:
 
 def _frame(planner: Planner, given: Any, told: str) -> Frame:
     unit = Unit[given.get_frame_units().upper()]
-    bounds = [_bound(bound) for bound in (given.get_lower_bound(), given.get_upper_bound())]
-    if unit is not Unit.ROWS and any(bounds):
-        raise planner.refusal(f"a frame by {unit.value} with a number, in {told}, is not supported: use ROWS, or UNBOUNDED and CURRENT ROW")
+    bounds = [_bound(planner, bound, told, unit) for bound in (given.get_lower_bound(), given.get_upper_bound())]
     return Frame(unit, *bounds)
 
 
-def _bound(bound: Any) -> int | None:
+def _bound(planner: Planner, bound: Any, told: str, unit: Unit) -> Offset | None:
     if bound.is_current_row():
         return 0
-    offset = bound.get_offset()
-    if bound.is_unbounded() or offset is None:
+    if bound.is_unbounded():
         return None
-    return -int(offset) if bound.is_preceding() else int(offset)
+    offset = _offset(planner, bound, told)
+    if unit is not Unit.RANGE and not isinstance(offset, int):
+        raise planner.refusal(
+            f"a frame by {unit.value} that begins or ends at {offset}, in {show(told, 120)}, is not supported: it counts by whole numbers"
+        )
+    return -offset if bound.is_preceding() else offset
 
+
+def _offset(planner: Planner, bound: Any, told: str) -> Offset:
+    """How far a bound is. Of what is no whole number DataFusion's Python interface has nothing but an error that says it."""
+    try:
+        return int(bound.get_offset())
+    except Exception as error:
+        text = str(error).rpartition("bound: ")[2]
+    interval = _INTERVAL.fullmatch(text)
+    if interval is None:
+        try:
+            number = Decimal(text)
+        except InvalidOperation as error:
+            raise planner.refusal(
+                f"a frame that begins or ends at {text}, in {show(told, 120)}, is not supported: give a number or an interval"
+            ) from error
+        return int(number) if number == number.to_integral_value() else number
+    if _BARE.search(told.partition(" AS ")[2]):
+        raise planner.refusal(
+            f"a frame by RANGE with a number, in {show(told, 120)}, is over dates or moments: give an interval, such as interval '1 day'"
+        )
+    return Length(*map(int, interval.groups()))
+
+
+_INTERVAL = re.compile(r"IntervalMonthDayNano \{ months: (-?\d+), days: (-?\d+), nanoseconds: (-?\d+) \}")
+_BARE = re.compile(r"RANGE BETWEEN.*\b\d+ (PRECEDING|FOLLOWING)")
 
 __all__ = ["inner", "windowed"]

@@ -12,15 +12,19 @@ from rayad.progress import show
 from rayad.sql import joins, reading_windows
 from rayad.sql.aggregates import Aggregate, grouped, is_known
 from rayad.sql.constants import constant
-from rayad.sql.null_rules import require_not_in
+from rayad.sql.domains import Domain, record
 from rayad.sql.ordering import First, Order, Single
-from rayad.sql.planning import Planner
-from rayad.sql.reading import Scope
+from rayad.sql.planning.name_rules import OUTER
+from rayad.sql.planning.planner import Planner
+from rayad.sql.planning.subqueries import Subquery
+from rayad.sql.planning.wire import filter_and_order, grouping_sets
+from rayad.sql.reading import TRUE, Scope
+from rayad.sql.reading_joins import Joined
 from rayad.sql.relation import Outputs, Relation, computed
 from rayad.sql.steps import Key, columns_of, leaves_of
-from rayad.sql.values.expressions import Cast, Expression, Frame, Literal
+from rayad.sql.values.expressions import Call, Cast, Column, Expression, Frame, Literal, columns_in, moved
+from rayad.sql.values.kernels import Kernel
 from rayad.sql.windows import Windows
-from rayad.sql.wire import filter_and_order, grouping_sets
 
 if TYPE_CHECKING:
     from rayad.dataflow.streams.flow import Dataflow
@@ -38,12 +42,23 @@ class Translator:
         planner: of the query.
         tables: by name.
         flow: that they are in.
+        root: the translator of the query, where this one is of a subquery.
+        domain: what a subquery is computed for: the last column of all relations that follow from it.
     """
 
-    def __init__(self, planner: Planner, tables: Mapping[str, Table], flow: Dataflow) -> None:
+    def __init__(
+        self,
+        planner: Planner,
+        tables: Mapping[str, Table],
+        flow: Dataflow,
+        root: Translator | None = None,
+        domain: Domain | None = None,
+    ) -> None:
         self.planner = planner
         self._tables = dict(tables)
         self._flow = flow
+        self._root = root or self
+        self.domain = domain
         self._known: dict[str, Relation] = {}
         """By the text of their plans."""
         self.told = str(planner.refusal("")).removesuffix(": ")
@@ -51,6 +66,8 @@ class Translator:
     def relation(self, plan: Any) -> Relation:
         """What a node gives; equal parts of a plan are one. Raises DataflowError where there is no collection for it."""
         key = plan.display_indent_schema()
+        if self.domain is not None and OUTER not in key:
+            return self._root.relation(plan)
         if key not in self._known:
             self._known[key] = self._made(plan)
         return self._known[key]
@@ -64,13 +81,21 @@ class Translator:
         found: Relation = method(plan, variant)
         return found
 
-    def scope(self, *plans: Any) -> Scope:
-        """Expressions over the columns of these nodes, one behind the other."""
-        return Scope(self.planner, plans, [name for plan in plans for name in self.planner.fields(plan)[0]])
+    def _scope(self, inner: Any, width: int) -> Scope:
+        """Expressions over the columns of a node."""
+        names, _ = self.planner.fields(inner)
+        outer = None if self.domain is None else self.domain.outer(len(names))
+        return Scope(self.planner, [inner], names, None, outer, width)
 
     def _input(self, plan: Any) -> tuple[Any, Relation, Scope]:
         (inner,) = plan.inputs()
-        return inner, self.relation(inner), self.scope(inner)
+        found = self.relation(inner)
+        if self.domain is not None and not self._has_domain(inner, found):
+            found = self.spread(found)
+        return inner, found, self._scope(inner, len(found.kinds))
+
+    def _has_domain(self, plan: Any, found: Relation) -> bool:
+        return len(found.kinds) > len(self.planner.fields(plan)[0])
 
     # -- tables ------------------------------------------------------------------------------------------------
     def _tablescan(self, plan: Any, variant: Any) -> Relation:
@@ -95,27 +120,75 @@ class Translator:
 
     def _values(self, plan: Any, variant: Any) -> Relation:
         names, kinds = self.planner.fields(plan)
+        if OUTER in plan.display() or self.planner.subqueries:
+            return self._computed_values(variant, names, kinds)
         scope, nothing = Scope(self.planner, [], ()), Frame([], 1)
         rows = [[scope.read(value) for value in row] for row in variant.values()]
         columns = [pa.concat_arrays([row[at].array(nothing, kind) for row in rows]) for at, kind in enumerate(kinds)]
         return constant(self._flow, columns, kinds, self.told, len(rows), names)
+
+    def _computed_values(self, variant: Any, names: Sequence[str], kinds: Sequence[pa.DataType]) -> Relation:
+        """VALUES that depend on records."""
+        parts = []
+        for row in variant.values():
+            found = constant(self._flow, [], (), self.told) if self.domain is None else self.domain.relation
+            outer = None if self.domain is None else self.domain.outer(0)
+            scope = Scope(self.planner, [], (), None, outer, len(found.kinds))
+            outputs = [(scope.read(value), kind) for value, kind in zip(row, kinds, strict=True)]
+            parts.append(self.extended(found, scope).projected([*outputs, *self._carried(found)], names))
+        return parts[0].concat(*parts[1:])
 
     # -- rows ----------------------------------------------------------------------------------------------------
     def _projection(self, plan: Any, variant: Any) -> Relation:
         _, found, scope = self._input(plan)
         names, kinds = self.planner.fields(plan)
         outputs = [(scope.read(one), kind) for one, kind in zip(variant.projections(), kinds, strict=True)]
-        return found.projected(outputs, names)
+        return self.extended(found, scope).projected([*outputs, *self._carried(found)], names)
 
     def _filter(self, plan: Any, variant: Any) -> Relation:
-        _, found, scope = self._input(plan)
-        return found.filtered(scope.read(variant.predicate()))
+        (inner,) = plan.inputs()
+        found = self.relation(inner)
+        is_bare = self.domain is not None and not self._has_domain(inner, found)
+        width = len(found.kinds) + is_bare
+        scope, early, late = self._scope(inner, width), [], []
+        left: list[tuple[Expression, pa.DataType]] = []
+        right: list[tuple[Expression, pa.DataType]] = []
+        for part in self._parts(self.planner.wrapped(variant.predicate())):
+            condition = scope.read(part)
+            if is_bare and (pair := _of_both(condition, width - 1)):
+                kind = scope.type_of(self.planner.wrapped(part.to_variant().left()))
+                left.append((pair[0], kind))
+                right.append((moved(pair[1], 1 - width), kind))
+            elif max(columns_in(condition), default=0) >= width:
+                late.append(condition)
+            else:
+                early.append(condition)
+        if is_bare:
+            assert self.domain is not None
+            found = joins.inner(found, self.domain.relation, joins.Condition(tuple(left), tuple(right), _all_of(early)))
+        elif early:
+            found = found.filtered(_all_of(early) or TRUE)
+        if not late:
+            return found
+        return self.extended(found, scope).projected(found.columns, found.names, _all_of(late))
+
+    def _parts(self, predicate: Any) -> list[Any]:
+        """What must be true, each by itself. Without subqueries it is one."""
+        if self.domain is None and not any(name in predicate.canonical_name() for name in self.planner.subqueries):
+            return [predicate]
+        if predicate.variant_name() != "BinaryExpr" or predicate.to_variant().op() != "AND":
+            return [predicate]
+        variant = predicate.to_variant()
+        return [part for side in (variant.left(), variant.right()) for part in self._parts(self.planner.wrapped(side))]
 
     def _union(self, plan: Any, variant: Any) -> Relation:
         names, kinds = self.planner.fields(plan)
+        kinds = kinds if self.domain is None else (*kinds, self.domain.kind)
         parts = []
         for inner in plan.inputs():
             found = self.relation(inner)
+            if len(found.kinds) < len(kinds):
+                found = self.spread(found)
             parts.append(found.projected([(column, kind) for (column, _), kind in zip(found.columns, kinds, strict=True)], names))
         return parts[0].concat(*parts[1:])
 
@@ -127,54 +200,50 @@ class Translator:
     def _join(self, plan: Any, variant: Any) -> Relation:
         one, other = plan.inputs()
         left, right = self.relation(one), self.relation(other)
-        of_left, of_right, both = self.scope(one), self.scope(other), self.scope(one, other)
-        pairs = variant.on()
-        kinds = [of_left.type_of(self.planner.wrapped(mine)) for mine, _ in pairs]
-        residual = variant.filter()
-        on = joins.Condition(
-            tuple((of_left.read(mine), kind) for (mine, _), kind in zip(pairs, kinds, strict=True)),
-            tuple((of_right.read(theirs), kind) for (_, theirs), kind in zip(pairs, kinds, strict=True)),
-            None if residual is None else both.read(residual),
-            bool(variant.null_equals_null()),
-        )
+        if not variant.on() and _stands_for_a_value(other):
+            right = self._single(right)
         names, _ = self.planner.fields(plan)
-        if not pairs and _stands_for_a_value(other):
-            form = Single(right.kinds)
-            one_row = right.keyed(Key(())).reduce_weights(form.in_rows(), "single", in_columns=form)
-            right = computed(one_row, leaves_of(right.kinds, "1"), right.columns, self.told, right.names)
-        return self._joined(plan, str(variant.join_type()), left, right, on).named(names)
+        return Joined(self, plan, left, right).relation.named(names)
 
-    def _joined(self, plan: Any, how: str, left: Relation, right: Relation, on: joins.Condition) -> Relation:
-        match how.lower():
-            case "inner":
-                return joins.inner(left, right, on)
-            case "left" | "right" | "full" as side:
-                return joins.outer(left, right, on, side)
-            case "leftsemi":
-                return joins.half(left, right, on, there=True)
-            case "leftanti":
-                if plan.display().endswith(" null_aware"):
-                    require_not_in(self.planner, plan)
-                    return joins.not_in(left, right, on)
-                return joins.half(left, right, on, there=False)
-            case "leftmark":
-                return joins.marked(left, right, on, ())
-            case "rightsemi" | "rightanti" as side:
-                return joins.half(right, left, self._turned(plan), there=side == "rightsemi")
-        raise self.planner.refusal(f"the join {show(plan.display(), 120)} is not supported")
+    def _single(self, found: Relation, key: Outputs = ()) -> Relation:
+        """The rows of each key, of which there must be one."""
+        form = Single(found.kinds)
+        one_row = found.keyed(Key(tuple(key))).reduce_weights(form.in_rows(), "single", in_columns=form)
+        return computed(one_row, leaves_of(found.kinds, "1"), found.columns, self.told, found.names)
 
-    def _turned(self, plan: Any) -> joins.Condition:
-        """The condition of a join, with the sides the other way round."""
-        variant, (one, other) = plan.to_variant(), plan.inputs()
-        of_left, of_right, both = self.scope(one), self.scope(other), self.scope(other, one)
-        kinds = [of_right.type_of(self.planner.wrapped(theirs)) for _, theirs in variant.on()]
-        residual = variant.filter()
-        return joins.Condition(
-            tuple((of_right.read(theirs), kind) for (_, theirs), kind in zip(variant.on(), kinds, strict=True)),
-            tuple((of_left.read(mine), kind) for (mine, _), kind in zip(variant.on(), kinds, strict=True)),
-            None if residual is None else both.read(residual),
-            bool(variant.null_equals_null()),
-        )
+    # -- subqueries ----------------------------------------------------------------------------------------------
+    def spread(self, found: Relation) -> Relation:
+        """Rows for each of the values of the domain, which are one more column."""
+        assert self.domain is not None
+        return joins.inner(found, self.domain.relation, joins.Condition())
+
+    def extended(self, found: Relation, scope: Scope) -> Relation:
+        """Rows with one more column for each subquery that expressions call."""
+        for name, arguments in scope.subqueries.calls:
+            found = self._called(found, self.planner.subqueries[name], arguments)
+        return found
+
+    def _called(self, found: Relation, asked: Subquery, arguments: Sequence[Expression]) -> Relation:
+        """Rows with what a subquery gives for each: whether there are rows, or the value of the one row, or null."""
+        if asked.outer:
+            domain = Domain.of(found, arguments, asked.outer, asked.kinds)
+            rows = Translator(self.planner, {}, self._flow, self._root, domain).relation(asked.plan)
+            width = len(rows.kinds) - 1
+            on = joins.Condition((record(arguments, asked.kinds),), ((Column(width), domain.kind),), nulls_meet=True)
+            key = rows.columns[width:]
+        else:
+            rows, on, key = self._root.relation(asked.plan), joins.Condition(), ()
+        if asked.is_exists:
+            return joins.marked(found, rows if key else rows.none_or_one(), on, found.names)
+        if not _gives_one_row(asked.plan):
+            rows = self._single(rows, key)
+        both = joins.outer(found, rows, on, "left")
+        width = len(found.kinds)
+        return both.projected([*both.columns[:width], (both.columns[width][0], asked.kind)], found.names)
+
+    def _carried(self, found: Relation) -> Outputs:
+        """The column of the domain, which comes along."""
+        return () if self.domain is None else (found.columns[-1],)
 
     # -- groups --------------------------------------------------------------------------------------------------
     def _aggregate(self, plan: Any, variant: Any) -> Relation:
@@ -188,7 +257,14 @@ class Translator:
             self._one_aggregate(self.planner.wrapped(one), kind, scope)
             for one, kind in zip(variant.aggregate_exprs(), kinds[len(keys) :], strict=True)
         ]
-        return grouped(found, outputs, aggregates, names)
+        return grouped(self._with_calls(found, scope), outputs, aggregates, names, self.domain)
+
+    def _with_calls(self, found: Relation, scope: Scope) -> Relation:
+        """Rows with what subqueries give, in front of the domain."""
+        if not scope.subqueries.calls:
+            return found
+        more = self.extended(found, scope)
+        return more if self.domain is None else more.projected([*more.columns, found.columns[-1]])
 
     def _grouping_sets(
         self, given: Any, variant: Any, found: Relation, scope: Scope, names: Sequence[str], kinds: Sequence[pa.DataType]
@@ -202,9 +278,11 @@ class Translator:
         ]
         places = {name: at for at, name in enumerate(names[:width])}
         parts = []
-        for keys in sets:
+        of_sets = [[scope.read(key) for key in keys] for keys in sets]
+        found = self._with_calls(found, scope)
+        for keys, read in zip(sets, of_sets, strict=True):
             at = [places[_name_of(key)] for key in keys]
-            some = grouped(found, [(scope.read(key), kinds[one]) for key, one in zip(keys, at, strict=True)], aggregates, ())
+            some = grouped(found, [(key, kinds[one]) for key, one in zip(read, at, strict=True)], aggregates, (), self.domain)
             outputs: list[tuple[Expression, pa.DataType]] = [
                 (some.columns[at.index(one)][0] if one in at else Literal(pa.scalar(None, kinds[one])), kinds[one]) for one in range(width)
             ]
@@ -220,6 +298,12 @@ class Translator:
         name = variant.aggregate_type()
         if not is_known(name):
             raise self.planner.refusal(f"the aggregate {name}, in {show(expression.canonical_name(), 120)}, is not supported")
+        told = expression.canonical_name()
+        if OUTER in told and (" FILTER (" in told or " ORDER BY [" in told):  # of which DataFusion writes no bytes
+            raise self.planner.refusal(
+                f"FILTER, or ORDER BY, of an aggregate with a column of the query around, in {show(told, 120)}, is not supported: "
+                "use CASE in its place"
+            )
         condition, order = filter_and_order(expression, self.planner.of_bytes)
         if name in ("first_value", "last_value") and not order:
             raise self.planner.refusal(f"{name} needs an ORDER BY in its parentheses: records of a collection have no order of their own")
@@ -252,7 +336,7 @@ class Translator:
         of_inner = inner.to_variant()
         if type(of_inner).__name__ == "Sort":
             return self._first(inner, of_inner, skip or 0, count)
-        return self._cut(self.relation(inner), Order(), (), skip or 0, count)
+        return self._cut(self._input(plan)[1], Order(), (), skip or 0, count)
 
     def _whole(self, given: Any) -> int | None:
         if given is None or isinstance(given, int):
@@ -273,42 +357,52 @@ class Translator:
             tuple(not term.ascending() for term in terms),
             tuple(bool(term.nulls_first()) for term in terms),
         )
-        return self._cut(found, order, by, skip, count)
+        return self._cut(self.extended(found, scope), order, by, skip, count, len(found.kinds))
 
-    def _cut(self, found: Relation, order: Order, by: Outputs, skip: int, count: int | None) -> Relation:
-        given = [*found.columns, *by]
+    def _cut(self, found: Relation, order: Order, by: Outputs, skip: int, count: int | None, width: int | None = None) -> Relation:
+        """``width``: how many columns come out; None: all."""
+        columns = found.columns[:width]
+        given = [*columns, *by]
         kinds = tuple(kind for _, kind in given)
-        if found.kinds and count is not None and skip + count <= _FEW:  # of each bucket first
+        if self.domain is None and found.kinds and count is not None and skip + count <= _FEW:  # of each bucket first
             form = First(kinds, order, 0, skip + count)
-            kept = found.keyed(found.bucket(found.columns), given).reduce_weights(form.in_rows(), "first-of-some", in_columns=form)
+            kept = found.keyed(found.bucket(columns), given).reduce_weights(form.in_rows(), "first-of-some", in_columns=form)
             some = computed(kept, leaves_of(kinds, "1"), columns_of(kinds), self.told)
         else:
             some = found.projected(given)
         form = First(kinds, order, skip, count)
-        kept = some.keyed(Key(())).reduce_weights(form.in_rows(), "first", in_columns=form)
-        return computed(kept, leaves_of(found.kinds, "1"), found.columns, self.told, found.names)
+        key = () if self.domain is None else (some.columns[len(columns) - 1],)
+        kept = some.keyed(Key(key)).reduce_weights(form.in_rows(), "first", in_columns=form)
+        return computed(kept, leaves_of(kinds[: len(columns)], "1"), columns, self.told, found.names)
 
     # -- windows -------------------------------------------------------------------------------------------------
     def _windowexpr(self, plan: Any, variant: Any) -> Relation:
         _, found, scope = self._input(plan)
         names, kinds = self.planner.fields(plan)
-        width = len(found.kinds)
-        by_partition: dict[str, list[int]] = {}
         asked = [self.planner.wrapped(one) for one in variant.get_window_expr()]
+        start, carried = len(names) - len(asked), self._carried(found)
+        by_partition: dict[str, list[int]] = {}
         for at, one in enumerate(asked):
-            by_partition.setdefault(str(variant.get_partition_exprs(_inner(self.planner, one))), []).append(at)
+            keys = variant.get_partition_exprs(_inner(self.planner, one))
+            by_partition.setdefault(str(keys), []).append(at)
+            if self.planner.subqueries:  # which are columns before what windows give
+                reading_windows.windowed(self.planner, variant, scope, one, kinds[start + at], [])
+                for key in keys:
+                    scope.read(self.planner.wrapped(key))
+        found = self.extended(found, scope)
+        width = len(found.kinds)
         order = [at for some in by_partition.values() for at in some]
         for some in by_partition.values():
-            found = self._windows(found, variant, scope, [(asked[at], kinds[width + at]) for at in some])
+            found = self._windows(found, variant, scope, [(asked[at], kinds[start + at]) for at in some], carried)
         back = [width + order.index(at) for at in range(len(asked))]
-        return found.projected([found.columns[at] for at in (*range(width), *back)], names)
+        return found.projected([*(found.columns[at] for at in (*range(start), *back)), *carried], names)
 
-    def _windows(self, found: Relation, variant: Any, scope: Scope, asked: Sequence[tuple[Any, pa.DataType]]) -> Relation:
+    def _windows(self, found: Relation, variant: Any, scope: Scope, asked: Sequence[tuple[Any, pa.DataType]], carried: Outputs) -> Relation:
         """Functions of the same partitions."""
         given, width = list(found.columns), len(found.kinds)
         windows = [reading_windows.windowed(self.planner, variant, scope, one, kind, given) for one, kind in asked]
         first = _inner(self.planner, asked[0][0])
-        keys = [self._typed(scope, one) for one in variant.get_partition_exprs(first)]
+        keys = [*(self._typed(scope, one) for one in variant.get_partition_exprs(first)), *carried]
         form = Windows(tuple(kind for _, kind in given), width, tuple(windows))
         made = found.keyed(Key(tuple(keys)), given).reduce_weights(form.in_rows(), "windows", in_columns=form)
         kinds = [*found.kinds, *(kind for _, kind in asked)]
@@ -317,6 +411,8 @@ class Translator:
     # -- recursion -----------------------------------------------------------------------------------------------
     def _recursivequery(self, plan: Any, variant: Any) -> Relation:
         static, recursive = plan.inputs()
+        if self.domain is not None:
+            raise self.planner.refusal("WITH RECURSIVE in a subquery that uses columns of the query around is not supported: use a join")
         names, kinds = self.planner.fields(plan)
         table = variant.name()
         columns = [name.rpartition(".")[2] for name in names]
@@ -351,10 +447,34 @@ def _stands_for_a_value(plan: Any) -> bool:
     variant = plan.to_variant()
     if type(variant).__name__ != "SubqueryAlias" or not variant.alias().startswith("__scalar_sq_"):
         return False
+    return not _gives_one_row(plan)
+
+
+def _gives_one_row(plan: Any) -> bool:
+    """Whether a node gives one row at most."""
+    variant = plan.to_variant()
     while type(variant).__name__ in ("SubqueryAlias", "Projection", "Filter"):
         (plan,) = plan.inputs()
         variant = plan.to_variant()
-    return not (type(variant).__name__ == "Aggregate" and not variant.group_by_exprs())
+    return type(variant).__name__ == "Aggregate" and not variant.group_by_exprs()
+
+
+def _of_both(condition: Expression, at: int) -> tuple[Expression, Expression] | None:
+    """The sides of an equality between columns before this one and this one alone."""
+    match condition:
+        case Call(Kernel("operator", "="), (one, other)):
+            for side, of_domain in ((one, other), (other, one)):
+                looked_at = columns_in(side)
+                if looked_at and max(looked_at) < at and columns_in(of_domain) == {at}:
+                    return side, of_domain
+    return None
+
+
+def _all_of(conditions: Sequence[Expression]) -> Expression | None:
+    made: Expression | None = None
+    for one in conditions:
+        made = one if made is None else Call(Kernel("operator", "AND"), (made, one), pa.bool_())
+    return made
 
 
 def _inner(planner: Planner, expression: Any) -> Any:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -15,31 +14,10 @@ import pyarrow as pa
 
 from rayad.dataflow.records.batches import rows_at
 from rayad.incremental.columns.grouped import Records
+from rayad.sql.frames import Distances, Frame, Unit, by_distance, by_groups, by_rows
 from rayad.sql.of_groups import AGGREGATES, Wanted, column_of
 from rayad.sql.ordering import OfRecords, Order, positions
 from rayad.sql.steps import names_of
-
-
-class Unit(Enum):
-    """What the bounds of a frame count."""
-
-    ROWS = "ROWS"
-    RANGE = "RANGE"
-    GROUPS = "GROUPS"
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """The rows that an aggregate looks at.
-
-    Args:
-        unit: of the bounds.
-        start, stop: the first and the last one, counted from the row itself; None: there is no bound.
-    """
-
-    unit: Unit
-    start: int | None
-    stop: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,19 +61,14 @@ class _Partition:
         ends = [*starts[1:], len(self.rows)]
         return [starts[peer] for peer in self.peers], [ends[peer] for peer in self.peers]
 
-    def frames(self, frame: Frame) -> list[tuple[int, int]]:
+    def frames(self, frame: Frame, distances: Distances | None) -> list[tuple[int, int]]:
         """The rows that each row looks at, from and to."""
-        count = len(self.rows)
         if frame.unit is Unit.ROWS:
-            return [
-                (
-                    0 if frame.start is None else min(max(at + frame.start, 0), count),
-                    count if frame.stop is None else min(max(at + frame.stop + 1, 0), count),
-                )
-                for at in range(count)
-            ]
+            return by_rows(frame, len(self.rows))
         starts, ends = self.peer_bounds()
-        return [(0 if frame.start is None else starts[at], count if frame.stop is None else ends[at]) for at in range(count)]
+        if distances is not None:
+            return by_distance(frame, distances, self.rows, list(zip(starts, ends, strict=True)))
+        return by_groups(frame, self.peers, sorted(set(starts)))
 
 
 def _row_number(there: _Partition, window: Windowed) -> list[Any]:
@@ -172,20 +145,23 @@ class Windows(OfRecords):
         values = [column.to_pylist() for column in columns]
         by = list(zip(*(values[number] for number in window.order.columns), strict=True)) if window.order.columns else [()] * len(at)
         out: list[Any] = [None] * len(at)
+        distances = None
+        if window.frame.is_by_distance:
+            distances = Distances.of(window.frame, columns[window.order.columns[0]], descending=window.order.descending[0])
         starts = np.flatnonzero(np.append(True, group[at][1:] != group[at][:-1])).tolist()
         for start, end in zip(starts, [*starts[1:], len(at)], strict=True):
             rows = at[start:end].tolist()
-            found = self._of_partition(window, _Partition(rows, _peers([by[row] for row in rows])), values)
+            found = self._of_partition(window, _Partition(rows, _peers([by[row] for row in rows])), values, distances)
             for row, value in zip(rows, found, strict=True):
                 out[row] = value
         return column_of(out, window.kind)
 
-    def _of_partition(self, window: Windowed, there: _Partition, values: Sequence[Sequence[Any]]) -> list[Any]:
+    def _of_partition(self, window: Windowed, there: _Partition, values: Sequence[Sequence[Any]], distances: Distances | None) -> list[Any]:
         if window.name in NUMBERS:
             return NUMBERS[window.name](there, window)
         if window.name in ("lag", "lead"):
             return _shifted(window, there, values)
-        frames = there.frames(window.frame)
+        frames = there.frames(window.frame, distances)
         if window.name in OF_ROWS:
             return [_of_frame(window, there.rows[start:stop], values) for start, stop in frames]
         wanted = Wanted(window.name, window.arguments, None, False, Order(), window.kind)
@@ -219,4 +195,4 @@ def _of_frame(window: Windowed, rows: Sequence[int], values: Sequence[Sequence[A
     return values[window.arguments[0]][rows[at]] if 0 <= at < len(rows) else None
 
 
-__all__ = ["Frame", "Unit", "Windowed", "Windows", "is_known"]
+__all__ = ["Windowed", "Windows", "is_known"]

@@ -1,4 +1,4 @@
-"""Rows in a fixed number of buckets: what needs all rows is then computed of each bucket first, and of what these give.
+"""Rows as records, and in a fixed number of buckets: what needs all rows is then computed of each bucket first, and of what these give.
 
 A change looks at its bucket and at the results of all, not at all rows. Equal rows are in one bucket, always and in every process.
 """
@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rayad.dataflow.records.key_hashing import hash_values
 
@@ -24,7 +25,12 @@ def bucket(*columns: Any) -> pa.Array | pa.Scalar:
     return pa.array((hash_values(record) % np.uint64(BUCKETS)).astype(np.int64))
 
 
-ROWS = {"bucket": bucket}
+def record(*values: Any) -> pa.Array | pa.Scalar:
+    """Values as fields of one record."""
+    return pc.make_struct(*values, field_names=[f"d{at}" for at in range(len(values))])
+
+
+ROWS = {"bucket": bucket, "record": record}
 """By name."""
 
 __all__ = ["BUCKETS", "ROWS"]

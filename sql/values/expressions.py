@@ -154,4 +154,40 @@ class Case(Expression):
         return pa.concat_arrays(values).take(pa.array(places))
 
 
-__all__ = ["Call", "Case", "Cast", "Column", "Expression", "Frame", "Interval", "Literal"]
+def columns_in(expression: Expression) -> frozenset[int]:
+    """The numbers of the columns that an expression looks at.
+
+    >>> sorted(columns_in(Cast(Column(3), pa.int64())))
+    [3]
+    """
+    match expression:
+        case Column(at):
+            return frozenset((at,))
+        case Cast(inner):
+            return columns_in(inner)
+        case Call(_, arguments):
+            return frozenset().union(*map(columns_in, arguments))
+        case Case(branches, otherwise):
+            return columns_in(otherwise).union(*(columns_in(one) for branch in branches for one in branch))
+    return frozenset()
+
+
+def moved(expression: Expression, by: int) -> Expression:
+    """The same over columns that have other numbers, by so many.
+
+    >>> moved(Column(3), -2)
+    Column(at=1)
+    """
+    match expression:
+        case Column(at):
+            return Column(at + by)
+        case Cast(inner, kind, is_try):
+            return Cast(moved(inner, by), kind, is_try)
+        case Call(function, arguments, kind):
+            return Call(function, tuple(moved(one, by) for one in arguments), kind)
+        case Case(branches, otherwise, kind):
+            return Case(tuple((moved(when, by), moved(then, by)) for when, then in branches), moved(otherwise, by), kind)
+    return expression
+
+
+__all__ = ["Call", "Case", "Cast", "Column", "Expression", "Frame", "Interval", "Literal", "columns_in", "moved"]

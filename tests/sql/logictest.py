@@ -203,8 +203,6 @@ def cells(table: Counter[Any], types: str) -> Counter[Any]:
 
 def reason(error: str) -> str:
     """Why a query was refused, without its own words."""
-    if "cannot turn into a join" in error:
-        return "a subquery that DataFusion cannot turn into a join"
     text = error.partition("'): ")[2] or error.partition('"): ')[2] or error
     return re.sub(r"'[^']*'|\"[^\"]*\"|\d+", "_", text)[:90]
 

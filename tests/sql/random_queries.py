@@ -59,6 +59,29 @@ class Queries:
         """A whole query."""
         return self._chance.choice([self._join, self._subquery, self._groups, self._sets])()
 
+    def subqueries(self) -> str:
+        """A query with subqueries anywhere."""
+        return self._anywhere(self._chance.randrange(7))
+
+    def subquery_in_a_join(self) -> str:
+        """With one in the ON of a join."""
+        return self._anywhere(6)
+
+    def both_sides(self) -> str:
+        """With a subquery over a join whose sides both use columns of the query around."""
+        chance = self._chance
+        sides = (f"(select y.a, y.b from ({self.table()}) y where {self._match('y', 'x')}) {name}" for name in ("p", "q"))
+        how = chance.choice(["join", "left join", "right join", "full join"])
+        what = chance.choice(["count(*)", "count(q.b)", "sum(p.b)", "max(q.a)"])
+        return f"select x.a, x.b, (select {what} from {next(sides)} {how} {next(sides)} on p.a = q.a) as v from ({self.table()}) x"
+
+    def bags(self) -> str:
+        """With INTERSECT ALL and EXCEPT ALL."""
+        how = [self._chance.choice(["intersect all", "except all", "union all", "except"]) for _ in range(2)]
+        if self._chance.random() < 0.5:
+            return f"{self.table()} {how[0]} {self.table()}"
+        return f"{self.table()} {how[0]} {self.table()} {how[1]} {self.table()}"
+
     def _join(self) -> str:
         how = self._chance.choice(["join", "left join", "right join", "full join"])
         on = ["x.a = y.a", "x.a = y.a and x.b = y.b", "x.a is not distinct from y.b"]
@@ -103,5 +126,93 @@ class Queries:
         how = self._chance.choice(["union", "union all", "intersect", "except"])
         return f"{self.table()} {how} {self.table()}"
 
+    # -- subqueries as values --------------------------------------------------------------------------------------
+    def _match(self, inner: str, *outer: str) -> str:
+        """What rows of a subquery are looked at for a row of the queries around."""
+        chance, around = self._chance, self._chance.choice(outer)
+        simple = (
+            f"{inner}.a {chance.choice(['<', '<>', '>=', '='])} {around}.{chance.choice('ab')}",
+            f"({inner}.a is not distinct from {around}.b)",
+            f"{inner}.a = {around}.a and {inner}.b <> {chance.choice(outer)}.b",
+            f"({inner}.b > {around}.a or {inner}.a = {around}.b)",
+            self.condition(inner, *outer, depth=1),
+            "true",
+        )
+        return chance.choice(simple)
 
-__all__ = ["Queries"]
+    def _inner(self, what: str, depth: int, *outer: str) -> str:
+        """A subquery that gives ``what`` of its rows."""
+        chance, name = self._chance, f"y{depth}"
+        where = self._match(name, *outer)
+        if depth < 2 and chance.random() < 0.25:
+            where += f" and {self._truth(depth + 1, name, *outer)}"
+        source = f"({self.table()}) {name}"
+        if chance.random() < 0.2:
+            source = f"({self.table()}) {name} {chance.choice(['join', 'left join'])} ({self.table()}) z{depth} on z{depth}.a = {name}.b"
+        return f"(select {what.format(f'{name}.')} from {source} where {where})"
+
+    def _truth(self, depth: int, *outer: str) -> str:
+        """True, false, or null, by a subquery."""
+        chance, value = self._chance, self.number(self._chance.choice(outer))
+        kind = chance.choice(["exists", "not exists", "in", "not in", "any", "all", "compared"])
+        if kind in ("exists", "not exists"):
+            what, end = chance.choice(["1", "1", "count(*)"]), chance.choice(["", "", " limit 1", " offset 1"])
+            return f"{kind} {self._inner(what, depth, *outer)[:-1]}{end})"
+        if kind == "compared":
+            return f"{value} {chance.choice(['<', '=', '>='])} {self._value(depth, *outer)}"
+        whats = ("{}a", "{}b", "{}b + 1", "count(*)", "max({}b)", "row_number() over (order by {}a, {}b)")
+        many = self._inner(chance.choice(whats).replace("{}", f"y{depth}."), depth, *outer)
+        if kind in ("any", "all"):
+            return f"({value} {chance.choice(['<', '>=', '<>', '='])} {kind} {many})"
+        return f"({value} {kind} {many})"
+
+    def _value(self, depth: int, *outer: str) -> str:
+        """A number by a subquery."""
+        chance = self._chance
+        if chance.random() < 0.1:
+            rows = f"from ({self.table()}) y where {self._match('y', *outer)}"
+            return f"(select {chance.choice(['count(*)', 'sum(n)'])} from (select y.a, count(*) as n {rows} group by y.a) q)"
+        if chance.random() < 0.2:
+            some = self._inner("{}b as v, {}a as w".replace("{}", f"y{depth}."), depth, *outer)
+            return f"(select v from {some} q order by v, w limit 1)"
+        whats = ("count(*)", "count({}b)", "sum({}b)", "max({}a)", "min({}b)", "count(distinct {}a)", "avg({}b)")
+        return self._inner(chance.choice(whats), depth, *outer)
+
+    def _anywhere(self, place: int) -> str:
+        chance, x = self._chance, f"({self.table()}) x"
+        match place:
+            case 0:
+                return f"select x.a, x.b, {self._truth(1, 'x')} as p, {self._value(1, 'x')} as q from {x}"
+            case 1:
+                return f"select x.a, x.b from {x} where {self._truth(1, 'x')} or {self.condition('x', depth=1)}"
+            case 2:
+                return f"select case when {self._truth(1, 'x')} then x.a else {self._value(1, 'x')} end as p from {x}"
+            case 3:
+                return f"select x.a, x.b from {x} where not ({self._truth(1, 'x')} and {self._truth(1, 'x')})"
+            case 4:
+                having = self._truth(1, "x").replace("x.b", "x.a")
+                return f"select x.a, sum({self._value(1, 'x')}) as p, count(*) as n from {x} group by x.a having {having}"
+            case 5:
+                return f"select x.a, x.b from {x} where {self._truth(1, 'x')} and {self.condition('x', depth=1)}"
+            case _:
+                how = chance.choice(["join", "left join", "right join", "full join"])
+                on = f"x.a = w.a and {self._truth(1, 'x', 'w')}"
+                return f"select x.a p, x.b q, w.a r, w.b s from {x} {how} ({self.table()}) w on {on}"
+
+    def frames(self) -> str:
+        """With windows whose frames are by distance, or by groups."""
+        chance = self._chance
+        bounds = sorted(chance.choices(range(-3, 4), k=2))
+        told = [f"{abs(bound)} {'preceding' if bound < 0 else 'following'}" for bound in bounds]
+        start, stop = chance.choice([told[0], "unbounded preceding"]), chance.choice([told[1], "unbounded following"])
+        order, unit = chance.choice(["", "desc", "nulls first"]), chance.choice(["range", "range", "groups"])
+        over = f"order by x.a {order} {unit} between {start} and {stop}"
+        partition = chance.choice(["", "partition by x.b "])
+        what = chance.choice(["count(*)", "sum(x.b)", "min(x.b)"])
+        return f"select x.a, x.b, {what} over ({partition}{over}) as v from ({self.table()}) x"
+
+
+FORMS = ("subqueries", "subqueries", "subquery_in_a_join", "both_sides", "bags", "frames")
+"""Methods that draw a query, the more often the more there is to it."""
+
+__all__ = ["FORMS", "Queries"]

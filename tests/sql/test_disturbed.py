@@ -14,10 +14,18 @@ from rayad.dataflow.operators.state.runs import disk, files
 from tests.incremental.disturbed import run_disturbed
 from tests.incremental.programs import History
 from tests.sql.against_duckdb import Row, Table, asked, plain, tables_of
-from tests.sql.test_queries import QUERIES, T, tables
+from tests.sql.test_queries import QUERIES as PLAIN
+from tests.sql.test_queries import T, tables
+from tests.sql.test_subqueries import QUERIES as OF_SUBQUERIES
 from tests.thorough import amount
 
 NAMES = ("left residual", "not in", "distinct several", "whole", "top", "recursion", "rank", "filtered", "scalar correlated", "except rows")
+NEW = ("nested", "in correlated", "full join inside", "bags inside")
+QUERIES = {
+    **PLAIN,
+    **OF_SUBQUERIES,
+    "frame": "select a, b, sum(b) over (partition by s order by a range between 1 preceding and 1 following) x from t",
+}
 BOUND = 1 << 20
 SEEDS = range(amount(each_run=1, soak=40))
 
@@ -62,7 +70,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "FILED_BYTES_MIN", 60)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, NEW[0]])
 def test_results_are_right_on_disk(name: str, tmp_path: Path, tiny: None) -> None:
     for seed in SEEDS:
         given = tables(seed + 90)
@@ -70,7 +78,7 @@ def test_results_are_right_on_disk(name: str, tmp_path: Path, tiny: None) -> Non
         run_disturbed(program, given["t"].changes, seed, tmp_path / str(seed), state_memory_bytes=BOUND)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *NEW, "frame"])
 def test_results_are_right_whatever_happens_meanwhile(name: str, tmp_path: Path) -> None:
     for seed in SEEDS:
         given = tables(seed + 50)

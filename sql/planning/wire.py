@@ -51,8 +51,11 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
 
 def filter_and_order(aggregate: Any, of_bytes: Any) -> tuple[Any | None, list[tuple[Any, bool, bool]]]:
     """The FILTER of an aggregate, or None, and its ORDER BY: what is compared, whether it ascends, whether null comes first."""
+    condition: Any | None = None
+    order: list[tuple[Any, bool, bool]] = []
+    if " FILTER (" not in aggregate.canonical_name() and " ORDER BY [" not in aggregate.canonical_name():
+        return condition, order  # DataFusion writes no columns of a query around
     ((_, inner),) = fields(aggregate.to_bytes())
-    condition, order = None, []
     for number, part in fields(inner):
         if number == _FILTER:
             condition = of_bytes(part)
@@ -64,6 +67,9 @@ def filter_and_order(aggregate: Any, of_bytes: Any) -> tuple[Any | None, list[tu
 
 def is_ilike(like: Any) -> bool:
     """Whether a LIKE ignores case."""
+    name, value = like.canonical_name(), like.to_variant().expr().canonical_name()
+    if name.startswith(value):
+        return bool(name[len(value) :].lstrip().removeprefix("NOT ").startswith("ILIKE"))
     ((number, _),) = fields(like.to_bytes())
     return number == _ILIKE
 

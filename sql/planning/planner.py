@@ -18,10 +18,12 @@ _SETTINGS = {
     "datafusion.sql_parser.parse_float_as_decimal": "true",  # 0.06 + 0.01 is 0.07, as in the standard
     "datafusion.optimizer.enable_physical_uncorrelated_scalar_subquery": "false",  # joins instead
     "datafusion.optimizer.enable_leaf_expression_pushdown": "false",
+    "datafusion.optimizer.max_passes": "3",
     "datafusion.execution.collect_statistics": "false",
 }
 _OF_THE_CLOCK = re.compile(r"\b(now|current_date|current_time|current_timestamp|today|random|uuid)\(\)")
-_IGNORED = re.compile(r"\b((intersect|except)\s+all|tablesample|with\s+(rollup|cube|totals))\b", re.IGNORECASE)
+_OF_BAGS = re.compile(r"\b(intersect|except)\s+all\b", re.IGNORECASE)
+_IGNORED = re.compile(r"\b(tablesample|with\s+(rollup|cube|totals))\b", re.IGNORECASE)
 """What DataFusion reads, and then leaves out of its plan."""
 _QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/", re.DOTALL)
 _TEXTS = re.compile(r'Utf8\("(?:[^"\\]|\\.)*"\)')
@@ -77,30 +79,58 @@ class Planner:
         for name, schema in schemas.items():
             plain = pa.schema([pa.field(field.name, plain_type(field.type)) for field in schema])
             self.context.register_record_batches(f'"{name}"', [[pa.RecordBatch.from_pylist([], plain)]])
-        self.plan = self._planned()
+        self.subqueries: dict[str, Any] = {}
+        """By the name of the function that stands for each."""
+        self.written: Any = None
+        """The plan as it is written."""
+        self.plan: Any = None
+        """The plan as it is translated."""
+        self.names: tuple[str, ...] = ()
+        """Of the columns of the result."""
 
-    def _planned(self) -> Any:
+    def sets_of_bags(self, text: str) -> int:
+        """How often a query has INTERSECT ALL or EXCEPT ALL."""
+        return len(_OF_BAGS.findall(_QUOTED.sub(" ", text)))
+
+    def logical(self, text: str) -> Any:
+        """The plan of a query as it is written. Raises DataflowError."""
         package = datafusion()
-        ignored = _IGNORED.search(_QUOTED.sub("", self.query))
+        ignored = _IGNORED.search(_QUOTED.sub("", text))
         if ignored is not None:
             raise self.refusal(f"{ignored[0].upper()} is not supported: DataFusion would leave it out")
         options = package.SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
         try:
-            frame = self.context.sql_with_options(self.query, options)
-            self.written = frame.logical_plan()
-            clock = _OF_THE_CLOCK.search(_TEXTS.sub("", self.written.display_indent()))
-            plan = frame.optimized_logical_plan()
+            plan = self.context.sql_with_options(text, options).logical_plan()
         except Exception as error:  # DataFusion raises Exception itself
-            told = told_by(error)
-            if "table '" in told and "not found" in told:
-                told = f"{told.replace('datafusion.public.', '')}; the tables that were given are {sorted(self._tables)}"
-            raise self.refusal(told) from error
+            raise self.refusal(self._told(error)) from error
+        clock = _OF_THE_CLOCK.search(_TEXTS.sub("", plan.display_indent()))
         if clock is not None:
             raise self.refusal(
                 f"{clock[0]} gives something else each time, so that the result would not follow from the records that are there: give the "
                 "time as a column, or as a literal"
             )
         return plan
+
+    def optimized(self, plan: Any) -> Any:
+        """What the optimizer makes of a plan. Raises DataflowError."""
+        try:
+            return self.context.create_dataframe_from_logical_plan(plan).optimized_logical_plan()
+        except Exception as error:
+            raise self.refusal(self._told(error)) from error
+
+    def optimized_once(self, plan: Any) -> Any:
+        """What the first pass of the optimizer makes of a plan. Raises DataflowError."""
+        try:
+            self.context.sql("set datafusion.optimizer.max_passes = 1")
+            return self.optimized(plan)
+        finally:
+            self.context.sql(f"set datafusion.optimizer.max_passes = {_SETTINGS['datafusion.optimizer.max_passes']}")
+
+    def _told(self, error: Exception) -> str:
+        told = told_by(error)
+        if "table '" in told and "not found" in told:
+            told = f"{told}; the tables that were given are {sorted(self._tables)}"
+        return told
 
     def wrapped(self, expression: Any) -> Any:
         """An expression as DataFusion's public class."""
@@ -124,7 +154,9 @@ class Planner:
         return tuple(names), tuple(plain_type(field.type) for field in schema)
 
     def frame(self, *plans: Any) -> Any:
-        """The rows of a plan, or of the product of two: for types of expressions over them."""
+        """The rows of a plan, or of the product of two, or one row: for types of expressions over them."""
+        if not plans:
+            return self.context.sql("select 1")
         first, *others = (self.context.create_dataframe_from_logical_plan(plan) for plan in plans)
         for other in others:
             first = first.join_on(other, self.expression_of.literal(True), how="inner")
@@ -139,11 +171,33 @@ class Planner:
 
 
 def told_by(error: Exception) -> str:
-    """What DataFusion says, without what comes before and behind it."""
-    text = str(error).strip()
-    for prefix in ("DataFusion error: ", "Error during planning: ", "SQL error: "):
-        text = text.removeprefix(prefix)
-    return " ".join(text.partition("\nbacktrace")[0].split())
+    """What DataFusion says, in words that hold here."""
+    text = " ".join(str(error).strip().partition("\nbacktrace")[0].split())
+    for pattern, words in _WORDS:
+        text = pattern.sub(words, text)
+    return text
 
+
+_WORDS = tuple(
+    (re.compile(pattern), words)
+    for pattern, words in (
+        (r"^(?:DataFusion error: )?(?:Optimizer rule '\w+' failed caused by |type_coercion caused by )*", ""),
+        (r"^(?:\w+ caused by )?(?:Error during planning: |SQL error: |Schema error: |Execution error: |General error: )+", ""),
+        (r"datafusion\.(?:public\.)?(?=\w+(?:\.\w+)*' not found)", ""),
+        (r"(?:Internal error: )(.*?)\.? This issue was likely caused by a bug in DataFusion's code.*", r"\1"),
+        (r"Error during planning: ", ""),
+        (r"Column in SELECT must be in GROUP BY or an aggregate function: While expanding wildcard, column (\S+) must appear in .*",
+         r"the column \1 must be in the GROUP BY, or in an aggregate"),
+        (r"Ambiguous reference to unqualified field (\S+)", r"several tables have a column \1: say of which, as in x.\1"),
+        (r"\.? ?Column names are case sensitive\. You can use double quotes to refer to the (.+?) column or disable the \S+ "
+         r"configuration\.", r" Names are lower-case unless they are in double quotes: \1."),
+        (r"Valid fields are ", "The columns there are: "),
+        (r"Projections require unique expression names but the expression (\".*?\") at position \d+ and (\".*?\") at position \d+ have the "
+         r"same name\. Consider aliasing \(\"AS\"\) one of them\.", r"two columns have one name, \1 and \2: give one another with AS"),
+        (r"Schema contains qualified field name (\S+) and unqualified field name (\S+) which would be ambiguous",
+         r"two columns are called \2, and one of them is \1: give one another name with AS"),
+        (r"Schema contains duplicate (?:un)?qualified field name (\S+)", r"two columns are called \1: give one another name with AS"),
+    )
+)  # fmt: skip
 
 __all__ = ["Planner", "context", "datafusion", "plain_type", "told_by"]

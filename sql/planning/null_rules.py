@@ -1,4 +1,4 @@
-"""Where DataFusion's plan would lose a null: refused.
+"""Where DataFusion's plan would lose a null: not taken. The query is planned again, with functions for its subqueries.
 
 ``x IN (SELECT ...)`` is null where x is null, or null is among the values and x is not. As a condition by itself DataFusion keeps that (a
 null-aware join). Under an OR it makes a column of true and false, which is right only where null and false come to the same: where nothing
@@ -8,12 +8,15 @@ turns it round.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from rayad.progress import show
-from rayad.sql.planning import Planner
+from rayad.sql.planning.planner import Planner
 
 _IN_SUBQUERY = "IN (<subquery>)"
+_NOT_IN = re.compile(r"\bNOT (?:[^()]+ )?IN \(<subquery>\)")
+_COMPARED = re.compile(r"\b(ANY|ALL|SOME) \(<subquery>\)")
 _UNDER_SOMETHING = re.compile(r"\b(OR|CASE|NOT [^(]*\()")
 
 
@@ -51,8 +54,34 @@ def _require_kept(planner: Planner, expression: Any, *, is_alone: bool, is_posit
         raise _refusal(planner, expression.canonical_name())
 
 
-def require_not_in(planner: Planner, join: Any) -> None:
-    """Look at a null-aware join: its first pair of keys must be the value and what it is not in. Raises DataflowError."""
+def require_not_in(planner: Planner, plan: Any) -> None:
+    """See that each NOT IN is a null-aware join: DataFusion leaves out that of a constant that is null. Raises DataflowError."""
+    asked = len(_NOT_IN.findall(planner.written.display_indent()))
+    if sum(_require_pairs(planner, plan)) < asked:
+        raise planner.refusal("NOT IN of a constant and a subquery is not supported: use NOT EXISTS")
+
+
+def require_no_comparison(planner: Planner, told: str) -> None:
+    """ANY and ALL, but for those that are IN, are functions here, which know three values. Raises DataflowError."""
+    if _COMPARED.search(told):
+        raise planner.refusal("ANY and ALL of a subquery are not supported here: use EXISTS")
+
+
+def _require_pairs(planner: Planner, plan: Any) -> Iterator[int]:
+    for inner in plan.inputs():
+        yield from _require_pairs(planner, inner)
+    if is_null_aware(plan):
+        _require_pair(planner, plan)
+        yield 1
+
+
+def is_null_aware(plan: Any) -> bool:
+    """Whether a node is a join for NOT IN."""
+    return type(plan.to_variant()).__name__ == "Join" and bool(plan.display().endswith(" null_aware"))
+
+
+def _require_pair(planner: Planner, join: Any) -> None:
+    """The first pair of keys must be the value and what it is not in."""
     pairs = join.to_variant().on()
     if not pairs:
         raise planner.refusal("NOT IN of a constant and a subquery is not supported: use NOT EXISTS")
@@ -68,4 +97,4 @@ def _refusal(planner: Planner, told: str) -> Exception:
     )
 
 
-__all__ = ["require_not_in", "require_nulls_kept"]
+__all__ = ["is_null_aware", "require_no_comparison", "require_not_in", "require_nulls_kept"]
