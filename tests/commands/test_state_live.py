@@ -57,7 +57,7 @@ def test_a_query_over_the_state_is_printed_with_its_epoch(tmp_path: Path) -> Non
     assert call("shop", query, "--out", str(tmp_path / "some.csv"), command="sql").output.startswith("1 rows in ")
     refused = call("shop", "select sum(n) from count", command="sql")
     assert refused.exit_code == on_cluster.Exit.FAILED
-    assert "No field named n. Valid fields are" in refused.output
+    assert "No field named n. The columns there are: " in refused.output
 
 
 @pytest.mark.parametrize("arguments", [("shop", "--live"), ("shop", "count", "--live", "--trust"), ("shop", "count", "--fresh")])

@@ -204,7 +204,7 @@ def test_a_query_over_what_is_committed(tmp_path: Path) -> None:
     ("query", "told"),
     [
         ("selec 1", "Expected: an SQL statement, found: selec"),
-        ("select y from totals", "No field named y. Valid fields are totals.key, totals.customer, totals.total, totals.n"),
+        ("select y from totals", "No field named y. The columns there are: totals.key, totals.customer, totals.total, totals.n"),
         ("select * from nothing", "has no operator with state 'nothing': it has"),
         ("insert into totals select * from totals", "DML not supported"),
         ("create table t (a int)", "DDL not supported"),
