@@ -32,14 +32,14 @@ def test_random_programs_are_right_after_each_epoch() -> None:
 def test_random_programs_in_columns_stay_columns() -> None:
     """Through all operators, and loops in loops."""
     with patch.object(moment_vertex, "_weights", lambda batches: pytest.fail(f"rows: {batches}")):
-        for seed in range(QUICK // 2):
+        for seed in range(12):
             chance = random.Random(seed)
             program, changes = program_of("columns", drawn(chance, OF_COLUMNS)), history(chance)
             program.verify(changes, program.flow(changes).run(runtime="local", parallelism=2)["out"])
 
 
 def test_random_programs_of_queries_and_of_logs_are_right_after_each_epoch() -> None:
-    for seed in range(amount(each_run=QUICK // 2, soak=1000)):
+    for seed in range(amount(each_run=12, soak=1000)):
         chance = random.Random(seed)
         form: Form = chance.choice(IN_FIELDS)
         program, changes = program_of(form, drawn(chance, OF_COLUMNS), "sql" if seed % 2 else "a log"), history(chance)
