@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 
@@ -71,7 +72,9 @@ def rows_of(table: pa.Table) -> pa.Table:
     """
     if table.schema.names == [KEY, "count"] and RECORDS.items() <= (table.schema.field(KEY).metadata or {}).items():
         counts = table.column("count").to_numpy()
-        table = table.take(pa.array([at for at, count in enumerate(counts.tolist()) for _ in range(count)], pa.int64())).select([KEY])
+        table = table.select([KEY])
+        if not (counts == 1).all():
+            table = table.take(pa.array(np.repeat(np.arange(len(counts)), counts)))
     columns: dict[str, pa.ChunkedArray] = {}
     fields: dict[str, pa.ChunkedArray] = {}
     for field, column in zip(table.schema, table.columns, strict=True):
