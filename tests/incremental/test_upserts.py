@@ -153,7 +153,7 @@ def _first(self: NewestColumns, gathered: Gathered, come: Run) -> pa.Array:
 
 PLANTED: dict[str, Any] = {
     "_is_older": lambda self, new, old: np.zeros(len(old), np.bool_),
-    "_are_gone": lambda self, records: np.zeros(len(records), np.bool_),
+    "are_gone": lambda self, records: np.zeros(len(records), np.bool_),
     "_newest_of": _first,
 }
 
