@@ -155,10 +155,7 @@ def table_of(entries: Entries, known: pa.Schema | None = None) -> pa.Table:
             columns[name] = values
     if not len(entries.keys):
         columns = {**{name: [] for name in known.names}, **{name: [] for name in columns if name != KEY or not known.names}}
-    made = [
-        (_told if isinstance(values, pa.Array) else _made)(values, name, known.field(name) if name in known.names else None)
-        for name, values in columns.items()
-    ]
+    made = [column_of(values, name, known.field(name) if name in known.names else None) for name, values in columns.items()]
     return pa.Table.from_arrays([array for array, _ in made], schema=pa.schema([field for _, field in made]))
 
 
@@ -195,17 +192,16 @@ def _filled(array: pa.Array, kind: pa.DataType) -> pa.Array:
     return _struct_of(parts, array.is_null())
 
 
-def _made(values: Sequence[Any], name: str, known: pa.Field | None) -> tuple[pa.Array, pa.Field]:
-    return column_of(list(values), name, known)
-
-
-def column_of(values: list[Any], name: str, known: pa.Field | None = None) -> tuple[pa.Array, pa.Field]:
+def column_of(given: Values, name: str, known: pa.Field | None = None) -> tuple[pa.Array, pa.Field]:
     """Values as a column from which :func:`values_of` makes them again; of the type of ``known``, if that holds them.
 
     >>> array, field = column_of([{1, 2}, None], "value")
     >>> field.type, values_of(array, field)
     (DataType(binary), [{1, 2}, None])
     """
+    if isinstance(given, pa.Array):
+        return _told(given, name, known)
+    values = list(given)
     kinds = set(map(type, values)) - {type(None)}
     if known is not None and (array := _as_known(values, kinds, known)) is not None:
         return array, pa.field(name, array.type, metadata=known.metadata)
