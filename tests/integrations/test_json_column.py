@@ -112,6 +112,13 @@ def test_a_value_that_does_not_fit_is_shown(bad: str, kind: Any) -> None:
     assert repr(bad)[1:5] in str(told.value)
 
 
+@pytest.mark.parametrize("kind", [None, pa.string()])
+def test_levels_that_have_no_end_end_no_process(kind: Any) -> None:
+    assert parsed(['{"more":' + "[" * 500_000 + "]" * 500_000 + ',"a":1}', '{"m":' * 200_000 + "1" + "}" * 200_000], kind)[0]["a"] == 1
+    with pytest.raises(ValueError, match="does not fit"):
+        parsed(['{"a":' + "[" * 500_000 + "]" * 500_000 + "}"], kind)
+
+
 def test_bytes_that_are_no_text_are_refused() -> None:
     with pytest.raises(ValueError, match=r"x\\xff.* does not fit: Invalid UTF8"):
         parsed([b'{"b": "x"}', b'{"b": "x\xff"}'], pa.binary())

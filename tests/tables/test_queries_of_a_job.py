@@ -158,6 +158,41 @@ def test_a_scan_is_the_same_whether_records_are_rows_or_columns() -> None:
     assert found[0] == found[1] == found[2]
 
 
+DAY, MOMENT = dt.date(2026, 1, 2), dt.datetime(2026, 1, 2, 3, 4, 5, 6)
+OF_TYPES: list[tuple[pa.DataType, list[Any]]] = [
+    (pa.int8(), [1, -1]), (pa.uint64(), [2**63, 1]), (pa.float32(), [0.5, -0.0]), (pa.float16(), [0.5, 1.0]), (pa.bool_(), [True, False]),
+    (pa.string(), ["a", ""]), (pa.large_string(), ["a", "b"]), (pa.string_view(), ["a", "b"]), (pa.binary(), [b"a", b""]),
+    (pa.binary(2), [b"ab", b"cd"]), (pa.date32(), [DAY, dt.date(1, 1, 1)]), (pa.date64(), [DAY, dt.date(2000, 1, 1)]),
+    (pa.timestamp("s"), [MOMENT.replace(microsecond=0), dt.datetime(1900, 1, 1)]), (pa.timestamp("us"), [MOMENT, dt.datetime(1900, 1, 1)]),
+    (pa.timestamp("us", "Europe/Berlin"), [MOMENT.replace(tzinfo=dt.UTC), dt.datetime(2025, 7, 1, tzinfo=dt.UTC)]),
+    (pa.time64("us"), [dt.time(1, 2, 3), dt.time(0)]), (pa.duration("us"), [dt.timedelta(1), dt.timedelta(-1)]),
+    (pa.decimal128(9, 2), [Decimal("1.50"), Decimal("-2.25")]), (pa.decimal256(60, 3), [Decimal("1.500"), Decimal("9" * 50)]),
+    (pa.dictionary(pa.int32(), pa.string()), ["a", "b"]), (pa.null(), [None, None]),
+    (pa.struct([("x", pa.int32()), ("y", pa.string())]), [{"x": 1, "y": None}, {"x": None, "y": "b"}]),
+    (pa.struct([("x", pa.struct([("z", pa.date32())]))]), [{"x": {"z": DAY}}, {"x": None}]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "values"), OF_TYPES, ids=[str(kind) for kind, _ in OF_TYPES])
+def test_a_scan_of_a_type_is_the_same_in_both_forms(kind: pa.DataType, values: list[Any]) -> None:
+    schema, found = pa.schema([("id", pa.int64()), ("v", kind)]), []
+    some = [{"id": at, "v": value} for at, value in enumerate([*values, None])]
+    for records in (some, pa.RecordBatch.from_pylist(some, schema)):
+        flow = rd.Dataflow("type")
+        stream = flow.input("in").map_batches(lambda batch: batch, schema=schema)
+        stream.as_collection().arrange_by("id", name="by id")
+        stream.as_collection().arrange_by("v", name="by value")
+        stream.as_collection().distinct(name="different").changes().probe("seen")
+        stream.as_collection(key="id", name="newest").changes().probe("seen too")
+        job: LocalJob = flow.submit(runtime="local", parallelism=2)
+        job.input("in").send(records)
+        job.input("in").advance_to(1)
+        tables = [job.table(name).scan(fresh=True) for name in ("by id", "by value", "different", "newest")]
+        found.append([(sorted(map(repr, table.to_pylist())), table.schema.to_string(show_field_metadata=True)) for table in tables])
+        assert job.sql('select id, v from "by id"').num_rows == 3
+    assert found[0] == found[1]
+
+
 def test_a_record_that_has_more_fields_than_the_schema_or_other_values_is_shown_as_it_is() -> None:
     flow = rd.Dataflow("loose")
     flow.collection("orders", schema=pa.schema([("n", pa.int64())])).changes().collect("orders")
