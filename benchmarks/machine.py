@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import click
 import psutil
 import ray
 
@@ -136,6 +137,31 @@ def _cpu_s_of_children() -> dict[int, float]:
             continue
         found[process.pid] = times.user + times.system
     return found
+
+
+@contextmanager
+def confined(mib: int) -> Iterator[None]:
+    """This process and those that it starts meanwhile in a memory cgroup of their own: what they allocate, with the pages of files that
+    they touch, is at most ``mib`` MiB; the kernel takes pages of files away before it ends a process. Linux, as root.
+    """
+    lines = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().split()]
+    former = {name: place for _, names, place in lines for name in names.split(",")}  # of version 2: one, without a name
+    root, limit = (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes") if "memory" in former else (Path("/sys/fs/cgroup"), "memory.max")
+    home = root / former.get("memory", former.get("", "/")).lstrip("/")
+    place = root / f"rayad-benchmark-{os.getpid()}"
+    try:
+        place.mkdir()
+        (place / limit).write_text(str(mib << 20))
+        (place / "cgroup.procs").write_text(str(os.getpid()))
+    except OSError as error:
+        raise click.ClickException(
+            f"cannot make a cgroup of {mib} MiB at {place}: {error}; it takes Linux, root and a memory controller"
+        ) from None
+    try:
+        yield
+    finally:
+        (home / "cgroup.procs").write_text(str(os.getpid()))
+        place.rmdir()
 
 
 def resident_mib(pid: int) -> float | None:

@@ -34,7 +34,7 @@ folder = tempfile.mkdtemp(dir=arguments["folder"])
 store = lmdb.open(folder, map_size=16 << 30, sync=False, metasync=False, writemap=False)
 began = time.perf_counter()
 keys, size = arguments["keys"], arguments["batch"]
-digest = sum(epoch(store, np.arange(at, min(at + size, keys)) * 6_180_339_887 % keys) for at in range(0, keys, size))
+digest = sum(epoch(store, np.arange(at, min(at + size, keys)) * arguments["stride"] % keys) for at in range(0, keys, size))
 loaded = time.perf_counter()
 for each in range(arguments["epochs"]):
     chance = np.random.default_rng(1 + each)
