@@ -20,7 +20,7 @@ from rayad.dataflow.operators.state.group_index import chosen, groups_of_keys
 from rayad.dataflow.operators.state.reads.at_epochs import AtEpochs, Epochs
 from rayad.dataflow.operators.state.runs.order import groups_of_places, places_of_hashes
 from rayad.dataflow.operators.state.runs.run import Run
-from rayad.dataflow.operators.state.tables import KEY, RECORDS, Entries
+from rayad.dataflow.operators.state.tables import KEY, KEY_FIELD, RECORDS, Entries
 from rayad.dataflow.records.batches import rows_at
 from rayad.dataflow.records.key_hashing import hash_keys
 from rayad.dataflow.records.values import has_windows
@@ -59,7 +59,7 @@ def table_of_records(schema: pa.Schema | None, key: str | None) -> pa.Schema | N
     """The columns of a table of records that have these fields, by a field or by something else (None)."""
     if schema is None:
         return None
-    by = [pa.field(KEY, schema.field(key).type)] if key in schema.names else []
+    by = [pa.field(KEY, schema.field(key).type, metadata={KEY_FIELD: key})] if key in schema.names else []
     return pa.schema([*by, pa.field("value", pa.struct(list(schema)), metadata=RECORDS)])
 
 

@@ -12,7 +12,7 @@ from rayad.actors.tables.reading import Wanted
 from rayad.actors.tables.table import EPOCH_KEY, TIMEOUT_S, Readable, Seen, Table, Tables
 from rayad.dataflow import hooks
 from rayad.dataflow.logical_graph import NodeKind
-from rayad.dataflow.operators.state.tables import CHECKED
+from rayad.dataflow.operators.state.tables import CHECKED, without_pickled
 from rayad.dataflow.plan import Plan
 from rayad.progress import DataflowError, arguments, show
 
@@ -28,6 +28,11 @@ class ReadsTables(ABC):
     @cached_property
     def _queried(self) -> dict[bool, Seen]:
         """What queries have been given, by whether they read only what is committed."""
+        return {}
+
+    @cached_property
+    def _shown(self) -> dict[str, pa.Schema]:
+        """The columns that tables of queries had when they were read last as a whole."""
         return {}
 
     @abstractmethod
@@ -67,8 +72,9 @@ class ReadsTables(ABC):
         """The result of a query over what keyed operators have now, all of one epoch: ``job.sql("select max(count) from counts")``.
 
         The tables of the query are operators, and live collections, by their names; what their columns are says docs/state.md. They are
-        read whole, and DataFusion runs the query in this process (``pip install 'rayad[sql]'``). For a result that follows each change
-        there is :meth:`rayad.Dataflow.sql`.
+        read, and DataFusion runs the query in this process (``pip install 'rayad[sql]'``). Of a table whose key the query compares with
+        literals (``where key = 'tea'``, ``where customer in (7, 9)``) only these rows are read; a table whose columns are not known
+        beforehand is read whole by the first query. For a result that follows each change there is :meth:`rayad.Dataflow.sql`.
 
         Args:
             query: in SQL; names are lower-case unless they are in double quotes.
@@ -82,7 +88,11 @@ class ReadsTables(ABC):
         query = arguments.text(query, "job.sql: query")
         names = hooks.call("tables_of_query", query)
         seen = self._queried.setdefault(arguments.flag(committed, "committed"), Seen())
-        tables = self._tables(names, committed, seen).scan(fresh=fresh, timeout_s=timeout_s) if names else {}
+        read = self._tables(names, committed, seen) if names else None
+        shown = {name: schema for name in names if read and (schema := self._shown.get(name, read.shown_before(name))) is not None}
+        keys = hooks.call("keys_of_query", query, shown) if len(shown) == len(names) else {}
+        tables = read.of_keys(keys, shown, fresh=fresh, timeout_s=timeout_s) if read else {}
+        self._shown.update((name, without_pickled(table.schema)) for name, table in tables.items() if name not in keys)
         found: pa.Table = hooks.call("run_query", query, tables)
         epochs = [table.schema.metadata[EPOCH_KEY] for table in tables.values()]
         return found.replace_schema_metadata({EPOCH_KEY: epochs[0]} if epochs else None)

@@ -21,10 +21,11 @@ from rayad.progress import DataflowError, InternalError
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A table: the vertex by its stage, and which of its states; None: the only one."""
+    """A table: the vertex by its stage; which of its states, None: the only one; and which keys, None: all."""
 
     stage: int
     state: str | None
+    keys: tuple[Any, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,6 @@ class Reading:
     Args:
         reader: by which name replicas know who reads.
         tables: what is read.
-        keys: which keys of each; None: all.
         key_groups: of the job.
         owners: by stage, as far as is known.
         least: the epoch that must be complete in the answer: what was read before, or all that has begun.
@@ -52,7 +52,6 @@ class Reading:
         self,
         reader: str,
         tables: Sequence[Wanted],
-        keys: Sequence[Any] | None,
         *,
         key_groups: int,
         owners: Mapping[int, tuple[int, ...]],
@@ -73,8 +72,8 @@ class Reading:
         epoch that was asked for can be read no more."""
         self._reader = reader
         self._tables = tables
-        self._by_group = None if keys is None else groups_of(keys, key_groups)
-        self._wanted = frozenset(range(key_groups)) if self._by_group is None else frozenset(self._by_group)
+        self._by_group = [None if table.keys is None else groups_of(table.keys, key_groups) for table in tables]
+        self._wanted = [frozenset(range(key_groups) if keys is None else keys) for keys in self._by_group]
         self._owners = [dict(enumerate(owners[table.stage])) for table in tables]
         self._standings: dict[tuple[int, ReplicaId], Standing] = {}
         self._left: list[set[int]] = []
@@ -90,15 +89,15 @@ class Reading:
         for number, table in enumerate(self._tables):
             owners = self._owners[number]
             by_owner: dict[int, list[int]] = {}
-            for group in self._wanted if self.epoch is None else self._left[number]:
+            for group in self._wanted[number] if self.epoch is None else self._left[number]:
                 by_owner.setdefault(owners[group], []).append(group)
             for replica in sorted(by_owner):
                 ask: Look | Read
                 if self.epoch is None and (len(by_owner) > 1 or len(self._tables) > 1 or self.most is not None):
                     ask = Look(self._reader, table.state, self.need)
                 else:
-                    groups = frozenset(by_owner[replica])
-                    keys = None if self._by_group is None else tuple(key for group in sorted(groups) for key in self._by_group[group])
+                    groups, by_group = frozenset(by_owner[replica]), self._by_group[number]
+                    keys = None if by_group is None else tuple(key for group in sorted(groups) for key in by_group[group])
                     ask = Read(self._reader, table.state, self.epoch, groups, keys, self.need)
                 asked.append(Question(number, ReplicaId(table.stage, replica), ask))
         return asked
@@ -162,7 +161,7 @@ class Reading:
         if self.passed < self.need:
             return False
         self.epoch = self.passed
-        self._left = [set(self._wanted) for _ in self._tables]
+        self._left = list(map(set, self._wanted))
         self._rows = [[] for _ in self._tables]
         return True
 

@@ -6,7 +6,7 @@ import threading
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -134,17 +134,32 @@ class Tables:
         wanted = list(dict.fromkeys(_hashable(key) for key in keys))
         if not wanted:
             return {name: {} for name in self._wanted}
-        found, epoch = self._read(wanted, fresh, timeout_s)
+        found, epoch = self._read(dict.fromkeys(self._wanted, tuple(wanted)), fresh, timeout_s)
         return {name: _by_key(wanted, *rows, epoch) for name, rows in found.items()}
 
     def scan(self, *, fresh: bool = False, timeout_s: float = TIMEOUT_S) -> dict[str, pa.Table]:
         """Each table as a whole, by its name; see :meth:`Table.scan`."""
-        found, epoch = self._read(None, fresh, timeout_s)
-        shows = {stage.id: getattr(stage.op, "shows", None) for stage in self._job.plan.stages}
-        known = {name: shows[wanted.stage] if wanted.state is None else None for name, wanted in self._wanted.items()}
+        return self.of_keys({}, {}, fresh=fresh, timeout_s=timeout_s)
+
+    def of_keys(
+        self, keys: Mapping[str, tuple[Any, ...]], shown: Mapping[str, pa.Schema], *, fresh: bool = False, timeout_s: float = TIMEOUT_S
+    ) -> dict[str, pa.Table]:
+        """As :meth:`scan`, but of some tables only the rows of these keys; columns are of the types that were ``shown`` before, where these
+        hold the values."""
+        found, epoch = self._read(keys, fresh, timeout_s)
+        known = {name: shown.get(name, self.shown_before(name)) for name in found}
         return {name: _with_epoch(entries, epoch, known[name]) for name, (entries, _) in found.items()}
 
-    def _read(self, keys: Sequence[Any] | None, fresh: bool, timeout_s: float) -> tuple[dict[str, tuple[Entries | None, bool]], int]:
+    def shown_before(self, name: str) -> pa.Schema | None:
+        """What is known of the columns of a table before it is read."""
+        wanted = self._wanted[name]
+        (stage,) = (stage for stage in self._job.plan.stages if stage.id == wanted.stage)
+        shows: pa.Schema | None = getattr(stage.op, "shows", None) if wanted.state is None else None
+        return shows
+
+    def _read(
+        self, keys: Mapping[str, tuple[Any, ...]], fresh: bool, timeout_s: float
+    ) -> tuple[dict[str, tuple[Entries | None, bool]], int]:
         job, is_fresh = self._job, arguments.flag(fresh, "fresh")
         timeout_s = check_timeout(timeout_s, "timeout_s") or TIMEOUT_S
         deadline_s = job.now_s() + timeout_s
@@ -156,8 +171,8 @@ class Tables:
         least = self._seen.epoch
         if is_fresh:
             least = max(least, last_together(job.begun(left_s()), job.plan.epochs_together))
-        tables = list(self._wanted.values())
-        reading = Reading(self._reader, tables, keys, key_groups=job.plan.key_groups, owners=job.owners(left_s()), least=least)
+        tables = [replace(wanted, keys=keys.get(name)) for name, wanted in self._wanted.items()]
+        reading = Reading(self._reader, tables, key_groups=job.plan.key_groups, owners=job.owners(left_s()), least=least)
         while True:
             if self._committed and reading.epoch is None:
                 reading.most = self._held(left_s())

@@ -258,6 +258,12 @@ def _tables_of_query(*args: Any) -> Any:
     return tables_of_query(*args)
 
 
+def _keys_of_query(*args: Any) -> Any:
+    from rayad.sql.asked_keys import keys_of_query
+
+    return keys_of_query(*args)
+
+
 def _run_query(*args: Any) -> Any:
     from rayad.sql.asking import run_query
 
@@ -322,6 +328,7 @@ _hooks.register("live_collection", _live_collection)
 _hooks.register("sql", _sql)
 _hooks.register("parse_json", _parse_json)
 _hooks.register("tables_of_query", _tables_of_query)
+_hooks.register("keys_of_query", _keys_of_query)
 _hooks.register("run_query", _run_query)
 _hooks.register("changes_of_batch", _changes_of_batch)
 _hooks.register("graph_of_collection", _graph_of_collection)

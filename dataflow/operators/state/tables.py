@@ -37,6 +37,8 @@ CHECKED = ".present"
 """The vertex that checks removals of a live collection, and so has the records that are there, is called as the collection, and this."""
 PICKLED = {b"rayad.pickled": b"1"}
 """The metadata of a field whose values are pickled."""
+KEY_FIELD = b"rayad.key_field"
+"""In the metadata of a key: the field of the records that is the key."""
 RECORDS = {b"rayad.records": b"1"}
 """The metadata of a field whose values are records of a collection: dicts that are keys, too, and whose fields have no order."""
 _PLAIN = frozenset({int, float, bool, str, bytes, dt.date, dt.datetime, dt.time, dt.timedelta, Decimal})
@@ -174,7 +176,7 @@ def _told(array: pa.Array, name: str, known: pa.Field | None) -> tuple[pa.Array,
         with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
             array = _filled(array, known.type)
     if not pat.is_struct(array.type):
-        return array, pa.field(name, array.type)
+        return array, pa.field(name, array.type, metadata=None if known is None else known.metadata)
     made = _struct_of([_told(part, field.name, None) for part, field in zip(fields_of(array), array.type, strict=True)], array.is_null())
     return made, pa.field(name, made.type, metadata=None if is_tuple(array.type) else RECORDS)
 
@@ -359,6 +361,17 @@ def _has(field: pa.Field, told: Mapping[bytes, bytes]) -> bool:
     return bool((field.metadata or {}).items() >= told.items())
 
 
+def without_pickled(schema: pa.Schema) -> pa.Schema:
+    """The columns of a table with no pickled value, also inside: what is known of them holds for other values, too."""
+    return pa.schema([field for field in schema if not _has_pickled(field)])
+
+
+def _has_pickled(field: pa.Field) -> bool:
+    kind = field.type
+    inside = kind if pat.is_struct(kind) else [kind.value_field] if pat.is_list(kind) or pat.is_large_list(kind) else []
+    return _has(field, PICKLED) or any(map(_has_pickled, inside))
+
+
 def _is_plain(field: pa.Field) -> bool:
     kind = field.type
     if _has(field, PICKLED) or _has(field, RECORDS):
@@ -370,6 +383,7 @@ def _is_plain(field: pa.Field) -> bool:
 
 __all__ = [
     "CHECKED",
+    "KEY_FIELD",
     "Entries",
     "Opening",
     "Whole",
@@ -379,4 +393,5 @@ __all__ = [
     "entries_of_dict",
     "table_of",
     "values_of",
+    "without_pickled",
 ]
