@@ -140,7 +140,7 @@ def check(replicas: list[Replica], owner: list[int], history: dict[int, dict[int
         found: dict[int, Any] = {}
         for number, replica in enumerate(replicas):
             owned = {group for group, each in enumerate(owner) if each == number}
-            entries = replica.live.of_groups("state", epoch, owned)
+            entries = replica.live.of_groups("state", epoch, owned).in_python()
             found.update(zip(entries.keys, entries.columns["value"], strict=True))
             keys = [key for key in range(KEYS) if owner[key_group(key, KEY_GROUPS)] == number]
             some, has_one = replica.live.of_keys("state", epoch, keys)

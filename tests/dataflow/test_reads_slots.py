@@ -26,7 +26,7 @@ class At:
         self.totals.merge(pa.record_batch({"k": names, "v": [value] * len(names)}))
 
     def found(self, epoch: int) -> dict[str, int]:
-        entries = self.read.of_all(epoch)
+        entries = self.read.of_all(epoch).in_python()
         return dict(zip(entries.keys, entries.columns["count"], strict=True))
 
 

@@ -215,6 +215,10 @@ class Aggregator(ABC):
         parts = tuple(value if count else None for value, count in zip(partials[::2], partials[1::2], strict=True))
         return parts[0] if len(parts) == 1 else parts
 
+    def opened_partials(self, partials: Sequence[pa.Array]) -> list[pa.Array] | None:
+        """Return what :meth:`opened` gives of the accumulators of many rows of partials, without making them; None: it takes rows."""
+        return None
+
     def finish(self, totals: Sequence[Any]) -> pa.Array:
         """Return the result of each key from the arrays of merged partials, each of shape (keys,): numpy arrays of numbers and bools,
         Arrow arrays of the other types that :meth:`takes_type` accepts."""
@@ -278,6 +282,11 @@ class _Plain(Aggregator):
         return self.result(accumulator)
 
 
+def _where_any(values: pa.Array, counts: pa.Array) -> pa.Array:
+    """Values, null where they are of no value."""
+    return pc.if_else(pc.greater(counts, 0), values, pa.scalar(None, values.type))
+
+
 class Count(_Plain):
     """Number of records."""
 
@@ -316,6 +325,9 @@ class Count(_Plain):
     def accumulator(self, partials: Sequence[Any]) -> Any:
         return partials[0]
 
+    def opened_partials(self, partials: Sequence[pa.Array]) -> list[pa.Array]:
+        return [partials[0]]
+
     def finish(self, totals: Sequence[Any]) -> pa.Array:
         return pa.array(totals[0])
 
@@ -328,6 +340,9 @@ class _OverValues(_Plain):
 
     def accumulator(self, partials: Sequence[Any]) -> Any:
         return partials[0] if partials[1] else None
+
+    def opened_partials(self, partials: Sequence[pa.Array]) -> list[pa.Array]:
+        return [_where_any(*partials)]
 
     def finish(self, totals: Sequence[Any]) -> pa.Array:
         if isinstance(totals[0], pa.Array):
@@ -444,6 +459,9 @@ class Mean(_Plain):
 
     def accumulator(self, partials: Sequence[Any]) -> Any:
         return (partials[0], partials[1]) if partials[1] else _NO_VALUES
+
+    def opened_partials(self, partials: Sequence[pa.Array]) -> list[pa.Array]:
+        return [_where_any(*partials), partials[1]]
 
     def has_type_of_values(self, kinds: Sequence[pa.DataType]) -> bool:
         """Decimals: see :func:`mean_decimals`."""
@@ -573,6 +591,10 @@ class Several(Aggregator):
 
     def accumulator(self, partials: Sequence[Any]) -> Any:
         return [a.accumulator(part) for a, part in zip(self._list, self._cut(partials), strict=True)]
+
+    def opened_partials(self, partials: Sequence[pa.Array]) -> list[pa.Array] | None:
+        opened = [a.opened_partials(part) for a, part in zip(self._list, self._cut(partials), strict=True)]
+        return None if None in opened else [column for some in opened for column in some or ()]
 
     def has_type_of_values(self, kinds: Sequence[pa.DataType]) -> bool:
         return any(a.has_type_of_values(its) for a, its in zip(self._list, self._cut(kinds), strict=True))

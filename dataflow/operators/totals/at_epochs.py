@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 import pyarrow as pa
+import pyarrow.types as pat
 
 from rayad.dataflow.operators.aggregates.aggregators import Aggregator
 from rayad.dataflow.operators.state.reads.at_epochs import Epochs, FromVersions
@@ -48,7 +49,25 @@ class TotalsAtEpochs(FromVersions[SlotVersions]):
         return self._entries(epoch, keys)
 
     def of_all(self, epoch: int, part: str = "") -> Entries:
-        return self._entries(epoch, None)
+        entries = self._in_columns(epoch)
+        return self._entries(epoch, None) if entries is None else entries
+
+    def _in_columns(self, epoch: int) -> Entries | None:
+        """None: that takes rows."""
+        aggregator, totals = self._state.aggregator, self._state.totals
+        if totals is None or not all(map(_is_exact, totals.schema.types)):
+            return None
+        try:
+            found = totals.columns_at(epoch)
+        except NotColumns:
+            return None
+        keys, partials = found.columns[: totals.key_columns], found.columns[totals.key_columns :]
+        values = aggregator.opened_partials(partials)
+        if values is None:
+            return None
+        keys, values = [list(map(_as_of_python, some)) for some in (keys, values)]
+        together = keys[0] if len(keys) == 1 else pa.StructArray.from_arrays(keys, names=list(map(str, range(len(keys)))))
+        return Entries(together, dict(zip(aggregator.state_columns, values, strict=True)))
 
     def _entries(self, epoch: int, keys: Sequence[Any] | None) -> Entries:
         aggregator, totals = self._state.aggregator, self._state.totals
@@ -72,6 +91,19 @@ class TotalsAtEpochs(FromVersions[SlotVersions]):
             self.begin_now()
         else:
             totals.take_former(formers)
+
+
+def _is_exact(kind: pa.DataType) -> bool:
+    """Whether the values of a column are those of Python, and Python's of a type that follows."""
+    numbers = pat.is_signed_integer(kind) or pat.is_float32(kind) or pat.is_float64(kind)
+    return bool(numbers or pat.is_boolean(kind) or pat.is_string(kind) or pat.is_date32(kind))
+
+
+def _as_of_python(column: pa.Array) -> pa.Array:
+    """A column in the type that its values have as Python's."""
+    kind = column.type
+    wide = pa.int64() if pat.is_signed_integer(kind) else pa.float64() if pat.is_float32(kind) else kind
+    return column if kind == wide else column.cast(wide)
 
 
 __all__ = ["TotalsAtEpochs"]

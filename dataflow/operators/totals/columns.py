@@ -24,6 +24,7 @@ from rayad.dataflow.operators.state.slots.slots import Slots
 from rayad.dataflow.operators.state.stored_columns import narrow, taken_back
 from rayad.dataflow.operators.totals.below import TotalsBelow
 from rayad.dataflow.operators.totals.stored_slots import ChangedSlots, columns_of, narrowed, stored_columns, stored_keys, widened
+from rayad.dataflow.records.batches import one_batch
 from rayad.dataflow.records.moments import keys_in
 
 
@@ -167,6 +168,15 @@ class ColumnTotals(Slots[TotalsBelow]):
         columns = [as_values(array[there], kind) for array, (_, kind) in zip(arrays, self._typed(), strict=True)]
         below = self._rows_below() if keys is None else []  # they have not changed since anything is noted
         return [*zip([asked[at] for at in there.tolist()], zip(*columns, strict=True), strict=True), *below]
+
+    def columns_at(self, epoch: int) -> pa.RecordBatch:
+        """Of all keys what :meth:`at` gives, in columns. Raises NotColumns where Arrow does not have the keys."""
+        assert self.versions is not None
+        was, *arrays = self.versions.at(epoch, np.arange(len(self)), self.there(np.arange(len(self)), len(self)), self.arrays)
+        there = np.flatnonzero(was)
+        mine = self._batch(self._keys_at(there), [array[there] for array in arrays])
+        below = [run.rows.cast(self.schema) for run in self._below.each_live()]  # they have not changed since anything is noted
+        return one_batch(pa.Table.from_batches([mine, *below])) if below else mine
 
     def give_former(self, groups: frozenset[int], key_groups: int) -> list[Any]:
         """What slots of these groups had, with their keys, picklable; to be called before :meth:`give`.
