@@ -55,7 +55,7 @@ class ReadsTables(ABC):
         """Read the states of several keyed operators together, each time at one epoch: ``job.tables("a", "b").scan()["a"]``.
 
         Args:
-            names: of the operators.
+            names: of the operators; of one with several states ``"operator.state"``.
             committed: as of :meth:`table`.
 
         Raises DataflowError as :meth:`table` does, or if none is named.
@@ -65,16 +65,17 @@ class ReadsTables(ABC):
         return self._tables(names, committed, Seen())
 
     def _tables(self, names: Sequence[str], committed: bool, seen: Seen) -> Tables:
-        wanted = {name: Wanted(self._operator(name), None) for name in names}
+        wanted = {name: self._wanted(name) for name in names}
         return Tables(self._readable(), wanted, committed=committed, seen=seen)
 
     def sql(self, query: str, *, fresh: bool = False, committed: bool = False, timeout_s: float = TIMEOUT_S) -> pa.Table:
         """The result of a query over what keyed operators have now, all of one epoch: ``job.sql("select max(count) from counts")``.
 
-        The tables of the query are operators, and live collections, by their names; what their columns are says docs/state.md. They are
-        read, and DataFusion runs the query in this process (``pip install 'rayad[sql]'``). Of a table whose key the query compares with
-        literals (``where key = 'tea'``, ``where customer in (7, 9)``) only these rows are read; a table whose columns are not known
-        beforehand is read whole by the first query. For a result that follows each change there is :meth:`rayad.Dataflow.sql`.
+        The tables of the query are operators and live collections, by their names; one of several states is ``"operator.state"``. What
+        their columns are says docs/state.md. They are read, and DataFusion runs the query in this process (``pip install 'rayad[sql]'``).
+        Of a table whose key the query compares with literals (``where key = 'tea'``, ``where customer in (7, 9)``) only these rows are
+        read; a table whose columns are not known beforehand is read whole by the first query. For a result that follows each change there
+        is :meth:`rayad.Dataflow.sql`.
 
         Args:
             query: in SQL; names are lower-case unless they are in double quotes.
@@ -97,13 +98,28 @@ class ReadsTables(ABC):
         epochs = [table.schema.metadata[EPOCH_KEY] for table in tables.values()]
         return found.replace_schema_metadata({EPOCH_KEY: epochs[0]} if epochs else None)
 
+    def _wanted(self, name: str) -> Wanted:
+        """A table by the name of its operator, which the name of a state may follow."""
+        among = self._stages
+        parts = name.split(".") if isinstance(name, str) and name not in among else []
+        for at in range(len(parts) - 1, 0, -1):
+            operator = ".".join(parts[:at])
+            if operator in among:
+                return Wanted(among[operator], ".".join(parts[at:]))
+        return Wanted(self._operator(name), None)
+
     def _operator(self, name: str) -> int:
-        among = {stage.name: stage.id for stage in self.plan.stages if stage.kind is NodeKind.VERTEX}
-        found = among.get(name, among.get(f"{name}{CHECKED}")) if isinstance(name, str) else None
+        found = self._stages.get(name) if isinstance(name, str) else None
         if found is None:
-            known = sorted(name.removesuffix(CHECKED) for name in among)
+            known = sorted(name for name in self._stages if not name.endswith(CHECKED))
             raise DataflowError(f"dataflow {self.plan.name!r} has no operator with state {show(name)}: it has {known}")
         return found
+
+    @property
+    def _stages(self) -> dict[str, int]:
+        """The stages of operators, and of live collections, by name."""
+        among = {stage.name: stage.id for stage in self.plan.stages if stage.kind is NodeKind.VERTEX}
+        return {**{name.removesuffix(CHECKED): stage for name, stage in among.items()}, **among}
 
 
 __all__ = ["ReadsTables"]

@@ -55,6 +55,11 @@ def test_a_running_job_is_read_at_one_epoch(tmp_path: Path) -> None:
                 "select sum(b.sum) as total, count(*) as n from balances b join copies c on b.key = c.key", timeout_s=PATIENCE_S
             )
             assert asked.to_pylist() == [{"total": TOTAL, "n": ACCOUNTS}]
+            some = f"b.key in (0, 3, {epoch % ACCOUNTS})"  # these rows alone are read, once it is known what the columns are
+            by_key = f"select b.sum as one, c.sum as other from balances b join columns c on c.key = b.key where {some}"
+            pairs = job.sql(by_key, timeout_s=PATIENCE_S).to_pylist()
+            assert len(pairs) == len({0, 3, epoch % ACCOUNTS})
+            assert all(pair["one"] == pair["other"] for pair in pairs)
             if epoch == 10:
                 job.rescale("balances", 3)
             if epoch == 25:

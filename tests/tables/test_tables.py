@@ -206,6 +206,10 @@ def test_a_join_has_both_sides_of_a_key(form: str) -> None:
     assert job.table("it", state="right").get("tea").value == [{"epoch": 0, "value": prices[0]}]
     assert job.table("it", state="left").scan().column_names == ["key", "epoch", "value"]
     assert job.table("it", state="left").scan().num_rows == 3
+    sides = job.tables("it.left", "it.right").scan()
+    assert {name: table.num_rows for name, table in sides.items()} == {"it.left": 3, "it.right": 1}
+    found = job.sql('select l.key, count(*) as pairs from "it.left" l join "it.right" r on l.key = r.key group by l.key')
+    assert found.to_pylist() == [{"key": "tea", "pairs": 2}]
     with pytest.raises(DataflowError, match=r"has no state 'both' that stays: it has \['left', 'right', 'sides'\]"):
         job.table("it", state="both").get("tea")
 
