@@ -51,11 +51,24 @@ def handed(time: Timestamp, batch: Any) -> Handed:
     return Handed(time, batch, batch_bytes(batch))
 
 
+def encoded(payload: Any) -> Any:
+    """An encoded batch, read if it waits on disk."""
+    return payload.read() if type(payload) is SpilledBatch else payload
+
+
+def leaving(payload: Any, *, as_it_is: bool) -> Any:
+    """What goes to another process, or ``as_it_is`` to another worker in this one: a batch that waits on disk is read now."""
+    if type(payload) is not SpilledBatch:
+        return payload
+    data = payload.read()
+    return Handed(*decode_batch(data), payload.size) if as_it_is else [data]
+
+
 def opened(payload: Any) -> tuple[Timestamp, Any]:
     """The time and the batch of a payload."""
     if type(payload) is Handed:
         return payload.time, payload.batch
-    return decode_batch(payload.read() if type(payload) is SpilledBatch else payload)
+    return decode_batch(encoded(payload))
 
 
 def numbered(payload: Any) -> tuple[int, Any]:
@@ -78,7 +91,7 @@ def frozen(payload: Any) -> bytes:
     """A payload as bytes, for a log or a file."""
     if type(payload) is Handed:
         return b"".join(encode_batch(payload.time, payload.batch))
-    return payload.read() if type(payload) is SpilledBatch else bytes(payload)
+    return bytes(encoded(payload))
 
 
 __all__ = [
@@ -90,8 +103,10 @@ __all__ = [
     "Rest",
     "bytes_of",
     "credit_of",
+    "encoded",
     "frozen",
     "handed",
+    "leaving",
     "numbered",
     "opened",
 ]

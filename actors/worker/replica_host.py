@@ -24,13 +24,12 @@ from rayad.actors.plane.protocol import (
     unpack_view,
 )
 from rayad.actors.replica.input.source_parts import Resumable
-from rayad.actors.replica.output.spilled_batches import SpilledBatch
 from rayad.actors.replica.reads.questions import Answer, Ask, Begins, Begun
 from rayad.actors.replica.reads.tables import ReplicaTables
 from rayad.actors.replica.recent import News, Recent
 from rayad.actors.replica.report import ReplicaReport
 from rayad.actors.worker.looking import note_counts
-from rayad.actors.worker.payloads import ENDED, Handed, bytes_of, credit_of, numbered, opened
+from rayad.actors.worker.payloads import ENDED, Handed, bytes_of, credit_of, encoded, numbered, opened
 from rayad.actors.worker.rescaling import MARK, HostRescale
 from rayad.actors.worker.snapshots import HostSnapshots
 from rayad.actors.worker.statistics import HostStatistics
@@ -147,7 +146,7 @@ class ReplicaHost:
                 size = payload.size
             else:
                 size = bytes_of(payload)
-                arrived.feedback.push_encoded(edge, source, payload.read() if type(payload) is SpilledBatch else payload)
+                arrived.feedback.push_encoded(edge, source, encoded(payload))
             self.statistics.counters.received_bytes[edge] += size
         elif self.rescale.migration is None:
             arrived.regular.append((edge, source, payload))

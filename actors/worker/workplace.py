@@ -15,13 +15,13 @@ from rayad.actors.plane.replica_id import ReplicaId
 from rayad.actors.plane.spilling_queue import SpillFile
 from rayad.actors.replica.channel_ends import ChannelEnds
 from rayad.actors.replica.core import ReplicaCore
-from rayad.actors.replica.output.spilled_batches import OutgoingBound, SpilledBatch
+from rayad.actors.replica.output.spilled_batches import OutgoingBound
 from rayad.actors.replica.places import Places
 from rayad.actors.replica.report import ReplicaReport
 from rayad.actors.replica.upstream import gated_edges
 from rayad.actors.replica.waiting_batches import Parked
 from rayad.actors.worker.arrived import Arrived
-from rayad.actors.worker.payloads import IN_ONE_PIECE, Handed, frozen, handed
+from rayad.actors.worker.payloads import IN_ONE_PIECE, frozen, handed, leaving
 from rayad.actors.worker.state_files import StateFiles
 from rayad.actors.worker.surroundings import Clock, Link
 from rayad.dataflow.config import RunConfig
@@ -116,7 +116,7 @@ class WorkplaceCarrier:
 
     def encode(self, edge: int, replica: int, time: Timestamp, batch: Any) -> Any:
         """See :class:`rayad.actors.plane.carrier.Carrier`. What waits on disk is read when it is sent, or when a replica here takes it."""
-        if type(batch) is SpilledBatch:
+        if type(batch) in IN_ONE_PIECE:
             return batch
         return handed(time, batch) if self._hands_over or type(self._way(edge, replica)) is not str else encode_batch(time, batch)
 
@@ -140,10 +140,7 @@ class WorkplaceCarrier:
         """See :class:`rayad.actors.plane.carrier.Carrier`."""
         way = self._way(edge, replica)
         if isinstance(way, str):
-            if type(payload) is SpilledBatch:
-                data = payload.read()
-                payload = Handed(*decode_batch(data), payload.size) if self._hands_over else [data]
-            self._worker.link.send(way, kind, edge, payload)
+            self._worker.link.send(way, kind, edge, leaving(payload, as_it_is=self._hands_over))
         elif way is None:
             raise InternalError(f"{self._worker.name} has something for replica {replica} on edge {edge}, which has retired")
         else:

@@ -79,7 +79,7 @@ class Filled:
                 if type(batch) is SpilledBatch:
                     spilled += 1
                     time, batch = decode_batch(batch.read())
-                    assert rows_of(batch) == one.batch.records
+                    assert rows_of(batch) == len(one.batch)
                 sent[one.edge, one.replica, time].update(map(repr, to_rows(batch) if isinstance(batch, pa.RecordBatch) else batch))
         return sent, spilled
 

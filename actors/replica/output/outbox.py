@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from rayad.actors.plane.on_demand import ANY, rows_of
-from rayad.actors.replica.output.spilled_batches import OutgoingBound, SpilledBatch
+from rayad.actors.replica.output.spilled_batches import OutgoingBound
 from rayad.dataflow.config import BATCH_ROWS
 from rayad.dataflow.plan import PlanEdge
 from rayad.progress import Timestamp
@@ -113,8 +113,7 @@ class Outbox:
         sent, copied = self._sent_items, self._copied
         for outgoing in taken:
             if not outgoing.replica or outgoing.edge not in copied:  # a broadcast counts once
-                batch = outgoing.batch
-                sent[outgoing.edge] += batch.records if type(batch) is SpilledBatch else rows_of(batch)
+                sent[outgoing.edge] += rows_of(outgoing.batch)
         self._growing.clear()
         self.is_large = False
         return taken

@@ -17,13 +17,17 @@ from rayad.progress import DataflowError, Timestamp
 class SpilledBatch:
     """A batch on disk, encoded with its time. Its space is given back when nothing refers to it any more."""
 
-    __slots__ = ("_file", "_place", "records", "size")
+    __slots__ = ("_file", "_place", "_records", "size")
 
     def __init__(self, file: SpillFile, data: bytes, records: int) -> None:
         self._file, self._place = file, file.write(data)
-        self.records = records
+        self._records = records
         self.size = len(data)
         """Bytes, encoded; for its credit."""
+
+    def __len__(self) -> int:
+        """How many records it has, as those in memory tell it."""
+        return self._records
 
     def read(self) -> bytes:
         """The encoded batch."""
