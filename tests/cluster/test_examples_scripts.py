@@ -49,6 +49,18 @@ def test_a_session_answers_what_is_answered_in_one_process(address: str, tmp_pat
     assert [answer for answer, _ in answers[0]] == [answer for answer, _ in answers[1]]
 
 
+def test_ray_serve_answers_from_a_job_of_which_a_replica_is_killed(address: str, tmp_path: Path) -> None:
+    printed = run_example("serving.py", cwd=tmp_path, RAY_ADDRESS=address, of_others="Serve")
+    answers = [line for line in printed.splitlines() if " by epoch " in line or " is not known at epoch " in line]
+    assert [line.replace(" is ", " ").split(" by ")[0] for line in answers if line.startswith(("210", "900"))] == [
+        "210 unusual for ann: 2 payments of 21",
+        "210 unusual for ann: 3 payments of 20",
+        "210 unusual for ann: 4 payments of 20",
+        "900 usual for eve: 1 payments of 900",
+    ]
+    assert [line.rpartition(" ")[2] for line in answers] == [str(epoch) for epoch in range(3) for _ in range(4)]
+
+
 @pytest.mark.thorough
 def test_exactly_once_counts_right_whatever_is_killed(address: str, tmp_path: Path) -> None:
     kills, epochs = amount(1, 2), amount(100, 200)
