@@ -75,10 +75,17 @@ def pytest_unconfigure() -> None:
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of real processes may have a second try; those of which ``make soak`` tries more are marked for it."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests of real processes may have a second try; those of which ``make soak`` tries more are marked for it; some go by turns."""
     second_try.mark(items)
     thorough.mark(items)
+    config.hook.pytest_deselected(items=thorough.others_turn(items))
+
+
+def pytest_report_header() -> str | None:
+    """Say how to repeat a run in which tests went by turns."""
+    turn = thorough.turn_of_this_run()
+    return None if turn is None else f"tests by turns: {thorough.TURN}={turn}"
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -31,7 +31,7 @@ from rayad.incremental.reducing import Function, Reduce, distinct
 from rayad.incremental.steps import Field
 from tests.incremental.moments_driven import Form, fed, run, verify
 from tests.incremental.wrong_rules import WRONG_COLUMNS, WRONG_ENDS, WRONG_MOVES, WRONG_RULES
-from tests.thorough import amount
+from tests.thorough import amount, by_turns
 
 Weights = list[Counter[tuple[Any, Any]]]
 SEEDS = amount(each_run=5, soak=400)
@@ -205,6 +205,7 @@ def test_a_vertex_may_be_restored_and_give_keys_away_between_moments(name: str) 
         check(name, seed, disturbed=True)
 
 
+@by_turns(3)
 @pytest.mark.parametrize("form", FORMS)
 @EACH_IN_COLUMNS
 def test_columns_are_right_at_each_moment(name: str, form: Form) -> None:
@@ -212,6 +213,7 @@ def test_columns_are_right_at_each_moment(name: str, form: Form) -> None:
         check(name, seed, form=form)
 
 
+@by_turns(3)
 @pytest.mark.parametrize("form", FORMS)
 @EACH_IN_COLUMNS
 def test_columns_may_be_restored_and_give_keys_away_between_moments(name: str, form: Form) -> None:
@@ -231,6 +233,7 @@ def test_sides_in_columns_are_right_at_each_moment(function: Function, form: For
         verify(what, run(make, what, chance, disturbed=seed % 2 == 1, form=form), 1, reduced(function))
 
 
+@by_turns(3)
 @EACH_IN_COLUMNS
 def test_equal_hashes_are_told_apart_by_what_rows_hold(name: str) -> None:
     with ExitStack() as stack:
