@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, Phase, settings
 
 from rayad.actors.process import unwaited
 from tests import second_try, thorough
-from tests.unsynced import leave_files_unsynced
+from tests.unsynced import keep_folders_in_memory, leave_files_unsynced
 
 # ci: the same examples on every run, so that a red build is red for everybody; it prints the blob that repeats a failure.
 # Not Phase.explain: below Python 3.12 it traces every line while it shrinks, and a failure would then show as a timeout.
@@ -36,9 +36,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 os.environ.setdefault("RAY_worker_niceness", "0")
 # Ray's agent looks at all processes every 5 s otherwise, for its dashboard: a fortieth of a core.
 os.environ.setdefault("REPORTER_UPDATE_INTERVAL_MS", "60000")
+# Ray begins with a worker for each CPU, 0.4 s of a processor each, before anything asks for one.
+os.environ.setdefault("RAY_prestart_worker_first_driver", "false")
 
 
 leave_files_unsynced()
+keep_folders_in_memory()
 
 
 @pytest.hookimpl(optionalhook=True)

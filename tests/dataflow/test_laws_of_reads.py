@@ -73,6 +73,7 @@ PLANTED = {
 }
 
 
+@by_turns(3)
 @pytest.mark.parametrize("planted", PLANTED)
 def test_the_law_finds_what_is_planted(planted: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name, where, what, instead = PLANTED[planted]

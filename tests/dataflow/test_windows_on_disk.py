@@ -129,6 +129,7 @@ def test_open_windows_of_a_running_job_are_read_wherever_they_are(kind: str, tmp
     assert read[0] == read[1]
 
 
+@by_turns(3)
 @pytest.mark.parametrize("kind", ["tumbling", "session", "within", "windows"])
 @pytest.mark.parametrize("method", ["fetch", "due_parts"])
 def test_rows_that_do_not_come_up_are_missed(kind: str, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -268,6 +268,7 @@ PLANTED = {
 }  # fmt: skip
 
 
+@by_turns(3)
 @pytest.mark.parametrize("planted", PLANTED)
 def test_the_law_finds_what_is_planted(planted: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name, form, where, what, instead = PLANTED[planted]

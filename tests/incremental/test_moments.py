@@ -260,11 +260,13 @@ def is_found(names: Iterable[str], plant: Callable[[ExitStack], None], *, distur
     return False
 
 
+@by_turns(3)
 @pytest.mark.parametrize("rule", WRONG_RULES)
 def test_a_wrong_rule_is_found(rule: str) -> None:
     assert is_found(VERTICES, WRONG_RULES[rule], disturbed=False)
 
 
+@by_turns(3)
 @pytest.mark.parametrize("rule", WRONG_MOVES)
 def test_a_wrong_move_is_found(rule: str) -> None:
     assert is_found(VERTICES, WRONG_MOVES[rule], disturbed=True)
@@ -274,6 +276,7 @@ RARE = {"joins of pairs only": 25, "who is ahead does not know": 33}
 """The first seed that finds a wrong rule in columns, where those before it take long."""
 
 
+@by_turns(3)
 @pytest.mark.parametrize("form", ["rows", "columns"])
 @pytest.mark.parametrize("rule", WRONG_ENDS)
 def test_a_wrong_end_is_found(rule: str, form: Form) -> None:
@@ -281,6 +284,7 @@ def test_a_wrong_end_is_found(rule: str, form: Form) -> None:
     assert is_found(names, WRONG_ENDS[rule], disturbed=True, form=form, first=first)
 
 
+@by_turns(3)
 @pytest.mark.parametrize("rule", WRONG_COLUMNS)
 def test_a_wrong_rule_of_columns_is_found(rule: str) -> None:
     plant, disturbed = WRONG_COLUMNS[rule]
