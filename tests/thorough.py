@@ -8,10 +8,11 @@ See docs/decisions/084-warm-workers.md.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
@@ -51,7 +52,8 @@ def by_turns(every: int) -> Callable[[T], T]:
     """Mark a test with many cases: ``make test`` runs one in ``every`` of them, and ``make soak``, or pytest alone, all.
 
     Which ones depends on the commit alone, so a failure is everybody's, and commits together run all. In each run there is a case of each
-    value of a parameter that has few values.
+    value of a parameter that has few values, and of each first word of the cases' names where these are few: of each operator, if cases are
+    named "Totals, sum of numbers" and "Totals, mean of numbers".
     """
 
     def decorate(test: T) -> T:
@@ -72,13 +74,23 @@ def others_turn(items: list[pytest.Item]) -> list[pytest.Item]:
     left_out: set[pytest.Item] = set()
     for cases in tests.values():
         every, chosen = cases[0][0], [item for _, item in cases]
-        run = share([dict(item.callspec.indices) for item in chosen], [item.nodeid for item in chosen], every, turn)
+        names = [item.nodeid for item in chosen]
+        run = share([{**item.callspec.indices, "": first_word(item.nodeid)} for item in chosen], names, every, turn)
         left_out.update(item for number, item in enumerate(chosen) if number not in run)
     items[:] = [item for item in items if item not in left_out]
     return list(left_out)
 
 
-def share(cases: Sequence[dict[str, int]], names: Sequence[str], every: int, turn: str) -> set[int]:
+def first_word(name: str) -> str:
+    """What the name of a case begins with.
+
+    >>> first_word("tests/test_laws.py::test_law[Totals, sum of numbers]"), first_word("tests/test_laws.py::test_law[int8-rows]")
+    ('Totals', 'int8')
+    """
+    return re.split(r"[^\w ]", name.partition("[")[2], maxsplit=1)[0]
+
+
+def share(cases: Sequence[Mapping[str, Hashable]], names: Sequence[str], every: int, turn: str) -> set[int]:
     """Numbers of the cases that run: one in ``every``, and of each value of a parameter with at most that many values one.
 
     >>> cases = [{"kind": number // 3, "form": number % 3} for number in range(9)]
