@@ -126,5 +126,8 @@ def turn_of_this_run() -> str | None:
 @cache
 def _commit() -> str:
     """Of the checkout. Sources without git have one share of their own."""
-    told = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-    return told.stdout.strip() or "no commit"
+    try:
+        told = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False).stdout
+    except OSError:  # there is no git
+        told = ""
+    return told.strip() or "no commit"
