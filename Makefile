@@ -15,6 +15,8 @@ DOCTESTED := __init__.py testing.py commands progress dataflow snapshots autosca
 ARGS ?=
 # Processes that run tests side by side: of three, two begin with those on Ray, which mostly wait. 0: one after the other in one process.
 WORKERS ?= 3
+# Of tests with many cases those run that are this commit's turn. TURN= runs all, TURN=<a commit's name> what ran there.
+TURN ?= commit
 # A test that hangs where Python's signals do not come (in Ray's C++) ends its process, prints all stacks and counts as failed.
 LAST_RESORT := -o faulthandler_timeout=900 -o faulthandler_exit_on_timeout=true
 
@@ -40,7 +42,7 @@ demo: $(STAMP) ## Run the demo: flights, from Spark through a dataflow on Ray
 	$(BIN)/python examples/flights.py $(ARGS)
 
 test: lint ## Lint, then every test: cores, simulation, cluster, notebooks, doctests; ARGS="-k frontier" for some
-	RAYAD_SECOND_TRY=1 RAYAD_WARM_WORKERS=1 $(BIN)/python -m pytest -n $(WORKERS) -m "not soak" --durations 20 $(LAST_RESORT) --doctest-modules tests $(DOCTESTED:%=src/rayad/%) $(ARGS)
+	RAYAD_SECOND_TRY=1 RAYAD_WARM_WORKERS=1 RAYAD_TURN=$(TURN) $(BIN)/python -m pytest -n $(WORKERS) -m "not soak" --durations 20 $(LAST_RESORT) --doctest-modules tests $(DOCTESTED:%=src/rayad/%) $(ARGS)
 
 soak: workers ## The tests on Ray with workers, then those that take hours: large programs and quick benchmarks on Ray, all simulated cases of rescaling, more examples
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -m "soak or thorough" tests $(ARGS)

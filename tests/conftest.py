@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, Phase, settings
 
 from rayad.actors.process import unwaited
 from tests import second_try, thorough
-from tests.unsynced import leave_files_unsynced
+from tests.unsynced import keep_folders_in_memory, leave_files_unsynced
 
 # ci: the same examples on every run, so that a red build is red for everybody; it prints the blob that repeats a failure.
 # Not Phase.explain: below Python 3.12 it traces every line while it shrinks, and a failure would then show as a timeout.
@@ -36,9 +36,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 os.environ.setdefault("RAY_worker_niceness", "0")
 # Ray's agent looks at all processes every 5 s otherwise, for its dashboard: a fortieth of a core.
 os.environ.setdefault("REPORTER_UPDATE_INTERVAL_MS", "60000")
+# Ray begins with a worker for each CPU, 0.4 s of a processor each, before anything asks for one.
+os.environ.setdefault("RAY_prestart_worker_first_driver", "false")
 
 
 leave_files_unsynced()
+keep_folders_in_memory()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -51,13 +54,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[Any]:
-    """What is there when all tests are known (700,000 objects) is looked through for cycles once, not 0.4 s at a time: that was a third
-    of the processor time of tests of columns."""
+    """What is there when all tests are known (700,000 objects) is not looked through for cycles, 0.4 s at a time: that was a third of the
+    processor time of tests of columns."""
     gc.disable()
     try:
         return (yield)
     finally:
-        gc.collect()
         gc.freeze()
         gc.enable()
 
@@ -69,16 +71,24 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
         gc.freeze()
 
 
+@pytest.hookimpl(trylast=True)  # behind pytest, which collects five times
 def pytest_unconfigure() -> None:
     """Libraries count what is left of theirs when the process ends."""
     gc.unfreeze()
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of real processes may have a second try; those of which ``make soak`` tries more are marked for it."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests of real processes may have a second try; those of which ``make soak`` tries more are marked for it; some go by turns."""
     second_try.mark(items)
     thorough.mark(items)
+    config.hook.pytest_deselected(items=thorough.others_turn(items))
+
+
+def pytest_report_header() -> str | None:
+    """Say how to repeat a run in which tests went by turns."""
+    turn = thorough.turn_of_this_run()
+    return None if turn is None else f"tests by turns: {thorough.TURN}={turn}"
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

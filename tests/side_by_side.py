@@ -3,7 +3,10 @@
 Tests on Ray mostly wait: for processes to start, for a heartbeat that is to be missed. The others compute. So of three processes on two
 processors two begin with those on Ray and one with the rest, and no processor is idle for long. A process that has nothing left of its
 kind takes of the other kind: all end together, however long each kind takes on this machine. The queue is xdist's
-(``LoadScopeScheduling``, largest scope first, so the last ones are single tests); here is what a scope is, and who takes which.
+(``LoadScopeScheduling``, largest scope first, so the last ones are small); here is what a scope is, and who takes which.
+
+Tests that compute go by files: a file is imported and its fixtures are made in one process, and 15,000 tests are 950 scopes, which
+xdist looks through after each test. Tests on Ray go one by one, since one of them may take half a minute.
 """
 
 from __future__ import annotations
@@ -28,8 +31,8 @@ ALSO_SPARK = frozenset(
 """They start a Spark of their own, which alone keeps two processors busy: two of them at the same time run out of time."""
 ONE_CLUSTER = frozenset(f"tests/cluster/test_{name}.py" for name in ("commands", "examples_flights", "job_submit"))
 """Each starts a cluster with a job server for its file: a dozen processes, so one after the other, too."""
-LONG_TO_MAKE = frozenset(("tests/types/test_checkers.py", "tests/dataflow/test_columnar_path.py", "tests/cluster/test_programs.py"))
-"""The tests of each file share what takes ten seconds to find out, or the processes of a session."""
+LONG_TO_MAKE = frozenset(("tests/cluster/test_programs.py",))
+"""The tests of each file share the processes of a session."""
 TOGETHER = ("tests/machines/", "tests/every_type/")
 """Folders whose tests share a cluster of machines, or a table of what was tried."""
 
@@ -42,10 +45,12 @@ class Kind(Enum):
 
 
 def scope_of(test: str) -> str:
-    """What is given to a process as a whole: tests that share a fixture which takes long to make, else one test.
+    """What is given to a process as a whole: tests on Ray that share a fixture which takes long to make, or one test of them, or a file.
 
     >>> scope_of("tests/cluster/test_commands.py::test_jobs"), scope_of("tests/cluster/test_attach.py::test_names")
     ('tests/cluster/servers', 'tests/cluster/test_attach.py::test_names')
+    >>> scope_of("tests/progress/test_laws.py::test_law[3]")
+    'tests/progress/test_laws.py'
     """
     path = test.split("::")[0]
     if path in ONE_SPARK or {path, test} & ALSO_SPARK:
@@ -54,7 +59,7 @@ def scope_of(test: str) -> str:
         return "tests/cluster/servers"
     if path.startswith(TOGETHER):
         return path.rpartition("/")[0]
-    return path if path in LONG_TO_MAKE else test
+    return path if path in LONG_TO_MAKE or kind_of(path) is Kind.ALONE else test
 
 
 def kind_of(scope: str) -> Kind:

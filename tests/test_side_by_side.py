@@ -12,7 +12,7 @@ from tests.checkout import ROOT
 from tests.side_by_side import ALSO_SPARK, ONE_CLUSTER, ONE_SPARK, FromBothEnds, Kind, kind_of, kind_of_process, scope_of
 
 ON_RAY = [f"tests/cluster/test_{name}.py::test_{number}" for name in ("attach", "crashes", "page") for number in range(4)]
-ALONE = [f"tests/progress/test_laws.py::test_law[{number}]" for number in range(20)]
+ALONE = [f"tests/progress/test_laws_{number}.py::test_law" for number in range(20)]
 
 
 class Process:
@@ -69,13 +69,13 @@ def test_one_process_begins_on_ray_and_the_other_alone() -> None:
 def test_who_is_done_on_ray_helps_the_other() -> None:
     on_ray, alone = run([*ALONE, *ON_RAY], ray_takes=1, alone_takes=10)
     assert files(on_ray) > files(ON_RAY)
-    assert files(alone) == files(ALONE)
+    assert files(alone) < files(ALONE)
 
 
 def test_who_has_none_left_alone_helps_on_ray_and_both_end_together() -> None:
     on_ray, alone = run([*ALONE, *ON_RAY], ray_takes=10, alone_takes=1)
     assert files(on_ray) == files(ON_RAY)
-    assert files(alone) == files(ALONE + ON_RAY)
+    assert files(ALONE) < files(alone) <= files(ALONE + ON_RAY)
     took = [sum(10 if test in ON_RAY else 1 for test in tests) for tests in (on_ray, alone)]
     assert abs(took[0] - took[1]) <= 3 * 10, "no more than the three tests that a process has before it asks for others"
 
@@ -94,6 +94,7 @@ def test_what_shares_a_session_or_a_cluster_stays_together() -> None:
         "those with Spark, and the others"
     )
     assert len({scope_of(f"tests/types/test_checkers.py::{test}") for test in ("test_one", "test_two")}) == 1
+    assert len({scope_of(f"tests/cluster/test_hangs.py::{test}") for test in ("test_one", "test_two")}) == 2
     assert scope_of("tests/machines/test_links.py::test_a") == scope_of("tests/machines/test_machines.py::test_b")
 
 

@@ -6,8 +6,10 @@ import pytest
 
 from benchmarks import collection_memory
 from rayad.dataflow.records.remembered import Remembered
+from tests.thorough import by_turns
 
 
+@by_turns(2)
 @pytest.mark.parametrize("operator", ["count", "join", "iterate", "as-of join, lateness"])
 def test_bytes_do_not_grow_while_as_much_goes_as_comes(operator: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Remembered, "ENTRIES_MAX", 640)

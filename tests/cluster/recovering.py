@@ -93,14 +93,15 @@ class PacedPart(rd.SourcePart):
 
 
 def until(condition: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> Any:
-    """Wait until ``condition`` gives a true value, and return it."""
-    deadline_s = time.monotonic() + timeout_s
+    """Wait until ``condition``, often a call of a coordinator, gives a true value, and return it; asked less often the longer it takes."""
+    deadline_s, pause_s = time.monotonic() + timeout_s, 0.01
     while True:
         found = condition()
         if found:
             return found
         assert time.monotonic() < deadline_s, f"not within {timeout_s} s: {what}"
-        time.sleep(0.01)
+        time.sleep(pause_s)
+        pause_s = min(1.1 * pause_s, 0.1)
 
 
 def snapshots_in(folder: Path, job: str) -> list[int]:

@@ -28,6 +28,7 @@ def test_wordcount_as_a_job(job_server: JobServer) -> None:
     assert re.search(r"words/s by \d+ Ray actors", printed.replace("\n", " "))
 
 
+@pytest.mark.soak
 def test_a_collection_as_a_job(job_server: JobServer) -> None:
     printed = submit(job_server, "live_collection.py", "--ray")
     assert [line for line in ROADS if line not in printed] == []

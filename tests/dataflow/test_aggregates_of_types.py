@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import rayad as rd
 from rayad.dataflow.operators.aggregates.top_k import TopK
 from tests.every_type.exact import form
-from tests.thorough import examples
+from tests.thorough import by_turns, examples
 
 MOMENTS = st.datetimes(dt.datetime(1, 1, 2), dt.datetime(9999, 12, 30))
 SPANS = st.timedeltas(dt.timedelta(-(10**5)), dt.timedelta(10**5))
@@ -115,6 +115,7 @@ def in_one_order(values: dict[str, Any]) -> Any:
     return form({word: sorted(value, key=repr) if isinstance(value, list) else value for word, value in values.items()})
 
 
+@by_turns(3)
 @pytest.mark.parametrize("columnar", [True, False], ids=["columns", "rows"])
 @pytest.mark.parametrize("kind", TYPES)
 @examples(each_run=3, soak=8)
@@ -156,6 +157,7 @@ def test_every_word_equals_its_definition(kind: str, columnar: bool, data: st.Da
             assert pick((one[word] for one in ends[key] if one[word] is not None), default=None) == ANSWERS[word](rows)
 
 
+@by_turns(3)
 @pytest.mark.parametrize(
     ("kind", "word"),
     [

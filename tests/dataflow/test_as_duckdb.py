@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
-from tests.thorough import examples
+from tests.thorough import by_turns, examples
 
 MOMENTS = st.datetimes(dt.datetime(1900, 1, 1), dt.datetime(2200, 1, 1))
 TYPES: dict[str, tuple[pa.DataType, Any]] = {
@@ -125,6 +125,7 @@ def same(name: str, kind: str, ours: Any, theirs: Any, largest: float) -> bool:
     return bool(ours == theirs) and (isinstance(ours, bool) is isinstance(theirs, bool))
 
 
+@by_turns(2)
 @pytest.mark.parametrize("kind", TYPES)
 @examples(each_run=3, soak=10)
 @given(data=st.data(), **FORM)
@@ -170,6 +171,7 @@ def wanted_pairs(peer: duckdb.DuckDBPyConnection, query: str, left: pa.Table, ri
     return Counter(tuple(row.values()) for row in sql(peer, query.replace("l.i, r.i", "l.i as a, r.i as b"), l=left, r=right))
 
 
+@by_turns(2)
 @pytest.mark.parametrize("kind", TYPES)
 @examples(each_run=3, soak=8)
 @given(data=st.data(), **FORM)

@@ -18,6 +18,7 @@ from rayad.dataflow.operators.aggregates import combiner as combining
 from rayad.dataflow.operators.keys.column_keys import common_type, plain
 from rayad.dataflow.operators.results import window_array
 from rayad.dataflow.records.batches import take_rows
+from tests.thorough import by_turns
 
 DISTINCT = 5
 DAY = dt.date(2024, 1, 1)
@@ -167,6 +168,7 @@ def mark(kind: str) -> list[pytest.MarkDecorator]:
     return [] if kind in IN_EVERY_RUN else [pytest.mark.soak]
 
 
+@by_turns(3)
 @pytest.mark.parametrize(
     ("kind", "key"),
     [
@@ -179,6 +181,7 @@ def test_keys_of_every_type(kind: str, key: Any) -> None:
     require_rows_and_columns_alike(small_epochs(KEYS[kind]), OPERATORS, key)
 
 
+@by_turns(3)
 @pytest.mark.parametrize("kind", [pytest.param(kind, marks=mark(kind)) for kind in KEYS])
 def test_keys_of_every_type_in_large_batches(kind: str) -> None:
     rows = combining.SAMPLE_ROWS_MIN
@@ -202,6 +205,7 @@ def test_dictionaries_that_need_more_than_their_index_type_go_together() -> None
     require_rows_and_columns_alike([batch.rename_columns(["x", "k", "v", "t", "until"]) for batch in epochs], OPERATORS)
 
 
+@by_turns(3)
 @pytest.mark.parametrize("kind", [*KEYS, *NESTED])
 def test_columns_of_every_type_beside_the_key(kind: str) -> None:
     columns = (KEYS | NESTED)[kind]
@@ -249,6 +253,7 @@ NUMBERS = {
 }
 
 
+@by_turns(3)
 @pytest.mark.parametrize("right", NUMBERS)
 @pytest.mark.parametrize("left", NUMBERS)
 def test_numbers_meet_equal_numbers_of_other_types(left: str, right: str) -> None:

@@ -18,7 +18,7 @@ from rayad.dataflow.operators.aggregates.lists import Lists, list_array
 from rayad.dataflow.operators.aggregates.top_k import TopK
 from tests.every_type.arrays import COLUMNS
 from tests.programs import model as m
-from tests.thorough import examples
+from tests.thorough import by_turns, examples
 
 NAN = float("nan")
 KINDS: dict[str, tuple[pa.DataType, Any]] = {
@@ -142,6 +142,7 @@ def test_rows_and_columns_give_the_same(epochs: list[list[dict[str, Any]]]) -> N
     both([[{name: row[name] for name in SCHEMA.names} for row in rows] for rows in epochs], SCHEMA, everything)
 
 
+@by_turns(3)
 @pytest.mark.parametrize("kind", [kind for kind in COLUMNS if kind != "time64[ns]"])
 def test_every_type_may_be_part_of_a_ranked_record(kind: str) -> None:
     column = COLUMNS[kind]

@@ -15,6 +15,7 @@ import pytest
 
 import rayad as rd
 from tests.programs.totals import first, second
+from tests.thorough import by_turns
 
 
 def ran(epochs: list[Any], build: Callable[[rd.Stream], rd.Stream], parallelism: int = 2, seed: int = 1) -> list[tuple[int, Any]]:
@@ -64,6 +65,7 @@ NAMES = ["price_count", "price_sum", "price_min", "count_all", "sum(price)", "co
          "record", "pair", "key and pane", "start", "end", "window_start", "sum", "a.sum", "number", "rayad.rows"]  # fmt: skip
 
 
+@by_turns(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_key_column_may_have_any_name_that_rayad_uses_itself(name: str) -> None:
     records = [{name: "x", "price": 1, "t": 1}, {name: "y", "price": 2, "t": 1}, {name: "x", "price": 4, "t": 1}]

@@ -22,7 +22,7 @@ from rayad.dataflow.vertex import Vertex
 from tests.dataflow.driven import Driven, check
 from tests.dataflow.keyed_vertices import ALL, Keyed
 from tests.dataflow.moving import check_moves, check_tables
-from tests.thorough import amount
+from tests.thorough import amount, by_turns
 
 _SOME = int(os.environ.get("RAYAD_MOVES", amount(each_run=2, soak=15)))
 """Examples of each operator; 60 and more when operators change."""
@@ -36,16 +36,16 @@ def _small_states_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(key_groups, "SLICE_KEYS", 4)
 
 
+@by_turns(3)
 @VERTICES
-@pytest.mark.thorough
 @settings(max_examples=amount(each_run=3, soak=2 * _SOME))
 @given(data=st.data())
 def test_an_operator_resumes_from_any_of_its_snapshots(keyed: Keyed, data: st.DataObject) -> None:
     check(keyed.make, data.draw(keyed.steps()), view=keyed.view)
 
 
+@by_turns(3)
 @VERTICES
-@pytest.mark.thorough
 @settings(max_examples=_SOME)
 @given(data=st.data(), chance=st.randoms(use_true_random=False))
 def test_moved_key_groups_do_not_change_results(keyed: Keyed, data: st.DataObject, chance: random.Random) -> None:
@@ -57,8 +57,8 @@ def test_state_holds_no_function_of_the_users(keyed: Keyed) -> None:
     pickle.dumps(keyed.make().checkpoint())  # which takes no lambda
 
 
+@by_turns(3)
 @pytest.mark.parametrize("keyed", [keyed for keyed in ALL if keyed.all_in_tables], ids=lambda keyed: keyed.name)
-@pytest.mark.thorough
 @settings(max_examples=max(2, _SOME // 4))
 @given(data=st.data())
 def test_state_restored_from_its_tables_is_the_same(keyed: Keyed, data: st.DataObject) -> None:

@@ -23,7 +23,7 @@ from rayad.dataflow.operators.windows.at_epochs import ColumnsAtEpochs, WindowsA
 from tests.dataflow.driven import Driven
 from tests.dataflow.keyed_vertices import ALL
 from tests.dataflow.reading import check_reads, readable
-from tests.thorough import amount
+from tests.thorough import amount, by_turns
 
 READ = {keyed.name: keyed for keyed in ALL if readable(Driven(keyed.make).vertex)}
 QUICK = {"phases": (Phase.explicit, Phase.reuse, Phase.generate)}
@@ -36,8 +36,8 @@ def _small_states_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_index, "SLICE_KEYS", 4)
 
 
+@by_turns(3)
 @pytest.mark.parametrize("name", READ)
-@pytest.mark.thorough
 @settings(max_examples=amount(each_run=1, soak=100), **QUICK)
 @given(data=st.data(), chance=st.randoms(use_true_random=False))
 def test_an_epoch_is_read_as_it_was_when_it_was_over(name: str, data: st.DataObject, chance: random.Random) -> None:
@@ -73,6 +73,7 @@ PLANTED = {
 }
 
 
+@by_turns(3)
 @pytest.mark.parametrize("planted", PLANTED)
 def test_the_law_finds_what_is_planted(planted: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name, where, what, instead = PLANTED[planted]

@@ -31,6 +31,7 @@ from tests.dataflow.test_laws_of_run_files import (
 from tests.dataflow.test_laws_of_run_files import _small_runs_are_written as _small_runs_are_written  # the same for these tests
 from tests.dataflow.test_laws_of_state import _small_states_count as _small_states_count
 from tests.dataflow.test_laws_of_state import run_one
+from tests.thorough import by_turns
 
 OF_RUNS = [form for form in FORMS if list(form.make().runs())]
 
@@ -150,6 +151,7 @@ DEFECTS_OF_SHARING = [
 ]
 
 
+@by_turns(2)
 @pytest.mark.parametrize(("target", "name", "change"), DEFECTS_OF_SHARING, ids=lambda given: getattr(given, "__name__", ""))
 def test_a_defect_of_what_is_handed_over_by_name_is_found(target: Any, name: str, change: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disk, "FILE_BYTES_MIN", 1)

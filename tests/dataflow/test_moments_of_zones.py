@@ -26,7 +26,7 @@ from rayad.dataflow.operators.state.tables import Entries, entries_of, table_of
 from rayad.dataflow.records.exact import array_of
 from rayad.dataflow.records.key_hashing import hash_array, stable_hash
 from rayad.dataflow.records.moments import moment, moments
-from tests.thorough import examples
+from tests.thorough import by_turns, examples
 
 BERLIN, LORD_HOWE = ZoneInfo("Europe/Berlin"), ZoneInfo("Australia/Lord_Howe")
 TWICE = dt.datetime(2023, 10, 29, 2, 30, tzinfo=BERLIN)
@@ -163,6 +163,7 @@ def told_moments(draw: st.DrawFn) -> tuple[ZoneInfo, list[list[tuple[int, dt.dat
     return zone, draw(st.lists(st.lists(st.tuples(st.integers(0, 1), at), min_size=1, max_size=6), min_size=1, max_size=3))
 
 
+@by_turns(3)
 @pytest.mark.parametrize("name", STEPS)
 @examples(each_run=3, soak=25)
 @given(told=told_moments(), unit=st.sampled_from(["us", "ns"]), parallelism=st.integers(1, 2), seed=st.integers(0, 99))

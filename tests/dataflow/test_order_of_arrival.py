@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import rayad as rd
 from tests.dataflow.driven import shown
-from tests.thorough import examples
+from tests.thorough import by_turns, examples
 
 RECORDS = [
     {"k": rng.choice("abc"), "i": rng.randrange(-5, 5), "big": rng.randrange(2**61, 2**62),
@@ -126,6 +126,7 @@ def python(how: str, values: list[Any]) -> Any:
     return {"sum": sum, "min": min, "max": max, "mean": lambda v: sum(v) / len(v)}[how](values)
 
 
+@by_turns(3)
 @pytest.mark.parametrize("values", VALUES)
 @pytest.mark.parametrize("keys", KEYS)
 @examples(each_run=3, soak=8)

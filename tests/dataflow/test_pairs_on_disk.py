@@ -19,6 +19,7 @@ from rayad.dataflow.operators.state.runs import disk
 from rayad.dataflow.operators.state.runs.disk import MemoryBound
 from rayad.dataflow.operators.state.runs.pairs_below import PairsBelow
 from tests.dataflow.disturbed_job import DisturbedJob
+from tests.thorough import by_turns
 
 files = StateFiles("state", None)
 
@@ -155,8 +156,8 @@ def all_of_a_place_are_alike(self: PairsBelow, asked: Any, rows: Any) -> Any:
     return np.ones(rows.num_rows, np.bool_)
 
 
-def loses_one(self: PairsBelow, pairs: Any) -> None:
-    REAL_PUT(self, list(pairs)[1:])
+def loses_every_second(self: PairsBelow, pairs: Any) -> None:
+    REAL_PUT(self, list(pairs)[1::2])
 
 
 def gives_all_but_one_run(self: PairsBelow, groups: frozenset[int], key_groups: int) -> Any:
@@ -170,12 +171,13 @@ def all_have_one_place(self: PairsBelow, rows: Any) -> Any:
 REAL_PUT, REAL_GIVE, REAL_PLACES = PairsBelow.put_pairs, PairsBelow.give, PairsBelow.places
 
 
+@by_turns(2)
 @pytest.mark.parametrize(
     "defects",
     [
         {"known": nothing_is_known},
         {"places": all_have_one_place, "are_alike": all_of_a_place_are_alike},
-        {"put_pairs": loses_one},
+        {"put_pairs": loses_every_second},
         {"give": gives_all_but_one_run},
     ],
     ids=lambda defects: " ".join(each.__name__ for each in defects.values()),

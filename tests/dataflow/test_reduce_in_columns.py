@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import rayad as rd
 from tests.dataflow.test_aggregates_of_types import TYPES
 from tests.every_type.exact import form
-from tests.thorough import examples
+from tests.thorough import by_turns, examples
 
 BY_PYTHON: dict[str, Callable[[Any, Any], Any]] = {
     "min": min,
@@ -76,6 +76,7 @@ def epochs_of(values: Any) -> Any:
     return st.lists(st.lists(record, min_size=1, max_size=6), min_size=1, max_size=3)
 
 
+@by_turns(3)
 @pytest.mark.parametrize(("kind", "word"), IN_COLUMNS)
 @examples(each_run=2, soak=4)
 @given(data=st.data(), parallelism=st.integers(1, 2))

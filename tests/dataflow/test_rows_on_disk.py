@@ -35,7 +35,7 @@ from tests.dataflow.disturbed_job import DisturbedJob
 from tests.dataflow.driven import Driven
 from tests.dataflow.forms import let_small_states_count
 from tests.dataflow.keyed_vertices import ALL, Keyed
-from tests.thorough import amount
+from tests.thorough import amount, by_turns
 
 
 def in_rows(vertex: Any) -> list[Any]:
@@ -73,8 +73,8 @@ class Held(Driven):
         self.is_beyond_memory |= any(state.is_beyond_memory for state in in_rows(self.vertex))
 
 
+@by_turns(3)
 @pytest.mark.parametrize("keyed", ABOVE_RUNS, ids=lambda keyed: keyed.name)
-@pytest.mark.thorough
 @pytest.mark.usefixtures("_everything_is_much")
 @settings(max_examples=amount(each_run=2, soak=60), deadline=None)
 @given(data=st.data(), bytes_max=st.sampled_from([0, 1 << 11]))

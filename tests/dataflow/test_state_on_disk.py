@@ -43,7 +43,7 @@ from tests.dataflow.forms import FORMS, Form, batch, let_small_states_count
 from tests.dataflow.keyed_vertices import ALL, Keyed
 from tests.dataflow.reading import check_reads
 from tests.dataflow.test_laws_of_state import check_runs, run_one
-from tests.thorough import amount
+from tests.thorough import amount, by_turns
 
 SEEDS = amount(each_run=5, soak=600)
 SEEDS_OF_A_DEFECT = 60
@@ -96,8 +96,8 @@ def test_the_laws_of_state_hold_on_disk(form: Form, bytes_max: int, files: Count
     assert files.written > (SEEDS if bytes_max <= 1 << 10 else 0)
 
 
+@by_turns(3)
 @pytest.mark.parametrize("keyed", WITH_RUNS, ids=lambda keyed: keyed.name)
-@pytest.mark.thorough
 @settings(max_examples=amount(each_run=2, soak=30), deadline=None)
 @given(data=st.data())
 def test_results_of_operators_are_the_same_on_disk(keyed: Keyed, data: st.DataObject) -> None:
@@ -217,10 +217,10 @@ def test_rows_of_one_place_are_told_apart(files: Counting, monkeypatch: pytest.M
     assert sum(run_one(sound, seed, MemoryBound(0, files)) for seed in range(SEEDS)) >= 0
 
 
+@by_turns(3)
 @pytest.mark.parametrize(
     "keyed", [keyed for keyed in WITH_RUNS if type(keyed.make()).__name__ in ("Distinct", "Totals")], ids=lambda it: it.name
 )
-@pytest.mark.thorough
 @settings(max_examples=amount(each_run=1, soak=60), deadline=None)
 @given(data=st.data(), chance=st.randoms(use_true_random=False))
 def test_what_is_read_is_the_same_on_disk(keyed: Keyed, data: st.DataObject, chance: Any) -> None:

@@ -14,6 +14,7 @@ import rayad as rd
 from rayad.dataflow.operators.state.runs import order
 from rayad.dataflow.operators.state.runs.rows_that_leave import HERE
 from rayad.dataflow.operators.totals.below import TotalsBelow
+from tests.thorough import by_turns
 
 EPOCHS, ROWS, KEYS, BOUND = 16, 3_000, 16_000, 1 << 20
 KINDS: dict[str, Callable[[Any], dict[str, Any]]] = {
@@ -111,6 +112,7 @@ def disturbed(job: Job, epoch: int) -> None:
             job.resume()
 
 
+@by_turns(2)
 @pytest.mark.parametrize(
     ("kind", "function"),
     [*((kind, function) for kind in KINDS for function in ("sum", "min")), *(("texts", function) for function in list(FUNCTIONS)[2:])],

@@ -24,6 +24,7 @@ from rayad.dataflow.operators.state.runs.waiting_runs import LargeTimes, Waiting
 from rayad.dataflow.operators.windows import panes
 from rayad.dataflow.operators.windows.pane_ticks import Form, Grid
 from rayad.dataflow.operators.windows.panes import Panes
+from tests.thorough import by_turns
 
 EPOCHS, PARTS, ROWS, KEYS, DELAY = 2, 6, 200, 300, 40
 BOUND = 1 << 20
@@ -144,6 +145,7 @@ def expected(kind: str, folder: Path) -> list[Any]:
 ONE_INPUT = {**TOTALS, **OTHERS}
 
 
+@by_turns(3)
 @pytest.mark.parametrize("rows", [False, True], ids=["columns", "rows"])
 @pytest.mark.parametrize("kind", [*ONE_INPUT, *JOINS])
 def test_results_are_the_same_with_most_of_what_waits_on_disk(kind: str, rows: bool, tmp_path: Path) -> None:

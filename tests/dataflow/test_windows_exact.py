@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 import rayad as rd
 from rayad.dataflow.records.event_times import plain_length, shifted
 from rayad.progress import DataflowError
-from tests.thorough import examples
+from tests.thorough import by_turns, examples
 
 UTC = dt.UTC
 OSLO = dt.timezone(dt.timedelta(hours=2))
@@ -173,6 +173,7 @@ TIMES: dict[str, tuple[Any, Any, pa.DataType | None]] = {
 }
 
 
+@by_turns(3)
 @pytest.mark.parametrize("name", TIMES)
 @examples(each_run=3, soak=5)
 @given(data=st.data())

@@ -15,6 +15,7 @@ from rayad.dataflow.operators.state.runs import disk
 from rayad.dataflow.operators.windows import panes, session_columns
 from rayad.dataflow.operators.windows.panes import Panes, Part
 from rayad.dataflow.operators.windows.session_columns import Sessions
+from tests.thorough import by_turns
 
 EPOCHS, ROWS, KEYS, DAY = 6, 400, 900, 100
 BOUND, AT_ONCE = 1 << 20, 50
@@ -93,6 +94,7 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
+@by_turns(2)
 @pytest.mark.parametrize("kind", [*ONE_INPUT, *JOINS])
 def test_results_are_the_same_and_few_rows_fire_at_once(kind: str, parts: list[int], tmp_path: Path) -> None:
     found = run(kind, tmp_path / "held", BOUND)

@@ -15,6 +15,7 @@ import rayad as rd
 from rayad.dataflow.operators.state.by_key.beyond_memory import RowsBeyondMemory
 from rayad.dataflow.operators.state.runs import values_below
 from tests.dataflow.test_rows_on_disk import BOUND, DAY, KEYS, Job, in_rows
+from tests.thorough import by_turns
 
 
 def minutes(count: int) -> dt.timedelta:
@@ -83,6 +84,7 @@ def sound_of(kind: str) -> list[Any]:
         return InTime(kind, Path(folder), bound=None).run(disturbed=False)
 
 
+@by_turns(2)
 @pytest.mark.parametrize("kind", [*IN_TIME, *MET])
 def test_windows_and_joins_by_time_give_the_same_with_most_keys_on_disk(kind: str, tmp_path: Path) -> None:
     held = InTime(kind, tmp_path / "held")
@@ -127,6 +129,7 @@ def test_open_windows_of_a_running_job_are_read_wherever_they_are(kind: str, tmp
     assert read[0] == read[1]
 
 
+@by_turns(3)
 @pytest.mark.parametrize("kind", ["tumbling", "session", "within", "windows"])
 @pytest.mark.parametrize("method", ["fetch", "due_parts"])
 def test_rows_that_do_not_come_up_are_missed(kind: str, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

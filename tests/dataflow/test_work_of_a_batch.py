@@ -10,6 +10,7 @@ import pytest
 
 import rayad as rd
 from tests.bytes_taken import least_bytes
+from tests.thorough import by_turns
 
 KEYS, FEW, EPOCHS = 100_000, 10, 12
 BYTES_MAX = 8 * KEYS // 2
@@ -73,6 +74,7 @@ def bytes_of_few(operator: Callable[[rd.Stream], rd.Stream], keys: int, kind: Ca
     return taken
 
 
+@by_turns(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", OPERATORS)
 def test_ten_keys_take_no_copy_of_all_keys(name: str, kind: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import rayad as rd
+from tests.thorough import by_turns
 
 FEW_KEYS, MANY_KEYS, TEN, EPOCHS = 500, 5_000, 10, 12
 key, value, at = itemgetter(0), itemgetter(1), itemgetter(2)
@@ -124,6 +125,7 @@ def steps_of_ten(operator: Callable[[Any], Any], keys: int, *, of_collection: bo
     return min(found)
 
 
+@by_turns(3)
 @pytest.mark.parametrize(("of_collection", "name"), [*((False, name) for name in OPERATORS), *((True, name) for name in COLLECTIONS)])
 def test_ten_keys_do_not_go_through_all_keys(of_collection: bool, name: str) -> None:
     operator = COLLECTIONS[name] if of_collection else OPERATORS[name]

@@ -12,6 +12,7 @@ from tests.every_type.arrays import COLUMNS
 from tests.every_type.combinations import batch_of, is_length, is_time, run_operator
 from tests.every_type.operators import Operator, operators
 from tests.every_type.test_every_type import TRIED
+from tests.thorough import by_turns
 
 BY_VALUE = {"null", "sparse_union", "dense_union", "time64[ns]"}
 """Types that do not tell what their values are, or that hold some which Python has and some which it does not."""
@@ -28,7 +29,7 @@ def parts_of(kind: str) -> list[tuple[Operator, pa.RecordBatch]]:
     return [(operator, timed if operator.role == "time" else whole) for operator in operators(lengths)]
 
 
-@pytest.mark.thorough
+@by_turns(2)
 @pytest.mark.parametrize("kind", TRIED)
 def test_what_is_refused_for_its_type_is_refused_when_the_program_is_written(kind: str) -> None:
     later: list[str] = []

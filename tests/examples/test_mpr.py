@@ -20,6 +20,7 @@ from click.testing import CliRunner
 from rayad.cli import main as rayad
 from tests.examples.mpr import FOLDER, PROGRAMS, module, small
 from tests.examples.running import environment, run_example
+from tests.thorough import by_turns
 
 ITEMS = {"mandelbrot": 80, "primes": 5_000, "lanes": 12, "bzip2_file": 5}
 
@@ -188,6 +189,7 @@ def test_a_waiting_kernel_waits_by_the_load_of_its_result(name: str, waits: int,
 
 
 # -- replicas that come and go -------------------------------------------------------------------
+@by_turns(2)
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("seed", range(3))
 def test_changes_of_replicas_while_it_runs_change_no_byte(name: str, seed: int, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from rayad.graphs.nodes import Nodes
 from rayad.graphs.pregel import Supersteps
 from rayad.graphs.rounds import RoundVertex
 from tests.graphs.epochs import KINDS, Epochs, growing_graphs, run
-from tests.thorough import examples
+from tests.thorough import by_turns, examples
 
 
 class Smallest(VertexProgram):
@@ -110,6 +110,7 @@ def plain(value: Any) -> Any:
     )
 
 
+@by_turns(2)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @examples(each_run=14, soak=40)
 @given(epochs=growing_graphs(), parallelism=st.integers(1, 3), seed=st.integers(0, 99))
@@ -128,6 +129,7 @@ def check(algorithm: str, epochs: Epochs, parallelism: int, seed: int, seen: dic
     assert [sorted(map(repr, part)) for part in swapped] == [sorted(map(repr, part)) for part in straight]
 
 
+@by_turns(2)
 @pytest.mark.parametrize("parallelism", [1, 3])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_larger_graphs_resume_from_increments(algorithm: str, parallelism: int) -> None:

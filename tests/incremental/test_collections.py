@@ -8,7 +8,7 @@ import pytest
 
 from tests.incremental.disturbed import run_disturbed
 from tests.incremental.programs import PROGRAMS, Kept, history
-from tests.thorough import amount
+from tests.thorough import amount, by_turns
 
 EACH = pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 
@@ -21,6 +21,7 @@ def test_tables_are_right_after_each_epoch(program: Kept, seed: int) -> None:
     program.verify(changes, result["out"])
 
 
+@by_turns(2)
 @EACH
 @pytest.mark.parametrize("seed", range(amount(each_run=4, soak=200)))
 def test_neither_failures_nor_changes_of_layout_between_moments_change_tables(program: Kept, seed: int, tmp_path: Path) -> None:

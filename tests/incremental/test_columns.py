@@ -27,11 +27,12 @@ from tests.incremental.field_programs import Form, InFields, in_form
 from tests.incremental.moments_driven import Engine
 from tests.incremental.programs import history
 from tests.incremental.test_moments import IN_COLUMNS, OF_FLOATS
-from tests.thorough import amount, examples
+from tests.thorough import amount, by_turns, examples
 
 FORMS: tuple[Form, ...] = get_args(Form)
 
 
+@by_turns(3)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("number", range(len(in_form("rows"))), ids=[program.name for program in in_form("rows")])
 def test_tables_are_right_after_each_epoch(form: Form, number: int) -> None:
@@ -144,6 +145,7 @@ def test_failures_and_changes_of_layout_between_moments_change_no_table(program:
         run_disturbed(program, history(program.shape, random.Random(seed).randrange(1 << 20)), seed, Path(folder))
 
 
+@by_turns(3)
 @pytest.mark.parametrize("name", IN_COLUMNS)
 def test_what_is_kept_does_not_grow_while_as_much_goes_as_comes(name: str) -> None:
     """Runs are merged, and what has come and gone leaves with them."""

@@ -20,7 +20,7 @@ from rayad.incremental.records import as_record
 from tests.incremental.disturbed import run_disturbed
 from tests.incremental.field_programs import Form, stream_of
 from tests.incremental.programs import History
-from tests.thorough import amount
+from tests.thorough import amount, by_turns
 
 SEEDS = amount(each_run=8, soak=200)
 FORMS: tuple[Form, ...] = ("rows", "columns", "both", "rows later")
@@ -89,6 +89,7 @@ def test_tables_are_those_of_a_model(form: Form) -> None:
         program.verify([], program.flow([]).run(runtime="local", seed=seed, parallelism=1 + seed % 3)["out"])
 
 
+@by_turns(2)
 @pytest.mark.parametrize("form", FORMS)
 def test_failures_and_changes_of_layout_change_nothing(form: Form, tmp_path: Path) -> None:
     for seed in range(SEEDS):

@@ -17,7 +17,7 @@ from benchmarks.collection_changes import PROGRAMS, random_graph, touched
 from rayad.incremental.graphs.components import start_round
 from tests.incremental.disturbed import run_disturbed
 from tests.incremental.programs import Kept, Shape, history
-from tests.thorough import amount
+from tests.thorough import amount, by_turns
 
 Tables = Callable[[Counter[Any]], dict[Any, int]]
 
@@ -96,6 +96,7 @@ def test_each_epoch_has_what_networkx_gives(program: Kept, seed: int) -> None:
     program.verify(changes, program.flow(changes).run(runtime="local", seed=seed, parallelism=1 + seed % 3)["out"])
 
 
+@by_turns(2)
 @EACH
 @pytest.mark.parametrize("seed", range(amount(each_run=2, soak=100)))
 def test_neither_failures_nor_changes_of_layout_change_results(program: Kept, seed: int, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ from tests.dataflow.driven import Driven, Step, steps_with
 from tests.dataflow.moving import KEY_GROUPS
 from tests.dataflow.reading import History, check_reads, rows_of
 from tests.incremental.moments_driven import columns_of
-from tests.thorough import amount
+from tests.thorough import amount, by_turns
 
 Change = tuple[Any, Any, int]
 FORMS = ("rows", "columns", "both")
@@ -229,8 +229,8 @@ def check(name: str, form: str, data: st.DataObject, chance: random.Random) -> i
     return check_reads(law.make, steps, chance, history=history_of(law, steps)) if any(step[0] == "recv" for step in steps) else 0
 
 
+@by_turns(3)
 @pytest.mark.parametrize(("name", "form"), CASES)
-@pytest.mark.thorough
 @settings(max_examples=amount(each_run=4, soak=200), deadline=None, **QUICK)
 @given(data=st.data(), chance=st.randoms(use_true_random=False))
 def test_an_epoch_is_read_as_it_was_when_it_was_over(name: str, form: str, data: st.DataObject, chance: random.Random) -> None:
@@ -268,6 +268,7 @@ PLANTED = {
 }  # fmt: skip
 
 
+@by_turns(3)
 @pytest.mark.parametrize("planted", PLANTED)
 def test_the_law_finds_what_is_planted(planted: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name, form, where, what, instead = PLANTED[planted]

@@ -31,7 +31,7 @@ from rayad.incremental.reducing import Function, Reduce, distinct
 from rayad.incremental.steps import Field
 from tests.incremental.moments_driven import Form, fed, run, verify
 from tests.incremental.wrong_rules import WRONG_COLUMNS, WRONG_ENDS, WRONG_MOVES, WRONG_RULES
-from tests.thorough import amount
+from tests.thorough import amount, by_turns
 
 Weights = list[Counter[tuple[Any, Any]]]
 SEEDS = amount(each_run=5, soak=400)
@@ -205,6 +205,7 @@ def test_a_vertex_may_be_restored_and_give_keys_away_between_moments(name: str) 
         check(name, seed, disturbed=True)
 
 
+@by_turns(3)
 @pytest.mark.parametrize("form", FORMS)
 @EACH_IN_COLUMNS
 def test_columns_are_right_at_each_moment(name: str, form: Form) -> None:
@@ -212,6 +213,7 @@ def test_columns_are_right_at_each_moment(name: str, form: Form) -> None:
         check(name, seed, form=form)
 
 
+@by_turns(3)
 @pytest.mark.parametrize("form", FORMS)
 @EACH_IN_COLUMNS
 def test_columns_may_be_restored_and_give_keys_away_between_moments(name: str, form: Form) -> None:
@@ -231,6 +233,7 @@ def test_sides_in_columns_are_right_at_each_moment(function: Function, form: For
         verify(what, run(make, what, chance, disturbed=seed % 2 == 1, form=form), 1, reduced(function))
 
 
+@by_turns(3)
 @EACH_IN_COLUMNS
 def test_equal_hashes_are_told_apart_by_what_rows_hold(name: str) -> None:
     with ExitStack() as stack:
@@ -257,11 +260,13 @@ def is_found(names: Iterable[str], plant: Callable[[ExitStack], None], *, distur
     return False
 
 
+@by_turns(3)
 @pytest.mark.parametrize("rule", WRONG_RULES)
 def test_a_wrong_rule_is_found(rule: str) -> None:
     assert is_found(VERTICES, WRONG_RULES[rule], disturbed=False)
 
 
+@by_turns(3)
 @pytest.mark.parametrize("rule", WRONG_MOVES)
 def test_a_wrong_move_is_found(rule: str) -> None:
     assert is_found(VERTICES, WRONG_MOVES[rule], disturbed=True)
@@ -271,6 +276,7 @@ RARE = {"joins of pairs only": 25, "who is ahead does not know": 33}
 """The first seed that finds a wrong rule in columns, where those before it take long."""
 
 
+@by_turns(3)
 @pytest.mark.parametrize("form", ["rows", "columns"])
 @pytest.mark.parametrize("rule", WRONG_ENDS)
 def test_a_wrong_end_is_found(rule: str, form: Form) -> None:
@@ -278,6 +284,7 @@ def test_a_wrong_end_is_found(rule: str, form: Form) -> None:
     assert is_found(names, WRONG_ENDS[rule], disturbed=True, form=form, first=first)
 
 
+@by_turns(3)
 @pytest.mark.parametrize("rule", WRONG_COLUMNS)
 def test_a_wrong_rule_of_columns_is_found(rule: str) -> None:
     plant, disturbed = WRONG_COLUMNS[rule]

@@ -26,7 +26,7 @@ from tests.incremental.event_time.test_lateness_of_joins import history as histo
 from tests.incremental.field_programs import Form, in_form
 from tests.incremental.in_columns import lateness as late
 from tests.incremental.programs import history
-from tests.thorough import amount
+from tests.thorough import amount, by_turns
 
 BOUND = 1 << 20
 SEEDS = amount(each_run=1, soak=100)
@@ -70,8 +70,8 @@ FORMS: tuple[Form, ...] = ("columns", "both", "rows")
 EACH = [(form, number) for number in range(len(in_form("columns"))) for form in amount(each_run=(FORMS[number % 3],), soak=FORMS)]
 
 
+@by_turns(2)
 @pytest.mark.parametrize(("form", "number"), EACH, ids=[f"{in_form('columns')[number].name}-{form}" for form, number in EACH])
-@pytest.mark.thorough
 def test_results_are_right_whatever_happens(form: Form, number: int, tmp_path: Path, tiny: Counter[str]) -> None:
     program = in_form(form)[number]
     for seed in range(SEEDS):
@@ -80,6 +80,7 @@ def test_results_are_right_whatever_happens(form: Form, number: int, tmp_path: P
     assert tiny["put on disk"], tiny
 
 
+@by_turns(2)
 @pytest.mark.parametrize("form", ["columns", "rows"])
 @pytest.mark.parametrize("name", ["nearest, near", "interval, full", "sessions"])
 def test_what_forgets_does_so_whatever_happens(name: str, form: Form, tmp_path: Path, tiny: Counter[str]) -> None:

@@ -20,7 +20,7 @@ from rayad.incremental.joins.kinds import HOWS
 from rayad.incremental.records import Row, as_record
 from tests.incremental.programs import History
 from tests.incremental.test_relational import asked, changes_of, tables
-from tests.thorough import amount
+from tests.thorough import amount, by_turns
 
 Form = Literal["columns", "both"]
 FORMS: tuple[Form, ...] = ("columns", "both")
@@ -73,6 +73,7 @@ def _joined(how: str, left: list[Any], right: list[Any], on: str = "a.k = b.k") 
     return want
 
 
+@by_turns(3)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("arranged", [None, "left", "right"])
 @pytest.mark.parametrize("how", HOWS)

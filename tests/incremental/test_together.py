@@ -13,6 +13,7 @@ import rayad as rd
 from tests.incremental.disturbed import Together, run_disturbed
 from tests.incremental.field_programs import in_form
 from tests.incremental.programs import PROGRAMS, Kept, history
+from tests.thorough import by_turns
 
 NEW = ["words.together"]
 """The vertex that is in a program where epochs are taken together."""
@@ -27,6 +28,7 @@ def changes_of(collection: rd.Collection) -> list[tuple[int, Any]]:
 SOME: list[Kept] = [*PROGRAMS, *in_form("both")]
 
 
+@by_turns(3)
 @pytest.mark.parametrize("seed", range(len(SOME)), ids=[f"{program.name} {type(program).__name__}" for program in SOME])
 def test_they_have_the_table_of_one_epoch(seed: int, tmp_path: Path) -> None:
     program = SOME[seed]

@@ -25,7 +25,7 @@ from rayad.incremental.steps import Field
 from tests.incremental.disturbed import run_disturbed
 from tests.incremental.field_programs import Form, stream_of
 from tests.incremental.programs import History
-from tests.thorough import amount
+from tests.thorough import amount, by_turns
 
 SEEDS = amount(each_run=12, soak=300)
 FORMS: tuple[Form, ...] = ("rows", "columns", "both", "rows later")
@@ -92,6 +92,7 @@ def test_tables_are_those_of_a_model(form: Form, ordered: bool) -> None:
         program.verify([], out)
 
 
+@by_turns(2)
 @pytest.mark.parametrize("form", FORMS)
 def test_failures_and_changes_of_layout_change_nothing(form: Form, tmp_path: Path) -> None:
     for seed in range(SEEDS):

@@ -25,7 +25,7 @@ from rayad.testing import check_sink
 from tests.integrations.crashing_files import Crash
 from tests.integrations.outputs import manifest
 from tests.integrations.test_parquet_commits import STEPS, Coordinator, committed, names
-from tests.thorough import amount, examples
+from tests.thorough import amount, by_turns, examples
 
 
 @pytest.fixture
@@ -95,6 +95,7 @@ def test_after_any_crash_the_committed_output_is_the_models(
         shutil.rmtree(folder)
 
 
+@by_turns(2)
 @pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("last", range(2, 21))
 @pytest.mark.parametrize("new_run", [False, True])

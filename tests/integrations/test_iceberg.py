@@ -29,7 +29,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType, StructType
 
 from tests.integrations.iceberg_tables import catalog_in, numbers, rows_by_polars, rows_of, staged_by, table_of
-from tests.thorough import amount
+from tests.thorough import amount, by_turns
 
 
 @pytest.fixture
@@ -87,6 +87,7 @@ VALUES = {
 }
 
 
+@by_turns(2)
 @pytest.mark.parametrize("name", VALUES)
 def test_values_are_equal_in_the_types_of_iceberg(name: str, catalog: dict[str, str]) -> None:
     kind, values = VALUES[name]

@@ -24,6 +24,7 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.expressions import EqualTo
 
 from tests.integrations.iceberg_tables import catalog_in, numbers, resumed, rows_by_polars, staged_by, table_of
+from tests.thorough import by_turns
 
 
 @pytest.fixture
@@ -102,6 +103,7 @@ STEPS = {
 }
 
 
+@by_turns(3)
 @pytest.mark.parametrize("there_is_a_table", [False, True])
 @pytest.mark.parametrize("then", ["again", "back", "back and again"])
 @pytest.mark.parametrize("step", STEPS)

@@ -43,7 +43,7 @@ from pyiceberg.types import (
 )
 
 from tests.integrations.iceberg_tables import catalog_in, resumed, rows_by_polars, rows_of, table_of
-from tests.thorough import amount
+from tests.thorough import amount, by_turns
 
 
 @pytest.fixture
@@ -153,6 +153,7 @@ def as_bytes(value: Any) -> Any:
     return value.bytes if isinstance(value, uuid.UUID) else value
 
 
+@by_turns(2)
 @pytest.mark.parametrize(("name", "transform"), WRITTEN)
 def test_rows_are_in_files_of_their_partition(name: str, transform: str, catalog: dict[str, str]) -> None:
     """Written, found by a filter that reads partitions alone, updated, and taken back."""

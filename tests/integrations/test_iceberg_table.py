@@ -21,7 +21,7 @@ from rayad.testing import check_sink
 from tests.incremental.programs import Shape, history
 from tests.incremental.test_ends import counted, degrees_of, tables
 from tests.incremental.test_updating_sinks import run_with_failures
-from tests.thorough import amount
+from tests.thorough import amount, by_turns
 
 pytest.importorskip("pyiceberg")
 from pyiceberg.catalog import load_catalog
@@ -106,6 +106,7 @@ KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
 }
 
 
+@by_turns(3)
 @pytest.mark.parametrize(("kind", "by"), [*((kind, by) for kind in KEYS for by in ((), "k")), ("uuid", "bucket(4, k)")])
 def test_keys_of_each_type_find_their_rows(kind: str, by: Any, catalog: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """By what manifests say of files, which cut texts, and by the rows; alone and with another column."""

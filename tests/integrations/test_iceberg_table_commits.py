@@ -20,6 +20,7 @@ from tests.integrations.iceberg_changes import added, changed, degrees, made, tw
 from tests.integrations.iceberg_server import CatalogServer, serving_catalog
 from tests.integrations.iceberg_tables import catalog_in, rows_of, staged_by, table_of
 from tests.integrations.test_iceberg_commits import STEPS, Died, dies_after, dies_before, meanwhile
+from tests.thorough import by_turns
 
 
 @pytest.fixture
@@ -59,6 +60,7 @@ MORE_STEPS = {
 }
 
 
+@by_turns(2)
 @pytest.mark.parametrize("then", ["again", "back"])
 @pytest.mark.parametrize("step", MORE_STEPS)
 def test_a_coordinator_that_dies_in_a_commit_is_continued(

@@ -29,7 +29,7 @@ from rayad.integrations.file_output.committed import read_manifest
 from rayad.progress import ConfigError, DataflowError, RayadError
 from rayad.testing import check_sink
 from tests.every_type.arrays import COLUMNS
-from tests.thorough import amount, examples
+from tests.thorough import amount, by_turns, examples
 
 FORMATS = ["csv", "json"]
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=6) | st.sampled_from(
@@ -99,6 +99,7 @@ def test_values_come_back_as_they_were(
     assert by_i(flow_read(out, kind, schema=table.schema, **options)).equals(by_i(table))
 
 
+@by_turns(3)
 @pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize("name", sorted(COLUMNS))
 def test_every_type_comes_back_or_is_refused(kind: str, name: str, tmp_path: Path) -> None:

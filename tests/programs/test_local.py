@@ -6,10 +6,10 @@ import pytest
 
 from tests.programs.catalog import PROGRAMS
 from tests.programs.program import Program
-from tests.thorough import amount
+from tests.thorough import amount, by_turns
 
 
-@pytest.mark.thorough
+@by_turns(3)
 @pytest.mark.parametrize("parallelism", [1, 2, 3])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_results_are_those_of_the_model(program: Program, parallelism: int) -> None:

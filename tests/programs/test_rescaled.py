@@ -12,7 +12,7 @@ import rayad as rd
 from rayad.actors.replica.migration import may_move
 from tests.programs.catalog import PROGRAMS as ALL
 from tests.programs.program import Program
-from tests.thorough import amount
+from tests.thorough import amount, by_turns
 
 SEEDS = amount(each_run=2, soak=4)
 PROGRAMS = [program for program in ALL if program.name != "sinks"]  # it looks at the numbers of writers, which have gaps then
@@ -62,7 +62,7 @@ def changes_of(name: str, seed: int) -> int:
     return run.changes
 
 
-@pytest.mark.thorough
+@by_turns(3)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_results_are_those_of_the_model(program: Program) -> None:
     for seed in range(SEEDS):

@@ -15,7 +15,7 @@ from tests.simulation.__main__ import run_until_all_struck
 from tests.simulation.faults import CELLS_OF_CHANGES, CHANGING, Fault
 from tests.simulation.harness import FAULTS, all_programs, programs_that_move, run
 from tests.simulation.holding import INPUT_SHARE
-from tests.thorough import amount
+from tests.thorough import amount, by_turns
 
 SEEDS = (
     58, 76, 84, 102, 123, 131, 171, 185, 192, 198, 214, 249, 297, 298, 299, 300, 305, 306, 308, 316, 328, 345, 348, 379, 383, 389, 392,
@@ -108,6 +108,7 @@ def cases() -> tuple[list[Case], list[Case]]:
 CHOSEN, OTHERS = cases()
 
 
+@by_turns(2)
 @pytest.mark.parametrize("case", CHOSEN, ids=lambda case: case.name)
 def test_a_case(case: Case) -> None:
     case.run()

@@ -17,6 +17,7 @@ from tests.simulation.defects_of_changes import DEFECTS_OF_CHANGES
 from tests.simulation.defects_of_channels import DEFECTS_OF_CHANNELS, IN_CHANGES
 from tests.simulation.defects_of_recoveries import DEFECTS_OF_RECOVERIES
 from tests.simulation.harness import run
+from tests.thorough import by_turns
 
 QUICK = (
     "one acknowledgement is enough",
@@ -104,6 +105,7 @@ def test_a_defect_in_recoveries_is_caught(name: str) -> None:
     assert not violation_without_defects(seed), "without the defect there is no violation"
 
 
+@by_turns(3)
 @pytest.mark.parametrize("name", QUICK_OF_CHANGES)
 def test_a_defect_in_changes_of_layout_is_caught(name: str) -> None:
     caught = first_violation(DEFECTS_OF_CHANGES[name], seeds_of(name, RUNS), rescales=True)
@@ -111,6 +113,7 @@ def test_a_defect_in_changes_of_layout_is_caught(name: str) -> None:
     assert not violation_without_defects(caught.seed, rescales=True), "it is not there when the defect is not"
 
 
+@by_turns(3)
 @pytest.mark.parametrize("name", OF_ASKING)
 def test_a_defect_in_what_actors_are_asked_is_caught(name: str) -> None:
     seed = OF_ASKING[name]
@@ -136,6 +139,7 @@ def test_a_defect_in_changes_of_layout_is_found_by_a_test_of_a_worker(name: str)
         FOUND_BY_A_WORKERS_TEST[name]()
 
 
+@by_turns(3)
 @pytest.mark.parametrize("name", OF_CHANNELS)
 def test_a_defect_in_flow_control_is_caught(name: str) -> None:
     seed, rescales = OF_CHANNELS[name], name in IN_CHANGES

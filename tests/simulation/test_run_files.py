@@ -23,7 +23,7 @@ from tests.simulation.coordinator.run import run as run_coordinator
 from tests.simulation.defects import around, planted
 from tests.simulation.harness import Outcome, run
 from tests.simulation.run_files import JOINED, all_runs_in_files, known, most_on_disk
-from tests.thorough import amount
+from tests.thorough import amount, by_turns
 
 SEEDS = amount(each_run=8, soak=300)
 SEEDS_OF_A_DEFECT = 20
@@ -74,6 +74,7 @@ OF_EVENT_TIME = [
 OF_ROWS = ["processes", "keys-that-end", "records-that-end", "broadcast-join-rows", "sliding-rows", "session-rows", "equal-keys"]
 
 
+@by_turns(2)
 @pytest.mark.parametrize("name", [*OF_EVENT_TIME, *OF_ROWS, "totals-composite-columns", "per-epoch-columns", "broadcast-join-columns"])
 def test_what_waits_for_its_time_on_disk_is_taken_in_once(name: str) -> None:
     program = harness.all_programs()[name]
@@ -84,6 +85,7 @@ def test_what_waits_for_its_time_on_disk_is_taken_in_once(name: str) -> None:
     assert min(counts["waiting"], counts["sent later"]) > SEEDS, counts
 
 
+@by_turns(2)
 @pytest.mark.parametrize("name", OF_EVENT_TIME)
 def test_windows_and_joins_over_event_time_are_right_where_their_runs_are_files(name: str) -> None:
     program = harness.all_programs()[name]
@@ -179,6 +181,7 @@ DEFECTS: dict[Callable[[ExitStack], None], int] = {
 """Each with a seed that finds it. That a slice of a file is another one the laws find (``tests/dataflow/test_laws_of_run_files.py``)."""
 
 
+@by_turns(2)
 @pytest.mark.parametrize("plant", DEFECTS, ids=lambda plant: plant.__name__)
 def test_a_defect_is_caught(plant: Callable[[ExitStack], None]) -> None:
     seeds = range(DEFECTS[plant], DEFECTS[plant] + SEEDS_OF_A_DEFECT)
@@ -215,6 +218,7 @@ def batches_are_written_over_each_other(stack: ExitStack) -> None:
     around(stack, SpillFile, "write", write)
 
 
+@by_turns(2)
 @pytest.mark.parametrize(
     "plant",
     [

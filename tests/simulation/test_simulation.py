@@ -16,7 +16,7 @@ from tests.simulation.__main__ import run_until_all_struck
 from tests.simulation.faults import CELLS, MATRIX, PHASES, Fault, faults_of
 from tests.simulation.harness import FAULTS, run
 from tests.simulation.topologies import TOPOLOGIES
-from tests.thorough import amount
+from tests.thorough import amount, by_turns
 
 SEEDS = (
     1, 4, 14, 21, 22, 23, 25, 26, 28, 30, 32, 35, 37, 39, 40, 41, 45, 47, 50, 55, 56, 59, 65, 82, 87, 88, 96, 98, 100, 109,
@@ -33,6 +33,7 @@ def test_simulated_runs_give_what_the_model_says_and_every_fault_strikes() -> No
     assert sum(tally.cells.values()) > 0.9 * FAULTS * tally.runs
 
 
+@by_turns(2)
 @pytest.mark.parametrize("program", TOPOLOGIES, ids=lambda program: program.name)
 def test_every_topology_without_and_with_many_faults(program: rd.Dataflow) -> None:
     for seed, count in ((1, 0), (2, 12)):

@@ -22,7 +22,7 @@ from tests.simulation.in_flight import check_in_flight
 from tests.simulation.job import phases_of_snapshot
 from tests.simulation.shelf import Shelf, ShelfSink
 from tests.snapshots import attempts
-from tests.thorough import amount
+from tests.thorough import amount, by_turns
 
 FAILURES = 5
 
@@ -60,7 +60,7 @@ def run_with_failures(program: Program, seed: int, folder: Path) -> tuple[int, i
     return partial, whole
 
 
-@pytest.mark.thorough
+@by_turns(3)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_results_are_those_of_the_model(program: Program, tmp_path: Path) -> None:
     for seed in range(amount(each_run=1, soak=2)):

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -95,13 +96,18 @@ def race(create: Callable[[bytes], bool], threads: int) -> bytes:
 
 
 RACER = """
-import sys
+import select, sys, time
 from pyarrow import fs
 from rayad.snapshots.create import create_if_absent
 folder, me = sys.argv[1:]
 print("ready", flush=True)
-sys.stdin.readline()
-print(*(n for n in range(100) if create_if_absent(fs.LocalFileSystem(), f"{folder}/{n}", f"{me} ".encode() * 20_000)), flush=True)
+begins_s = float(sys.stdin.readline())
+made = []
+for n in range(100):
+    select.select([], [], [], max(0.0, begins_s + n / 500 - time.monotonic()))  # all begin each file at the same moment
+    if create_if_absent(fs.LocalFileSystem(), f"{folder}/{n}", f"{me} ".encode() * 20_000):
+        made.append(n)
+print(*made, flush=True)
 """
 
 
@@ -125,9 +131,10 @@ def test_one_of_four_processes_makes_each_file(tmp_path: Path) -> None:
         with running(RACER, str(tmp_path), "3") as d:
             racers = (a, b, c, d)
             assert [said(racer) for racer in racers] == ["ready"] * 4
+            begins_s = time.monotonic() + 0.05
             for racer in racers:
                 assert racer.stdin is not None
-                racer.stdin.write("go\n")
+                racer.stdin.write(f"{begins_s}\n")
                 racer.stdin.flush()
             made = [said(racer).split() for racer in racers]
     assert Counter(name for names in made for name in names) == Counter({str(number): 1 for number in range(100)})

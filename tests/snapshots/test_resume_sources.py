@@ -15,6 +15,7 @@ import rayad as rd
 from rayad.actors.local.local_job import LocalJob
 from rayad.actors.replica.input.source_parts import position_of
 from rayad.actors.replica.input.source_reader import SourceReader
+from tests.thorough import by_turns
 
 PARTS = 5
 
@@ -63,6 +64,7 @@ def job_of(folder: Path, replicas: int, *, interleave: bool, resume: str | None 
     return job
 
 
+@by_turns(2)
 @pytest.mark.parametrize("unaligned", [False, True])
 @pytest.mark.parametrize("interleave", [False, True])
 @pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1), (2, 5), (5, 2), (4, 3)])

@@ -17,7 +17,7 @@ from tests.sql.against_duckdb import Row, Table, asked, plain, tables_of
 from tests.sql.test_queries import QUERIES as PLAIN
 from tests.sql.test_queries import T, tables
 from tests.sql.test_subqueries import QUERIES as OF_SUBQUERIES
-from tests.thorough import amount
+from tests.thorough import amount, by_turns
 
 NAMES = ("left residual", "not in", "distinct several", "whole", "top", "recursion", "rank", "filtered", "scalar correlated", "except rows")
 NEW = ("nested", "in correlated", "full join inside", "bags inside")
@@ -70,6 +70,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "FILED_BYTES_MIN", 60)
 
 
+@by_turns(2)
 @pytest.mark.parametrize("name", [*NAMES, NEW[0]])
 def test_results_are_right_on_disk(name: str, tmp_path: Path, tiny: None) -> None:
     for seed in SEEDS:
@@ -78,6 +79,7 @@ def test_results_are_right_on_disk(name: str, tmp_path: Path, tiny: None) -> Non
         run_disturbed(program, given["t"].changes, seed, tmp_path / str(seed), state_memory_bytes=BOUND)
 
 
+@by_turns(2)
 @pytest.mark.parametrize("name", [*NAMES, *NEW, "frame"])
 def test_results_are_right_whatever_happens_meanwhile(name: str, tmp_path: Path) -> None:
     for seed in SEEDS:

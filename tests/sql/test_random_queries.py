@@ -19,7 +19,7 @@ from rayad.sql.steps import Key
 from rayad.sql.values.arithmetic import BINARY, UNARY
 from tests.sql.against_duckdb import Table, coming_and_going, verify
 from tests.sql.random_queries import FORMS, Queries
-from tests.thorough import amount
+from tests.thorough import amount, by_turns
 
 T = pa.schema([("a", pa.int64()), ("b", pa.int64())])
 U = pa.schema([("a", pa.int64()), ("c", pa.int64())])
@@ -182,6 +182,7 @@ def test_a_wrong_rule_of_subqueries_is_found(form: str, plant: Callable[[ExitSta
     raise AssertionError("no random query finds it")
 
 
+@by_turns(3)
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_rule_is_found(name: str) -> None:
     with ExitStack() as stack:

@@ -5,8 +5,8 @@ of four seconds; as a fork it takes 0.2 s. Nothing else is other than Ray does i
 the arguments, the environment and the log files that Ray gives it, and it is a process of its own that can be killed or stopped.
 
 What could differ is not forked (``start.py`` and ``forks.py`` say when): a worker with an environment of its own, one of another driver,
-one that Ray starts before there is a job. And of all others every tenth is started as Ray starts it, so that no job of the tests can rely
-on what forks have in common, such as one seed of ``hash()``. ``make soak`` and a plain ``pytest`` fork nothing.
+one that Ray starts before there is a job. And of all others every fortieth is started as Ray starts it, so that no job of the tests can
+rely on what forks have in common, such as one seed of ``hash()``. ``make soak`` and a plain ``pytest`` fork nothing.
 See docs/decisions/084-warm-workers.md.
 """
 

@@ -28,7 +28,7 @@ import rayad.actors.host.replica_process
 import rayad.actors.progress_actor
 import rayad.actors.vertex_actor  # noqa: F401
 
-PLAIN_EVERY = 10
+PLAIN_EVERY = 40
 """So many workers, and one is started as Ray starts it."""
 NO_MATTER = {"RAY_LD_PRELOAD_ON_WORKERS", "LD_PRELOAD", "SPT_NOENV", "PYTHONBREAKPOINT", "SHLVL", "PWD", "OLDPWD", "_"}
 """What Ray sets itself in each process, and shells."""

@@ -23,7 +23,7 @@ from tests.incremental.disturbed import figures_of, run_disturbed
 from tests.incremental.event_time import from_scratch
 from tests.incremental.event_time.from_scratch import Record, as_of_pairs, interval_pairs, sessions
 from tests.incremental.programs import History, Kept, Shape
-from tests.thorough import amount
+from tests.thorough import amount, by_turns
 
 LATENESS, GAP, LOWER, UPPER = 5, 3, -2, 4
 
@@ -123,6 +123,7 @@ PROGRAMS: dict[str, OnTime] = {
 }
 
 
+@by_turns(2)
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("seed", range(amount(each_run=1, soak=200)))
 def test_what_is_on_time_gives_what_recomputation_gives(name: str, seed: int, tmp_path: Path) -> None:
@@ -160,6 +161,7 @@ def test_an_interval_join_keeps_what_changes_on_time_can_meet(seed: int, tmp_pat
     assert pruned >= len((left | right) - want) > 10
 
 
+@by_turns(2)
 @pytest.mark.parametrize("name", ["backward", "forward, near and later", "nearest", "interval, full", "sessions"])
 def test_what_is_kept_does_not_grow_with_time(name: str, tmp_path: Path) -> None:
     kept = []

@@ -14,13 +14,14 @@ import pytest
 import rayad as rd
 from rayad.incremental import moment_vertex
 from tests.incremental.in_columns.event_times import TIMES, changes_of, stream_of
-from tests.thorough import amount
+from tests.thorough import amount, by_turns
 
 DIRECTIONS = ("backward", "forward", "nearest")
 OF_FLOATS = {"float", "tenths"}
 """Event times of which columns know the order, and not how far they are from each other."""
 
 
+@by_turns(3)
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("times", TIMES)
 def test_asof_joins_in_columns_are_those_of_rows(times: str, direction: Any) -> None:

@@ -16,7 +16,7 @@ from rayad.dataflow.records.values import Window, values_of
 from rayad.incremental import moment_vertex
 from rayad.incremental.columns.from_rows import column_of
 from tests.incremental.in_columns.event_times import MINUTE, TIMES, changes_of, stream_of
-from tests.thorough import amount
+from tests.thorough import amount, by_turns
 
 
 def _so_long(times: int, unit: Any) -> Any:
@@ -32,6 +32,7 @@ KINDS: dict[str, Any] = {
 }
 
 
+@by_turns(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("times", TIMES)
 def test_windows_in_columns_are_those_of_rows(times: str, kind: str) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 import rayad as rd
 from tests.bytes_taken import least_bytes
+from tests.thorough import by_turns
 
 ROWS, FEW, EPOCHS = 100_000, 10, 12
 BYTES_MAX = 8 * ROWS // 2
@@ -68,6 +69,7 @@ def bytes_of_few(operator: Callable[[rd.Collection], rd.Collection], kind: Calla
     return taken
 
 
+@by_turns(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", OPERATORS)
 def test_ten_changes_take_no_copy_of_all_rows(name: str, kind: str) -> None:

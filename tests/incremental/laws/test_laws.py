@@ -15,7 +15,7 @@ from tests.incremental.field_programs import Form
 from tests.incremental.laws.programs import OF_COLUMNS, drawn, history
 from tests.incremental.laws.runs import IN_FIELDS, UNDISTURBED, disturbed, first_found, program_of, quick
 from tests.incremental.wrong_rules import OF_WHOLE_NUMBERS, WRONG_RULES
-from tests.thorough import amount, examples
+from tests.thorough import amount, by_turns, examples
 
 QUICK = 40
 """Seeds that find each wrong rule, in columns twice as many, and none where there is none."""
@@ -54,11 +54,13 @@ def test_random_programs_are_right_whatever_happens_and_in_whatever_epochs(seed:
     disturbed(seed)
 
 
+@by_turns(3)
 @pytest.mark.parametrize("rule", WRONG_RULES)
 def test_random_programs_find_each_wrong_rule(rule: str) -> None:
     assert first_found(WRONG_RULES[rule], range(QUICK), partial(quick, form="rows"), UNDISTURBED) is not None
 
 
+@by_turns(3)
 @pytest.mark.parametrize("rule", OF_WHOLE_NUMBERS)
 def test_random_programs_find_each_wrong_rule_of_columns(rule: str) -> None:
     seeds = range(RARE.get(rule, 0), 2 * QUICK)

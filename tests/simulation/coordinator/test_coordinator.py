@@ -14,6 +14,7 @@ from tests.simulation.caught_by import caught_by
 from tests.simulation.coordinator.defects_of_scaling import DEFECTS_OF_SCALING
 from tests.simulation.coordinator.draw import run_seed
 from tests.simulation.coordinator.planted import DEFECTS, bound, with_defect
+from tests.thorough import by_turns
 
 SEEDS = 12
 CAUGHT_BY = caught_by("coordinator")
@@ -95,6 +96,7 @@ def by_seed() -> dict[int, list[Any]]:
     return found
 
 
+@by_turns(3)
 @pytest.mark.parametrize("seed", by_seed())
 def test_defects_are_caught(seed: int) -> None:
     without = run_seed(seed)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.simulation.fence import keepers, world
 from tests.simulation.fence.defects import DEFECTS, DEFECTS_OF_KEEPERS
-from tests.thorough import amount
+from tests.thorough import amount, by_turns
 
 SEEDS = {
     "one manifest is replaced": 25,
@@ -72,6 +72,7 @@ def test_every_defect_has_a_seed() -> None:
     assert SEEDS_OF_KEEPERS.keys() == DEFECTS_OF_KEEPERS.keys()
 
 
+@by_turns(3)
 @pytest.mark.parametrize("name", sorted(DEFECTS))
 def test_a_planted_defect_is_found(name: str) -> None:
     for seed in range(SEEDS[name], SEEDS[name] + NEAR):

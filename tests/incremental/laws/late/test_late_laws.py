@@ -15,7 +15,7 @@ from tests.incremental.laws.late.runs import disturbed, quick
 from tests.incremental.laws.late.times import times_of
 from tests.incremental.laws.late.wrong_lateness import WRONG_LATENESS
 from tests.incremental.laws.runs import first_found
-from tests.thorough import IN_SOAK, amount, examples
+from tests.thorough import IN_SOAK, amount, by_turns, examples
 
 ENOUGH = 80
 """Seeds that find each wrong rule, and none where there is none."""
@@ -35,6 +35,7 @@ def test_random_programs_are_right_whatever_happens_and_in_whatever_epochs(seed:
     disturbed(seed)
 
 
+@by_turns(3)
 @pytest.mark.parametrize("rule", WRONG_LATENESS if IN_SOAK else SOON)
 def test_random_programs_find_each_wrong_rule(rule: str) -> None:
     assert first_found(WRONG_LATENESS[rule], range(ENOUGH), quick) is not None
