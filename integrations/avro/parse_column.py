@@ -57,7 +57,7 @@ class ParseAvroColumn(OfFields):
         elif self._columns is not None:
             require_distinct(self._columns, "the schema of parse_avro")
             self._columns = self._columns.remove_metadata()
-            self._read = parsed(schema_of_columns(self._columns, "parse_avro: schema"), "parse_avro: schema")
+            self._read = parsed(schema_of_columns(self._columns, "parse_avro: schema", widest=True), "parse_avro: schema")
         else:
             self._read = parsed(schema, "parse_avro: schema")
         if self._read.kind != "record":

@@ -85,13 +85,15 @@ def logical_type(kind: AvroType, where: str) -> pa.DataType | None:
     return pa.timestamp(_UNITS[said.rpartition("-")[2]], None if said.startswith("local-") else "UTC")
 
 
-def schema_of_columns(schema: pa.Schema, where: str, name: str = "Record") -> dict[str, Any]:
-    """The schema of Avro, as JSON, whose records have the values of these columns.
+def schema_of_columns(schema: pa.Schema, where: str, name: str = "Record", *, widest: bool = False) -> dict[str, Any]:
+    """The schema of Avro, as JSON, whose records have the values of these columns. ``widest``: numbers are longs and doubles, as which
+    all that are written can be read.
 
     >>> schema_of_columns(pa.schema([("id", pa.int64()), pa.field("day", pa.date32(), nullable=False)]), "example")["fields"]
     [{'name': 'id', 'type': ['null', 'long'], 'default': None}, {'name': 'day', 'type': {'type': 'int', 'logicalType': 'date'}}]
     """
-    return _record(list(schema), where, name)
+    made = _record(list(schema), where, name)
+    return _widened(made) if widest else made
 
 
 def _record(fields: list[pa.Field], where: str, name: str) -> dict[str, Any]:
@@ -129,6 +131,15 @@ def _of_column(kind: pa.DataType, where: str, name: str) -> Any:
     if pat.is_struct(kind) and kind.num_fields:
         return _record(list(kind), where, name)
     raise DataflowError(f"{where} is {kind}, which Avro does not have: cast it to a number, to text or to binary")
+
+
+def _widened(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_widened(one) for one in schema]
+    if isinstance(schema, dict):
+        plain = "logicalType" in schema
+        return {name: one if plain or name in ("name", "default") else _widened(one) for name, one in schema.items()}
+    return {"int": "long", "float": "double"}.get(schema, schema) if isinstance(schema, str) else schema
 
 
 def _nullable(field: pa.Field, where: str, name: str) -> Any:
