@@ -118,9 +118,12 @@ class FormatAvroColumn(OfFields):
     def _messages(self, structs: pa.Array) -> pa.Array:
         """Messages, and nulls where a struct is one."""
         some = structs.drop_null() if structs.null_count else structs
-        if not len(some) or pat.is_null(structs.type):
+        if pat.is_null(structs.type):
             return pa.nulls(len(structs), pa.large_binary())
-        made = written(self._written, self._fitted(some), self.name)
+        fitted = self._fitted(some)
+        if not len(some):
+            return pa.nulls(len(structs), pa.large_binary())
+        made = written(self._written, fitted, self.name)
         whole = joined(pa.scalar(self.head, pa.large_binary()), made) if self.head else made
         if not structs.null_count:
             return whole

@@ -9,10 +9,12 @@ Credentials in an address are taken out of it: the client's HTTP library logs ad
 
 from __future__ import annotations
 
+import base64
 import functools
 import logging
 import time as clock
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Literal, TypeVar
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -36,7 +38,8 @@ _SECRET = ("password", "secret", "token")
 _log = logging.getLogger("rayad.avro")
 
 Key = tuple[tuple[str, str], ...]
-_schemas: dict[Key, dict[int, AvroType]] = {}
+KNOWN: dict[Key, dict[int, AvroType]] = {}
+"""The schemas of ids, by the settings of the registry that said so: of all steps of a process."""
 _unknown: dict[Key, dict[int, float]] = {}
 
 
@@ -71,11 +74,8 @@ class Registry:
         self._wait_s = arguments.number(wait_s, f"{where}: wait_s", zero=True, error=ConfigError)
         self._settings = _checked(registry, where)
         self._secrets = _secrets_of(self._settings)
-        self._client: Any = None
-        self._made()  # says what is wrong with the settings while the program is written
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_client": None}
+        with self._client():
+            pass  # it says what is wrong with the settings while the program is written
 
     def __repr__(self) -> str:
         return f"Registry({self.address!r})"
@@ -87,7 +87,7 @@ class Registry:
 
     def by_id(self, number: int) -> AvroType:
         """The schema of an id. Raises :class:`UnknownSchema`, or DataflowError where the registry does not say."""
-        known, unknown = _schemas.setdefault(self._key(), {}), _unknown.setdefault(self._key(), {})
+        known, unknown = KNOWN.setdefault(self._key(), {}), _unknown.setdefault(self._key(), {})
         if number in known:
             return known[number]
         if clock.monotonic() < unknown.get(number, 0.0):
@@ -157,36 +157,38 @@ class Registry:
         deadline_s, pause_s = clock.monotonic() + self._wait_s, PAUSE_S
         while True:
             try:
-                return ask(self._made())
+                with self._client() as client:
+                    return ask(client)
             except errors.SchemaRegistryError as error:
                 status, told = error.http_status_code, self._told(error)
                 if status == 404:
-                    raise _NotThere(told, error.error_code) from without_secrets(error, self._secrets)
+                    raise _NotThere(told, error.error_code) from None  # its own text may quote what it was sent
                 if status not in _LATER:
                     hint = ": see the settings of registry=" if status in (401, 403) else ""
-                    raise DataflowError(f"{self._said(what)}: {told}{hint}") from without_secrets(error, self._secrets)
-                last: Exception = error
+                    raise DataflowError(f"{self._said(what)}: {told}{hint}") from None
             except Exception as error:  # of the HTTP library that the client has; its classes differ by version
                 if isinstance(error, DataflowError | ConfigError):
                     raise
-                last, told = error, self._told(error)
+                told = self._told(error)
             if clock.monotonic() + pause_s > deadline_s:
                 raise DataflowError(
                     f"{self._said(what)}: no answer within {self._wait_s:g} s (wait_s): {told}; start it, or check it, then resume: "
                     "no message has been lost or set aside for it"
-                ) from without_secrets(last, self._secrets)
+                )
             _log.warning("%s: no answer yet: %s; asking again", self._said(what), told)
             clock.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_S_MAX)
 
-    def _made(self) -> Any:
-        if self._client is None:
-            try:
-                self._client = library(self._where).SchemaRegistryClient({"timeout": ANSWER_S, "max.retries": 0, **self._settings})
-            except Exception as error:  # ValueError, TypeError, OSError and ssl.SSLError, by what is wrong
-                told = f"{self._where}: the settings of registry={self.address!r} are refused: {self._told(error)}"
-                raise ConfigError(told) from without_secrets(error, self._secrets)
-        return self._client
+    @contextmanager
+    def _client(self) -> Iterator[Any]:
+        """A client for one question: they are few, and none keeps a connection open."""
+        try:
+            client = library(self._where).SchemaRegistryClient({"timeout": ANSWER_S, "max.retries": 0, **self._settings})
+        except Exception as error:  # ValueError, TypeError, OSError and ssl.SSLError, by what is wrong
+            told = f"{self._where}: the settings of registry={self.address!r} are refused: {self._told(error)}"
+            raise ConfigError(told) from without_secrets(error, self._secrets)
+        with client:
+            yield client
 
     def _key(self) -> Key:
         return tuple(sorted((name, repr(value)) for name, value in self._settings.items()))
@@ -246,7 +248,7 @@ def _secrets_of(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
     found = [value for name, value in settings.items() if any(word in name for word in _SECRET) and isinstance(value, str)]
     info = settings.get(_USER_INFO)
     if isinstance(info, str):
-        found += [info, info.partition(":")[2]]
+        found += [info, info.partition(":")[2], base64.b64encode(info.encode()).decode()]
     proxy = settings.get("proxy")
     return [("password", value) for value in found if value] + ([("proxy", proxy)] if isinstance(proxy, str) else [])
 
