@@ -8,7 +8,6 @@ Source: Apache Avro 1.12, "Binary encoding".
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -44,7 +43,6 @@ class Cursor:
         given = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
         self.data = given if len(given) else np.zeros(1, np.uint8)
         self.position = ends[:-1] + skip
-        self._owners: Rows | None = None
         self._ends_of_longs: Rows | None = None
         self.end = ends[1:]
 
@@ -121,19 +119,9 @@ class Cursor:
         before = ends.take(np.repeat(first, counts) + places - 1, mode="clip") + 1
         return np.where(places == 0, np.repeat(at, counts), before)
 
-    def of_items(self, begins: Rows, owners: Rows) -> Cursor:
+    def of_items(self, begins: Rows, owners: Rows) -> ItemCursor:
         """A cursor over items of these messages, each of which is a message of its own."""
-        out = copy.copy(self)
-        out.position, out.end, out._owners = begins, self.end[owners], owners
-        return out
-
-    def told_of(self, read: Callable[[Cursor, Rows], Any]) -> Any:
-        """What ``read`` gives of all items; what it raises names the messages that they are in."""
-        try:
-            return read(self, self.all_rows())
-        except Malformed as error:
-            assert self._owners is not None
-            raise Malformed(str(error), int(self._owners[error.row])) from error
+        return ItemCursor(self, begins, owners)
 
     def require_end(self) -> None:
         """Raise :class:`Malformed` where a message has more bytes than were read."""
@@ -151,6 +139,22 @@ class Cursor:
     def _refuse(self, rows: Rows, odd: Any, told: str) -> None:
         if odd.any():
             raise Malformed(told, int(rows[int(np.argmax(odd))]))
+
+
+class ItemCursor(Cursor):
+    """A cursor over items, each of which is read as a message of its own. ``owners``: the messages that have them."""
+
+    def __init__(self, of: Cursor, begins: Rows, owners: Rows) -> None:
+        self.__dict__.update(of.__dict__)
+        self.position, self.end = begins, of.end[owners]
+        self._owned_by = owners
+
+    def told_of(self, read: Callable[[Cursor, Rows], Any]) -> Any:
+        """What ``read`` gives of all items; what it raises names the messages that they are in."""
+        try:
+            return read(self, self.all_rows())
+        except Malformed as error:
+            raise Malformed(str(error), int(self._owned_by[error.row])) from error
 
 
 __all__ = ["Cursor", "Malformed", "Rows"]

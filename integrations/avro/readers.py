@@ -16,9 +16,12 @@ import pyarrow.types as pat
 
 from rayad.integrations.avro.cursor import Cursor, Malformed, Rows
 from rayad.integrations.avro.logical import OutOfRange, as_logical
-from rayad.integrations.avro.schemas import AvroType
+from rayad.integrations.avro.scanning import WIDTHS, Lost, begins_of
+from rayad.integrations.avro.schemas import AvroField, AvroType
 
 _EMPTY_ITEMS_MAX = 1 << 20
+ITEMS_A_ROUND = 100
+"""With fewer items a round on average, looking at each in Python takes less time than the round."""
 
 
 class Reader(ABC):
@@ -180,7 +183,8 @@ class Union(Reader):
 class Items(Reader):
     """Arrays, and maps, whose items are pairs: in blocks, each with its number of items, the last one with none.
 
-    Items whose beginnings are known at once (numbers) are read at once; of others the first of each message, then the second, and so on.
+    Items whose beginnings are known are read at once: those of numbers are known, and where few messages have many, they are looked for. Of
+    others the first of each message is read, then the second, and so on.
     """
 
     def __init__(self, item: Reader, written: AvroType, kind: pa.DataType) -> None:
@@ -237,19 +241,32 @@ def block_of(cursor: Cursor, rows: Rows, item: AvroType, *, skips: bool) -> Rows
     return count
 
 
-_WIDTHS = {"boolean": 1, "float": 4, "double": 8}
-
-
 def _begins(item: AvroType, cursor: Cursor, rows: Rows, counts: Rows) -> Rows | None:
     """Where each of so many items of each message begins, and the cursor behind them; None: only reading them tells."""
-    width = _WIDTHS.get(item.kind) or (item.size if item.kind == "fixed" else 0)
+    width = WIDTHS.get(item.kind) or (item.size if item.kind == "fixed" else 0)
     if width:
         begins = cursor.skip(rows, counts * width)
         begin: Rows = np.repeat(begins, counts) + width * _places(counts)
         return begin
     if item.kind in ("int", "long", "enum"):
         return cursor.begins_of_longs(rows, counts, _places(counts))
-    return None
+    if ITEMS_A_ROUND * int(counts.max(initial=0)) < counts.sum():
+        return None
+    return _scanned(item, cursor, rows, counts)
+
+
+def _scanned(item: AvroType, cursor: Cursor, rows: Rows, counts: Rows) -> Rows | None:
+    """The same, by looking at one item after the other; None: some message is not what it says, and reading it will tell."""
+    data, begins, ends = cursor.data.data, [], []
+    try:
+        for row, count in zip(rows.tolist(), counts.tolist(), strict=True):
+            some, end = begins_of(item, data, int(cursor.position[row]), int(cursor.end[row]), count)
+            begins += some
+            ends.append(end)
+    except Lost:
+        return None
+    cursor.skip(rows, np.array(ends, np.int64) - cursor.position[rows])
+    return np.array(begins, np.int64)
 
 
 def _places(counts: Rows) -> Rows:
@@ -287,7 +304,7 @@ def skip(kind: AvroType, cursor: Cursor, rows: Rows) -> None:
         case "array" | "map":
             _skip_items(kind, cursor, rows)
         case _:
-            cursor.skip(rows, _WIDTHS.get(kind.kind) or kind.size)
+            cursor.skip(rows, WIDTHS.get(kind.kind) or kind.size)
 
 
 def _skip_items(kind: AvroType, cursor: Cursor, rows: Rows) -> None:
@@ -297,11 +314,20 @@ def _skip_items(kind: AvroType, cursor: Cursor, rows: Rows) -> None:
         if _is_empty(kind.inner[0]) and kind.kind == "array":
             continue
         some, left = rows[left > 0], left[left > 0]
+        if _begins(entry_of(kind), cursor, some, left) is not None:
+            continue
         while len(some):
             if kind.kind == "map":
                 cursor.skip(some, cursor.sizes(some))
             skip(kind.inner[0], cursor, some)
             some, left = some[left > 1], left[left > 1] - 1
+
+
+def entry_of(kind: AvroType) -> AvroType:
+    """The item of an array; the pair of a map."""
+    if kind.kind == "array":
+        return kind.inner[0]
+    return AvroType("record", fields=(AvroField("key", AvroType("string")), AvroField("value", kind.inner[0])))
 
 
 def _as_text(cursor: Cursor, rows: Rows, column: pa.Array) -> pa.Array:

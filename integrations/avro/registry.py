@@ -235,7 +235,7 @@ def _checked(registry: Any, where: str) -> dict[str, Any]:
         info, at, host = parts.netloc.rpartition("@")
         if at:
             found = found or unquote(info)
-        plain.append(urlunsplit(parts._replace(netloc=host)))
+        plain.append(urlunsplit((parts.scheme, host, parts.path, parts.query, parts.fragment)))
     if found is not None:
         if _USER_INFO in settings:
             raise ConfigError(f"{where}: registry has credentials in its url and in {_USER_INFO!r}: leave one of them out")

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
-from rayad.integrations.avro import readers as rd
+from rayad.integrations.avro import readers
 from rayad.integrations.avro.cursor import Cursor, Rows
 from rayad.integrations.avro.logical import as_logical
 from rayad.integrations.avro.schemas import AvroField, AvroType
@@ -88,13 +88,13 @@ class Resolving:
     def __init__(self, *, by_names: bool) -> None:
         self._by_names = by_names
 
-    def reader(self, writer: AvroType, reader: AvroType, where: str) -> rd.Reader:
+    def reader(self, writer: AvroType, reader: AvroType, where: str) -> readers.Reader:
         """Raises :class:`Unresolvable`."""
         wanted, has_nulls = alternatives(reader, where)
         if writer.kind == "union":
             return self._of_union(writer, reader, where)
         if writer.kind == "null" and has_nulls:
-            return rd.Nothing(column_type(wanted, where))
+            return readers.Nothing(column_type(wanted, where))
         if writer.kind == wanted.kind and writer.kind in ("record", "enum", "fixed") and not self._same_name(writer, wanted):
             raise Unresolvable(
                 f"{where} was written as {writer.told()}, and is read as {wanted.told()}: their names differ, without an alias"
@@ -104,22 +104,22 @@ class Resolving:
                 return self._of_record(writer, wanted, where)
             case "array", "array":
                 item = self.reader(writer.inner[0], wanted.inner[0], f"{where}[]")
-                return rd.Items(item, writer.inner[0], column_type(wanted, where))
+                return readers.Items(item, writer.inner[0], column_type(wanted, where))
             case "map", "map":
                 return self._of_map(writer, wanted, where)
             case "enum", "enum":
                 known = [symbol if symbol in wanted.symbols else wanted.default for symbol in writer.symbols]
-                return rd.Enum(writer.symbols, known)
+                return readers.Enum(writer.symbols, known)
             case "enum", "string" if not self._by_names:
-                return rd.Enum(writer.symbols, writer.symbols)
+                return readers.Enum(writer.symbols, writer.symbols)
             case "fixed", "fixed" if writer.size == wanted.size:
-                return self._of_logical(writer, wanted, rd.Plain(_Fixed(writer.size), pa.binary(writer.size)), where)
+                return self._of_logical(writer, wanted, readers.Plain(_Fixed(writer.size), pa.binary(writer.size)), where)
             case "fixed", "bytes" if writer.logical == wanted.logical == "decimal":
-                return self._of_logical(writer, wanted, rd.Plain(_Fixed(writer.size), pa.binary(writer.size)), where)
+                return self._of_logical(writer, wanted, readers.Plain(_Fixed(writer.size), pa.binary(writer.size)), where)
         if wanted.kind not in _PROMOTED.get(writer.kind, ()):
             raise Unresolvable(f"{where} was written as {writer.told()}, which is not read as {wanted.told()}")
         kind = _NUMBERS.get(wanted.kind) or (pa.bool_() if wanted.kind == "boolean" else pa.binary())
-        plain = rd.Plain(_TAKES[writer.kind], pa.string() if wanted.kind == "string" else kind)
+        plain = readers.Plain(_TAKES[writer.kind], pa.string() if wanted.kind == "string" else kind)
         return self._of_logical(writer, wanted, plain, where)
 
     def _same_name(self, writer: AvroType, reader: AvroType) -> bool:
@@ -128,24 +128,26 @@ class Resolving:
             return True
         return writer.short_name in (reader.short_name, *(alias.rpartition(".")[2] for alias in reader.aliases))
 
-    def _of_union(self, writer: AvroType, reader: AvroType, where: str) -> rd.Reader:
+    def _of_union(self, writer: AvroType, reader: AvroType, where: str) -> readers.Reader:
         """Whether a branch can be read counts where a value of it is there."""
         wanted, has_nulls = alternatives(reader, where)
         kind = column_type(wanted, where)
-        branches: list[rd.Reader | None] = []
+        branches: list[readers.Reader | None] = []
         for branch in writer.inner:
             if branch.kind == "null":
-                branches.append(None if has_nulls else rd.Refused(f"{where} is null, and the schema that is read has none there", kind))
+                branches.append(
+                    None if has_nulls else readers.Refused(f"{where} is null, and the schema that is read has none there", kind)
+                )
                 continue
             try:
                 branches.append(self.reader(branch, reader, where))
             except Unresolvable as error:
-                branches.append(rd.Refused(str(error), kind))
-        if all(isinstance(branch, rd.Refused) for branch in branches):
+                branches.append(readers.Refused(str(error), kind))
+        if all(isinstance(branch, readers.Refused) for branch in branches):
             raise Unresolvable(f"{where} was written as {writer.told()}, which is not read as {reader.told()}")
-        return rd.Union(branches, kind)
+        return readers.Union(branches, kind)
 
-    def _of_record(self, writer: AvroType, reader: AvroType, where: str) -> rd.Reader:
+    def _of_record(self, writer: AvroType, reader: AvroType, where: str) -> readers.Reader:
         places: dict[str, int] = {}
         names = {one.name for one in writer.fields}
         for at, one in enumerate(reader.fields):
@@ -158,23 +160,22 @@ class Resolving:
             how = one.type if place is None else self.reader(one.type, reader.fields[place].type, f"{where}.{reader.fields[place].name}")
             written.append((place, how))
         missing = set(range(len(reader.fields))) - set(places.values())
-        defaults: dict[int, rd.Reader] = {place: self._default(reader.fields[place], where) for place in sorted(missing)}
-        return rd.Record(written, defaults, column_type(reader, where))
+        defaults: dict[int, readers.Reader] = {place: self._default(reader.fields[place], where) for place in sorted(missing)}
+        return readers.Record(written, defaults, column_type(reader, where))
 
-    def _default(self, field: AvroField, where: str) -> rd.Reader:
+    def _default(self, field: AvroField, where: str) -> readers.Reader:
         where = f"{where}.{field.name}"
         if not field.has_default:
             raise Unresolvable(f"{where} is not in the schema that it was written with, and has no default in the one that is read")
-        return rd.Default(default_of(field.type, field.default, where))
+        return readers.Default(default_of(field.type, field.default, where))
 
-    def _of_map(self, writer: AvroType, reader: AvroType, where: str) -> rd.Reader:
+    def _of_map(self, writer: AvroType, reader: AvroType, where: str) -> readers.Reader:
         inner = self.reader(writer.inner[0], reader.inner[0], f"{where}[]")
         pair = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", inner.kind)])
-        item = rd.Record([(0, rd.Plain(_strings, pa.string())), (1, inner)], {}, pair)
-        entry = AvroType("record", fields=(AvroField("key", AvroType("string")), AvroField("value", writer.inner[0])))
-        return rd.Items(item, entry, column_type(reader, where))
+        item = readers.Record([(0, readers.Plain(_strings, pa.string())), (1, inner)], {}, pair)
+        return readers.Items(item, readers.entry_of(writer), column_type(reader, where))
 
-    def _of_logical(self, writer: AvroType, reader: AvroType, plain: rd.Reader, where: str) -> rd.Reader:
+    def _of_logical(self, writer: AvroType, reader: AvroType, plain: readers.Reader, where: str) -> readers.Reader:
         """Where only one of the two is logical, it says what the numbers are, or nothing does."""
         wanted = logical_type(reader, where)
         if wanted is None:
@@ -185,7 +186,7 @@ class Resolving:
             same = written.scale == wanted.scale and written.precision <= wanted.precision
         if not same and not written.equals(wanted):
             raise Unresolvable(f"{where} was written as {written}, which is not read as {wanted}")
-        return rd.Logical(plain, written, wanted)
+        return readers.Logical(plain, written, wanted)
 
 
 def default_of(kind: AvroType, value: Any, where: str) -> pa.Array:

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rayad as rd
+from rayad.integrations.avro import readers
 
 pytest.importorskip("fastavro")
 from tests.integrations.avro_schemas import as_column, decimals, decoded, encoded, messages, parsing, read, set_aside, sorted_maps
@@ -33,10 +34,18 @@ def order(at: int) -> dict[str, Any]:
     return {"id": at, "customer": None if at % 3 == 0 else f"c{at}", "lines": [{"a": at / 2, "b": 1.0}] * (at % 4)}
 
 
-@settings(max_examples=300, deadline=None)
+@pytest.mark.parametrize("items_a_round", [0, 100])
+@settings(max_examples=200, deadline=None)
 @given(messages(), KINDS)
-def test_a_column_has_what_fastavro_reads(given: tuple[Any, list[Any]], kind: Any) -> None:
+def test_a_column_has_what_fastavro_reads(items_a_round: int, given: tuple[Any, list[Any]], kind: Any) -> None:
+    """Items of arrays are read in rounds, or looked for first."""
     schema, records = given
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(readers, "ITEMS_A_ROUND", items_a_round)
+        check(schema, records, kind)
+
+
+def check(schema: Any, records: list[Any], kind: Any) -> None:
     values = [None if record is None else encoded(schema, record) for record in records]
     wanted = [None if value is None else as_column(schema, decoded(value, schema)) for value in values]
     found = read(parsing(schema), values, kind)
@@ -120,13 +129,19 @@ def test_items_in_several_blocks_with_and_without_their_bytes() -> None:
         ]
 
 
-def test_long_arrays() -> None:
+@pytest.mark.parametrize("items_a_round", [0, 100])
+def test_long_arrays(items_a_round: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "ITEMS_A_ROUND", items_a_round)
     schema = one_field({"type": "array", "items": {"type": "array", "items": "long"}})
     values = [{"a": [list(range(-at, at * 300, 7)) for at in range(n)]} for n in (0, 3, 1, 9)]
     assert read(parsing(schema), [encoded(schema, value) for value in values], pa.binary()) == values
     texts = one_field({"type": "array", "items": "string"})
     many = [{"a": [f"t{at}" for at in range(n)]} for n in (2_000, 0, 1)]
-    assert read(parsing(texts), [encoded(texts, value) for value in many], pa.binary()) == many
+    sent = [encoded(texts, value) for value in many]
+    assert read(parsing(texts), sent, pa.binary()) == many
+    other = {"type": "record", "name": "One", "fields": [*texts["fields"], {"name": "b", "type": "int"}]}
+    only = {"type": "record", "name": "One", "fields": [{"name": "b", "type": "int"}]}
+    assert read(parsing(only, writer=other), [one + b"\x02" for one in sent], pa.binary()) == [{"b": 1}] * 3
 
 
 GOOD = [encoded(ORDER, order(at)) for at in range(8)]
@@ -160,8 +175,9 @@ def is_read(value: bytes, schema: Any) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_what_is_broken_is_set_aside_and_nothing_else(seed: int) -> None:
+def test_what_is_broken_is_set_aside_and_nothing_else(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What ``fastavro`` reads is there as it reads it; of the others, those are refused that it refuses."""
+    monkeypatch.setattr(readers, "ITEMS_A_ROUND", 100 * (seed % 2))
     chance = random.Random(seed)
     values = [broken(chance) if chance.random() < 0.4 else chance.choice([*GOOD, None]) for _ in range(40)]
     good, bad = set_aside(values, schema=ORDER)
