@@ -7,6 +7,7 @@ import datetime as dt
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -66,7 +67,10 @@ def pairs(draw: Any) -> tuple[Any, Any, list[Any]]:
 
 
 def without_defaults_as_text(schema: Any, value: Any) -> Any:
-    """``fastavro`` gives defaults as JSON has them: bytes as text, and what a record's default leaves out is not there."""
+    """``fastavro`` gives defaults as JSON has them: bytes as text, and what a record's default leaves out is not there. Numbers that it
+    promotes to float keep more digits than a float has."""
+    if schema == "float":
+        return float(np.array([value]).astype(np.float32)[0])
     if isinstance(schema, list):
         return None if value is None else without_defaults_as_text(next(one for one in schema if one != "null"), value)
     if schema in ("bytes",) or (isinstance(schema, dict) and schema["type"] == "fixed" and "logicalType" not in schema):
