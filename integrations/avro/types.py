@@ -99,7 +99,7 @@ def schema_of_columns(schema: pa.Schema, where: str, name: str = "Record", *, wi
 def _record(fields: list[pa.Field], where: str, name: str) -> dict[str, Any]:
     made = []
     for one in fields:
-        kind = _of_column(one.type, f"{where}: {one.name!r}", f"{name}_{one.name}")
+        kind = _of_column(one.type, f"{where}: {one.name!r}", f"{name}_{one.name.replace('_', '__')}")
         plain = not one.nullable or kind == "null"
         made.append({"name": one.name, "type": kind} if plain else {"name": one.name, "type": ["null", kind], "default": None})
     return {"type": "record", "name": name, "fields": made}

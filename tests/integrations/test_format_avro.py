@@ -14,6 +14,7 @@ from hypothesis import given, settings
 
 import rayad as rd
 from rayad.integrations.avro.format_column import FormatAvroColumn
+from rayad.integrations.avro.types import schema_of_columns
 from rayad.progress import DataflowError
 
 pytest.importorskip("fastavro")
@@ -85,6 +86,16 @@ def test_the_schema_is_that_of_the_columns_and_is_registered(server: RegistrySer
     registered = json.loads(server.schemas[0].schema)
     assert registered["name"] == "orders_value"
     assert registered["fields"][0] == {"name": "id", "type": ["null", "long"], "default": None}
+
+
+def test_structs_in_structs_have_names_of_their_own() -> None:
+    inner = pa.struct([("x", pa.int64())])
+    table = pa.table({"a": [{"b": {"x": 1}}], "a_b": [{"x": 2}]}, pa.schema([("a", pa.struct([("b", inner)])), ("a_b", inner)]))
+    flow = rd.Dataflow("nested")
+    written = flow.from_arrow(table).format_avro("value", ["a", "a_b"]).select("value")
+    writer = schema_of_columns(table.schema, "test")
+    written.parse_avro("value", table.schema, writer=writer).unnest("value").collect("out")
+    assert [row for _, row in flow.run(runtime="local")["out"]] == table.to_pylist()
 
 
 def test_rows_and_structs_and_tombstones(server: RegistryServer) -> None:
