@@ -127,7 +127,13 @@ def test_what_is_no_message_of_the_registry_is_set_aside(server: RegistryServer)
         8: "it is a schema of PROTOBUF, not of Avro",
     }.items():
         assert says in bad[at]
-    assert server.asked.count("/schemas/ids/999") == registries.UNKNOWN_ASKED, "it is not asked for again for each message"
+
+
+def test_an_id_that_is_unknown_is_not_asked_for_again_for_each_message(server: RegistryServer) -> None:
+    number = server.add("orders-value", OLD)
+    kept, bad = set_aside([old(at, 999 if at % 2 else number) for at in range(20)], schema=READ, registry=server.url)
+    assert (len(kept), len(bad)) == (10, 10)
+    assert server.asked.count("/schemas/ids/999") == registries.UNKNOWN_ASKED
 
 
 def test_an_id_that_is_not_everywhere_yet_is_asked_for_again(server: RegistryServer) -> None:
