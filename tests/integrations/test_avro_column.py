@@ -144,6 +144,16 @@ def test_long_arrays(items_a_round: int, monkeypatch: pytest.MonkeyPatch) -> Non
     assert read(parsing(only, writer=other), [one + b"\x02" for one in sent], pa.binary()) == [{"b": 1}] * 3
 
 
+@pytest.mark.parametrize("items_a_round", [0, 100])
+def test_blocks_with_their_bytes_inside_others(items_a_round: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "ITEMS_A_ROUND", items_a_round)
+    schema = one_field({"type": "array", "items": {"type": "map", "values": {"type": "array", "items": "string"}}})
+    texts = b"\x03\x08\x02x\x02y\0"  # two texts in a block that says it has 4 bytes
+    pairs = b"\x01" + bytes([2 * (2 + len(texts))]) + b"\x02k" + texts + b"\0"
+    message = b"\x04" + pairs + pairs + b"\0"
+    assert read(parsing(schema), [message, b"\0"], pa.binary()) == [{"a": [[("k", ["x", "y"])]] * 2}, {"a": []}]
+
+
 GOOD = [encoded(ORDER, order(at)) for at in range(8)]
 
 
