@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -97,6 +97,77 @@ class ColumnSteps:
         The job fails at a value that is no JSON object, or in which a field does not have its type; the error shows it.
         """
         return steps.of_user(_itself(self), hooks.call("parse_json", column, schema, unexpected), name, on_error, max_errors)
+
+    def parse_avro(
+        self,
+        column: str,
+        schema: Any = None,
+        *,
+        registry: str | Mapping[str, Any] | None = None,
+        subject: str | None = None,
+        version: int | Literal["latest"] = "latest",
+        writer: Any = None,
+        wait_s: float = 60.0,
+        name: str | None = None,
+        on_error: OnError = "raise",
+        max_errors: int | None = None,
+    ) -> Stream:
+        """Read the Avro record in each value of a column of bytes: the column becomes one of structs (``pip install 'rayad[avro]'``). A
+        null stays null. No Python object is made for a row.
+
+        ``flow.from_kafka(...).parse_avro("value", registry="http://localhost:8081", subject="orders-value").unnest("value")`` has the
+        fields as columns. What is read is fixed here: ``schema``, or that of ``subject``. Messages that were written with other schemas are
+        read as it by Avro's rules: fields that it lacks are skipped, those that a message lacks have their default, numbers are promoted.
+
+        Args:
+            schema: what is read: a schema of Avro (JSON text, or the same as dicts), or a ``pyarrow.Schema``, whose nullable fields are
+                null where a message lacks them, and which matches records of any name.
+            registry: the address of a schema registry, or a dict of the settings of Confluent's client (``url``, ``basic.auth.user.info``,
+                ``ssl.ca.location``, ...). Each message then begins with the id of its schema (Confluent's format). Without it a message is
+                Avro alone.
+            subject, version: of the registry's schema to read as. The latest is looked up each time the program is written; a job that
+                resumes needs the same, so give the number.
+            writer: the schema of messages without ids, where it is not ``schema``.
+            wait_s: how long the registry is asked again while it does not answer; then the job fails, and resumes as its
+                ``FailureConfig`` says.
+            on_error: "raise", or "skip" to set aside the records whose value does not fit: see :meth:`map`.
+
+        Raises DataflowError for a schema that no column has: a union of several types, a record that contains itself.
+        """
+        element = hooks.call("parse_avro", column, schema, writer, registry, subject, version, wait_s)
+        return steps.of_user(_itself(self), element, name, on_error, max_errors)
+
+    def format_avro(
+        self,
+        column: str,
+        fields: Sequence[str] | None = None,
+        *,
+        schema: Any = None,
+        registry: str | Mapping[str, Any] | None = None,
+        subject: str | None = None,
+        register: bool = True,
+        wait_s: float = 60.0,
+        name: str | None = None,
+        on_error: OnError = "raise",
+        max_errors: int | None = None,
+    ) -> Stream:
+        """Write records as Avro: add a column of bytes, a message of the named columns for each record (``pip install 'rayad[avro]'``).
+
+        ``totals.format_avro("value", ["customer", "total"], registry="http://localhost:8081", subject="totals-value")`` and
+        ``.write_kafka(servers, "totals", value="value", key="customer")``. The named columns stay. Without ``fields`` the column has
+        structs, and becomes one of bytes; a null stays null, a tombstone of Kafka's.
+
+        Args:
+            schema: of Avro, a record with a field for each column. Default: made of the columns' types, where these are known.
+            registry, subject: the schema is registered there when the program is written, and messages begin with its id (Confluent's
+                format). Without them a message is Avro alone.
+            register: False: the schema has to be there.
+            wait_s: how long the registry is asked again while it does not answer.
+            on_error: "raise", or "skip" to set aside the records that do not fit the schema: see :meth:`map`.
+        """
+        known = _itself(self).schema if schema is None else None
+        element = hooks.call("format_avro", column, fields, schema, registry, subject, register, wait_s, known)
+        return steps.of_user(_itself(self), element, name, on_error, max_errors)
 
 
 def _itself(some: Any) -> Stream:

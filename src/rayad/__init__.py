@@ -252,6 +252,18 @@ def _parse_json(*args: Any) -> Any:
     return ParseJsonColumn(*args)
 
 
+def _parse_avro(*args: Any) -> Any:
+    from rayad.integrations.avro.parse_column import ParseAvroColumn
+
+    return ParseAvroColumn(*args)
+
+
+def _format_avro(*args: Any) -> Any:
+    from rayad.integrations.avro.format_column import FormatAvroColumn
+
+    return FormatAvroColumn(*args)
+
+
 def _tables_of_query(*args: Any) -> Any:
     from rayad.sql.asking import tables_of_query
 
@@ -327,6 +339,8 @@ _hooks.register("as_collection", _as_collection)
 _hooks.register("live_collection", _live_collection)
 _hooks.register("sql", _sql)
 _hooks.register("parse_json", _parse_json)
+_hooks.register("parse_avro", _parse_avro)
+_hooks.register("format_avro", _format_avro)
 _hooks.register("tables_of_query", _tables_of_query)
 _hooks.register("keys_of_query", _keys_of_query)
 _hooks.register("run_query", _run_query)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from pathlib import Path
 
@@ -13,12 +14,14 @@ from adbc_driver_postgresql import dbapi
 import rayad as rd
 from tests.checkout import ROOT
 from tests.examples.snippets import Snippet, snippets_of
+from tests.integrations.avro_schemas import decoded, encoded
 from tests.integrations.broker import broker
 from tests.integrations.postgres_server import postgres
+from tests.integrations.registry_server import serving_registry
 
 PAGE = "docs/sources_and_sinks.md"
 SNIPPETS = {snippet.name: snippet for snippet in snippets_of(PAGE)}
-WITH_A_SERVER = {"postgres", "kafka"}
+WITH_A_SERVER = {"postgres", "kafka", "kafka-avro"}
 """These have a test of their own below, with the address of a server that it starts."""
 ONLY_COMPILED = {
     "spark": "needs Spark on a Ray: tests/cluster/test_spark_source.py and test_spark_sink.py run the same calls",
@@ -73,6 +76,30 @@ def test_kafka(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             program = with_address(program, printed, f'"{real}", {printed.split()[-1]}')
         program.run()
         assert sorted(kafka.committed(counts)) == [b"1", b"2"]
+
+
+def test_kafka_with_avro(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    fields = [{"name": "customer", "type": "string"}, {"name": "amount", "type": "long"}]
+    order = {"type": "record", "name": "Order", "fields": fields}
+    with broker() as kafka, serving_registry() as registry:
+        number = registry.add("orders-value", order)
+        orders, totals = kafka.topic(), kafka.topic()
+        sent = [("ann", 2), ("bob", 5), ("ann", 3)]
+        kafka.send(
+            orders, [(at % 2, 1000 + at, encoded(order, {"customer": who, "amount": n}, number)) for at, (who, n) in enumerate(sent)]
+        )
+        program = with_address(SNIPPETS["kafka-avro"], "localhost:9092", kafka.servers)
+        for printed, real in (
+            ("http://localhost:8081", registry.url),
+            ('"orders", stop', f'"{orders}", stop'),
+            ('"totals", key', f'"{totals}", key'),
+        ):
+            program = with_address(program, printed, real)
+        program.run()
+        read = json.loads(registry.schemas[1].schema)
+        found = [decoded(value[5:], read) for value in kafka.committed(totals)]
+        assert sorted(found, key=str) == [{"customer": "ann", "total": 5}, {"customer": "bob", "total": 5}]
 
 
 def test_tables_hold_what_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
