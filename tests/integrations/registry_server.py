@@ -15,6 +15,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote
 
+from rayad.integrations.avro import registry
+
 
 @dataclass
 class Registered:
@@ -158,8 +160,10 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving_registry() -> Iterator[RegistryServer]:
-    """A server for the duration of the context."""
+    """A server for the duration of the context. Nothing is known of one that had its port before."""
     server = RegistryServer()
+    registry.KNOWN.clear()
+    registry._unknown.clear()
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
