@@ -22,6 +22,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import CommitTableRequest
 
 from tests.integrations.iceberg_tables import catalog_in
+from tests.served import served
 
 STATUS = {NoSuchTableError: 404, CommitFailedException: 409, TableAlreadyExistsError: 409}
 
@@ -139,11 +140,5 @@ def error_of(told: str) -> dict[str, Any]:
 def serving_catalog(folder: Path) -> Iterator[CatalogServer]:
     """A server; its tables are in the folder."""
     server = CatalogServer(folder)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with served(server):
         yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

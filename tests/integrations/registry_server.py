@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from rayad.integrations.avro import registry
+from tests.served import served
 
 
 @dataclass
@@ -164,11 +165,5 @@ def serving_registry() -> Iterator[RegistryServer]:
     server = RegistryServer()
     registry.KNOWN.clear()
     registry._unknown.clear()
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with served(server):
         yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -214,3 +215,32 @@ def test_keys_that_become_others_are_found_all_the_same() -> None:
     job.input("in").advance_to(2)
     assert job.sql("select sum from sums where key = 1", fresh=True).to_pylist() == [{"sum": 10.25}]
     assert job.table("sums").get(1).value == 10.25
+
+
+OF_TYPES = [
+    (pa.int8(), [-3, 0], "-3"),
+    (pa.uint64(), [2**63 + 5, 1], str(2**63 + 5)),
+    (pa.bool_(), [True, False], "true"),
+    (pa.string(), ["a'b", "", "\u00e9"], "'a''b'"),
+    (pa.large_string(), ["x", "y"], "'x'"),
+    (pa.binary(), [b"\x00x", b""], "x'0078'"),
+    (pa.date32(), [dt.date(2026, 12, 1), dt.date(1, 1, 1)], "date '2026-12-01'"),
+    (pa.timestamp("us"), [NOON, dt.datetime(2026, 1, 1)], "timestamp '2026-12-01T12:00:00'"),
+    (pa.decimal128(9, 2), [Decimal("1.50"), Decimal(2)], "1.5"),
+    (pa.float64(), [0.5, 2.0], "0.5"),
+]
+
+
+@pytest.mark.parametrize(("kind", "values", "told"), OF_TYPES, ids=[str(kind) for kind, *_ in OF_TYPES])
+def test_a_key_of_each_type_is_found_whether_it_is_read_alone_or_not(kind: pa.DataType, values: list[Any], told: str) -> None:
+    schema = pa.schema([("k", kind), ("v", pa.int64())])
+    flow = rd.Dataflow("types")
+    given = flow.input("in").map_batches(lambda batch: batch, schema=schema)
+    given.key_by("k").sum("v", name="sums").collect("sums")
+    given.as_collection(key="k", name="newest").changes().collect("newest")
+    job: Any = flow.submit(runtime="local", parallelism=3)
+    job.input("in").send(pa.record_batch([pa.array(values, kind), pa.array(range(len(values)), pa.int64())], schema=schema))
+    job.input("in").advance_to(1)
+    for _ in range(2):  # the first one may read all
+        assert job.sql(f"select sum from sums where key = {told}", fresh=True).to_pylist() == [{"sum": 0}]
+        assert job.sql(f"select k, v from newest where k = {told}").to_pylist() == [{"k": values[0], "v": 0}]
