@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rayad.actors.replica.places import Places
     from rayad.actors.replica.reads.questions import Begins
     from rayad.actors.replica.recent import News
-    from rayad.actors.replica.report import Left, Pulse, ReplicaReport
+    from rayad.actors.replica.report import Kept, Left, Pulse, ReplicaReport
     from rayad.autoscale.statistics import ReplicaReading
     from rayad.dataflow.config import RunConfig
     from rayad.dataflow.plan import Layout, Plan
@@ -88,6 +88,7 @@ class VertexActor:
     def load_ahead(self) -> None:
         """See :mod:`rayad.actors.process.ahead`."""
         load_ahead()
+        _host().have_freed_memory()
         freeze_modules()
 
     def rest(self) -> None:
@@ -146,19 +147,19 @@ class VertexActor:
         failure: Failure = _host().failure_of(self._who, error)
         return failure
 
-    def run(self, addresses: dict[str, Address]) -> tuple[Ended | Failure, dict[str, Any]]:
-        """Run to the end: what each replica did (or a Failure), and what its sinks have staged."""
+    def run(self, addresses: dict[str, Address]) -> tuple[Ended | Failure, dict[str, Kept]]:
+        """Run to the end: see :func:`rayad.actors.replica.report.told`; a Failure in place of the reports."""
         assert self._host is not None
         self._has_run = True
         try:
-            ended = {replica.plane_name: left for replica, left in self._host.run(addresses).items()}
+            left = {replica.plane_name: each for replica, each in self._host.run(addresses).items()}
         except Exception as error:
             return self._failed(error), {}
         except SystemExit as error:  # a function of the user's ends the process
             if self._id is not None:
                 last_words.leave(self._id, last_words.told_of(error))
             raise
-        return {name: left.report for name, left in ended.items()}, {name: left.staged for name, left in ended.items()}
+        return _host().told(left)  # type: ignore[no-any-return]
 
     def ping(self) -> Pulse:
         """Answer, if the process lives, with what its event loop is busy with."""

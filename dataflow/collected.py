@@ -30,20 +30,43 @@ OUR_TYPES = "rayad."
 
 class TimedBatches(Sequence[tuple[Timestamp, Any]]):
     """Batches with their times. Columns are pickled in Arrow's IPC format: outside of the pickle where its protocol can do that (as Ray's
-    can), and without the rows that a slice leaves out."""
+    can), and without the rows that a slice leaves out. What has been unpickled stays packed until somebody looks at it: the coordinator,
+    which only passes it on, never reads or writes it again.
 
-    def __init__(self, batches: Iterable[tuple[Timestamp, Any]] = ()) -> None:
-        self._batches = list(batches)
+    >>> import pickle
+    >>> there = pickle.loads(pickle.dumps(TimedBatches([(Timestamp(1), [7])])))
+    >>> list(TimedBatches.chained([there, TimedBatches([(Timestamp(2), [8])])]))
+    [(Timestamp(1), [7]), (Timestamp(2), [8])]
+    """
+
+    def __init__(self, batches: Iterable[tuple[Any, ...]] = (), *, is_packed: bool = False) -> None:
+        self._entries = list(batches)
+        self._is_packed = is_packed  # whether one may be of several batches
+
+    @classmethod
+    def chained(cls, parts: Iterable[Iterable[tuple[Timestamp, Any]]]) -> TimedBatches:
+        """One behind the other."""
+        return cls((entry for part in parts for entry in (part.entries if isinstance(part, TimedBatches) else part)), is_packed=True)
+
+    @property
+    def entries(self) -> Sequence[tuple[Any, ...]]:
+        """``(time, batch)``, and what :func:`_packed` has made of several."""
+        return self._entries
+
+    def _all(self) -> list[tuple[Timestamp, Any]]:
+        if self._is_packed:
+            self._entries, self._is_packed = list(_read(self._entries)), False
+        return self._entries
 
     def append(self, time: Timestamp, batch: Any) -> None:
         """Add a batch."""
-        self._batches.append((time, batch))
+        self._all().append((time, batch))
 
     def __len__(self) -> int:
-        return len(self._batches)
+        return len(self._all())
 
     def __iter__(self) -> Iterator[tuple[Timestamp, Any]]:
-        return iter(self._batches)
+        return iter(self._all())
 
     @overload
     def __getitem__(self, index: int) -> tuple[Timestamp, Any]: ...
@@ -52,17 +75,17 @@ class TimedBatches(Sequence[tuple[Timestamp, Any]]):
     def __getitem__(self, index: slice) -> list[tuple[Timestamp, Any]]: ...
 
     def __getitem__(self, index: int | slice) -> Any:
-        return self._batches[index]
+        return self._all()[index]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpacked, (_packed(self._batches),)
+        return _unpacked, (_packed(self._entries),)
 
 
-def _packed(batches: Iterable[tuple[Timestamp, Any]]) -> list[tuple[Any, ...]]:
+def _packed(entries: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """Rows as ``(time, rows)``, and batches of one schema that follow each other as ``([times], buffer, schema)``: the schema is pickled,
-    too, since that imports the modules of Arrow's extension types, windows among them."""
+    too, since that imports the modules of Arrow's extension types, windows among them. What is so packed stays as it is."""
     out: list[tuple[Any, ...]] = []
-    for schema, group in groupby(batches, lambda item: _Schema(item[1])):
+    for schema, group in groupby(entries, lambda entry: _Schema(entry[1])):
         if schema.of is None:
             out.extend(group)
             continue
@@ -76,16 +99,20 @@ def _packed(batches: Iterable[tuple[Timestamp, Any]]) -> list[tuple[Any, ...]]:
     return out
 
 
-def _unpacked(packed: Iterable[tuple[Any, ...]]) -> TimedBatches:
-    out = TimedBatches()
+def _unpacked(packed: list[tuple[Any, ...]]) -> TimedBatches:
+    """The inverse of :func:`_packed`; snapshots know it by this name."""
+    return TimedBatches(packed, is_packed=True)
+
+
+def _read(packed: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Timestamp, Any]]:
+    """The batches themselves."""
     for time, content, *schemas in packed:
         if not schemas:
-            out.append(time, content)
+            yield time, content
             continue
         with pa.ipc.open_stream(content) as reader:
             for each, batch in zip(time, reader, strict=True):
-                out.append(each, _of_types(batch, *schemas))
-    return out
+                yield each, _of_types(batch, *schemas)
 
 
 def _of_types(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

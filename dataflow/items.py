@@ -177,7 +177,7 @@ class CollectSink(Sink):
         return _CollectWriter()
 
     def publish(self, staged: Sequence[Any]) -> Any:
-        return TimedBatches(item for part in staged for item in part)
+        return TimedBatches.chained(staged)
 
     def result(self, receipt: Any) -> Any:
         ordered = sorted(receipt, key=lambda item: item[0].sort_key())

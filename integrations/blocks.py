@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rayad.dataflow.records.output_form import describe, schema_drift
+from rayad.dataflow.records.sorting import stable_order
 from rayad.dataflow.source import SourceBatch, SourcePart, content_digest, sampled_places
 from rayad.progress import ConfigError, DataflowError, arguments, show
 
@@ -72,7 +73,7 @@ def sort_by_epoch(table: pa.Table, epoch: str, where: str) -> tuple[pa.Table, Ep
     """The rows in order of ``epoch`` (stable; no copy where they already are), and their epochs."""
     epochs = epochs_of(table.column(epoch), epoch, where)
     if len(epochs) > 1 and bool(np.any(epochs[1:] < epochs[:-1])):
-        order = np.argsort(epochs, kind="stable")
+        order = stable_order(epochs)
         table, epochs = table.take(pa.array(order)), epochs[order]
     return table, epochs
 

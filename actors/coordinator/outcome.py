@@ -10,7 +10,7 @@ from rayad.actors.job import JobState, JobStatistics, Silent
 from rayad.actors.lead.diagnosis import Finding
 from rayad.actors.lead.failure import Failure
 from rayad.actors.replica.recent import Recent
-from rayad.actors.replica.report import ReplicaReport
+from rayad.actors.replica.report import Kept, ReplicaReport
 from rayad.actors.status.journal import JobEvent
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan, sinks_of
@@ -38,19 +38,19 @@ class WorkDone:
 
     reports: dict[str, ReplicaReport] = dataclasses.field(default_factory=dict)
     counts: dict[str, int] = dataclasses.field(default_factory=dict)
-    staged: dict[str, dict[int, Any]] = dataclasses.field(default_factory=dict)
+    kept: dict[str, Kept] = dataclasses.field(default_factory=dict)
 
     def forget(self, names: Collection[str]) -> None:
         """These replicas begin anew."""
         for name in names:
             self.reports.pop(name, None)
-            self.staged.pop(name, None)
+            self.kept.pop(name, None)
 
     def recent(self, incarnation_of: Callable[[str], int]) -> dict[str, dict[str, tuple[int, Recent]]]:
         """By sink that tells its updates, and replica: its incarnation, and the last records that it wrote."""
         out: dict[str, dict[str, tuple[int, Recent]]] = {}
-        for name, report in self.reports.items():
-            for sink, recent in report.recent.items():
+        for name, kept in self.kept.items():
+            for sink, recent in kept.recent.items():
                 out.setdefault(sink, {})[name] = (incarnation_of(name), recent)
         return out
 

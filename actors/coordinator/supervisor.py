@@ -220,12 +220,12 @@ class Supervisor:
             else:
                 yield Failed(name, incarnation, answer)
         elif name != PROGRESS:
-            staged = self._get(second, job.who(name))
-            if isinstance(staged, Failure):
-                yield Failed(name, incarnation, staged)
+            kept = self._get(second, job.who(name))
+            if isinstance(kept, Failure):
+                yield Failed(name, incarnation, kept)
                 return
             self._ended.reports.update(answer)
-            self._ended.staged.update(staged)
+            self._ended.kept.update(kept)
         else:
             self._ended.counts = answer
 
@@ -488,9 +488,9 @@ class Supervisor:
 
     def _all_staged(self) -> list[dict[int, Any]]:
         """What all replicas have staged, without snapshots: first those that have retired, then in the order of the plan."""
-        staged, left = self._ended.staged, self._job.left if self._job.snapshots is None else ()
+        kept, left = self._ended.kept, self._job.left if self._job.snapshots is None else ()
         names = [at.plane_name for at in replicas_of(self._job.plan.stages)]
-        return [*(one.staged for _, one in left), *(staged[name] for name in names if name in staged)]
+        return [*(one.staged for _, one in left), *(kept[name].staged for name in names if name in kept)]
 
     def _statistics(self) -> JobStatistics:
         job = self._job

@@ -5,8 +5,8 @@ import pyarrow as pa
 from rayad.actors.host.isolated import isolated
 from rayad.actors.host.worker_host import on_sockets
 from rayad.actors.lead.failure import failure_of
-from rayad.actors.process.allocator import keep_freed_memory
-from rayad.actors.replica.report import Pulse
+from rayad.actors.process.allocator import have_freed_memory, keep_freed_memory
+from rayad.actors.replica.report import Pulse, told
 from rayad.progress import ProtocolError
 
 
@@ -15,4 +15,14 @@ def load_for_columns() -> None:
     pa.array([])
 
 
-__all__ = ["ProtocolError", "Pulse", "failure_of", "isolated", "keep_freed_memory", "load_for_columns", "on_sockets"]
+__all__ = [
+    "ProtocolError",
+    "Pulse",
+    "failure_of",
+    "have_freed_memory",
+    "isolated",
+    "keep_freed_memory",
+    "load_for_columns",
+    "on_sockets",
+    "told",
+]

@@ -117,6 +117,7 @@ class WorkerHost:
 
     def _loop(self) -> None:
         worker, poll = self.worker, self.plane.poll
+        self.turn([])  # it begins to connect: before that it has nothing to wait for
         while not worker.is_over:
             timeout_s = worker.timeout_s()
             self.turn(poll(0.0) if timeout_s == 0.0 else worker.wait(timeout_s))

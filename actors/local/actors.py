@@ -24,7 +24,7 @@ from rayad.actors.plane.protocol import PROGRESS
 from rayad.actors.plane.protocol import Kind as FrameKind
 from rayad.actors.plane.replica_id import ReplicaId
 from rayad.actors.process.mailbox import ENDED, NoAnswer
-from rayad.actors.replica.report import Pulse
+from rayad.actors.replica.report import Pulse, told
 from rayad.actors.worker import asked
 from rayad.actors.worker.worker import Worker
 from rayad.dataflow.pacing import Ahead
@@ -244,14 +244,14 @@ class LocalActors:
             worker = self._processes.workers[name]
             if worker.is_over:
                 left = {at.plane_name: given for at, given in worker.results().items()}
-                self._end(actor, {at: given.report for at, given in left.items()}, {at: given.staged for at, given in left.items()})
+                self._end(actor, *told(left))
 
-    def _end(self, actor: LocalActor, summary: Any, staged: Any) -> None:
+    def _end(self, actor: LocalActor, summary: Any, kept: Any) -> None:
         del self.running[actor.name]
         ref, actor.running = actor.running, None
         assert ref is not None
         assert ref.staged is not None
-        ref.staged.settle(Gave(staged))
+        ref.staged.settle(Gave(kept))
         self._bring(ref, Gave(summary))
 
     def fail(self, name: str, error: Exception) -> bool:

@@ -47,11 +47,17 @@ class Recent:
     [(Timestamp(1), [4])]
     """
 
-    def __init__(self, limit: int = RECENT_ROWS) -> None:
-        self.count = 0
+    def __init__(self, limit: int = RECENT_ROWS, count: int = 0) -> None:
+        self.count = count
         self._limit = limit
         self._kept: deque[tuple[int, Timestamp, Any]] = deque()  # how many records were written with it, time, batch
         self._kept_rows = 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """With all batches of one schema in one buffer: they go to the coordinator, and from there to the driver."""
+        kept = tuple(self._kept)
+        before = kept[0][0] - batch_rows(kept[0][2]) if kept else self.count
+        return _again, (self._limit, before, TimedBatches((time, batch) for _, time, batch in kept))
 
     def put(self, time: Timestamp, batch: Any) -> None:
         """A batch was written."""
@@ -75,6 +81,13 @@ class Recent:
     def unseen(self, seen: tuple[int, int] | None, life: int) -> News:
         """What a reader has not ``seen`` (life, records), where this is of ``life``."""
         return self.after(seen[1] if seen is not None and seen[0] == life else 0, life)
+
+
+def _again(limit: int, before: int, kept: TimedBatches) -> Recent:
+    out = Recent(limit, before)
+    for time, batch in kept:
+        out.put(time, batch)
+    return out
 
 
 __all__ = ["RECENT_ROWS", "News", "Recent"]

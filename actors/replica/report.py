@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from rayad.actors.process.activity import Activity
 from rayad.actors.replica.recent import Recent
@@ -75,8 +75,6 @@ class ReplicaReport:
     set_aside: tuple[SetAside, ...] = ()
     """By operators with ``on_error="skip"``, since the replica started."""
     waits: Waits = field(default_factory=Waits)
-    recent: Mapping[str, Recent] = field(default_factory=dict)
-    """By sink that tells its updates: the last records written. In the last report of a replica alone."""
     amounts_read: tuple[float, float] = (0.0, 0.0)
     """Of a source: how much has been read, and how much there is, in its own unit; (0, 0) where that is not known."""
     title: str = ""
@@ -92,10 +90,24 @@ class Left:
     Args:
         report: what it did.
         staged: what its sink writers have staged, by sink id; of a replica that has retired by number where snapshots are kept.
+        recent: by sink that tells its updates: the last records written.
     """
 
     report: ReplicaReport
     staged: dict[Any, Any]
+    recent: Mapping[str, Recent] = field(default_factory=dict)
+
+
+class Kept(NamedTuple):
+    """What a replica gives at its end that may be large: it travels in one piece, apart from the reports."""
+
+    staged: dict[Any, Any]
+    recent: Mapping[str, Recent]
+
+
+def told(left: Mapping[str, Left]) -> tuple[dict[str, ReplicaReport], dict[str, Kept]]:
+    """What the replicas of a process have left, by name, as the two results of its work."""
+    return {name: one.report for name, one in left.items()}, {name: Kept(one.staged, one.recent) for name, one in left.items()}
 
 
 @dataclass(frozen=True, slots=True)

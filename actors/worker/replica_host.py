@@ -396,9 +396,7 @@ class ReplicaHost:
 
     def last_report(self) -> ReplicaReport:
         """What it has done, at its end."""
-        report = note_counts(self.place, self.snapshots)
-        report.recent = self.recent()
-        return report
+        return note_counts(self.place, self.snapshots)
 
     def updates(self, sink: str, seen: tuple[int, int] | None) -> News | None:
         """From any thread: the last records written to a sink, by its key, that are not ``seen``, (incarnation, records); None: it writes

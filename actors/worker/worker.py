@@ -464,7 +464,7 @@ class Worker:
 
     def results(self) -> dict[ReplicaId, Left]:
         """The job is complete: what each replica here has done and staged."""
-        return {host.place.at: Left(host.last_report(), host.staged()) for stage, host in self.hosts.items()}
+        return {host.place.at: Left(host.last_report(), host.staged(), host.recent()) for stage, host in self.hosts.items()}
 
     def close(self, *, aborts: bool = False) -> None:
         """Free all resources; ``aborts``: what sinks have written is thrown away, unless a snapshot may name it."""

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from rayad.dataflow.records.exact import Inexact, array_of, cast_batch, needs_look, require_python
 from rayad.dataflow.records.moments import moments_of
+from rayad.dataflow.records.sorting import stable_order
 from rayad.dataflow.records.values import values_of
 from rayad.progress import DataflowError, show
 
@@ -166,7 +167,7 @@ def taken_from(parts: Sequence[Any], positions: npt.NDArray[np.int64]) -> Any:
         return rows_at(parts[0], positions)
     starts = np.cumsum([0, *map(len, parts[:-1])])
     which = np.searchsorted(starts, positions, side="right") - 1
-    order = np.argsort(which, kind="stable")
+    order = stable_order(which)
     ends = np.cumsum(np.bincount(which, minlength=len(parts)))
     some = [
         rows_at(part, positions[order[low:high]] - start)

@@ -36,6 +36,23 @@ def free_and_left(every_bytes: int, directory: str) -> tuple[float, float]:
     return free, anonymous_mb() - before
 
 
+def new_memory_of_arrays(has_some: bool) -> float:
+    """MB that arrays of 16 MB in all have taken from the kernel."""
+    import rayad.actors.process.allocator as allocator
+
+    if has_some:
+        allocator.have_freed_memory()
+    before = anonymous_mb()
+    arrays = [np.ones(LARGE, np.uint8) for _ in range(16)]
+    return anonymous_mb() - before if arrays else 0.0
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library keeps what it likes")
+def test_a_process_of_a_session_has_memory_for_the_first_batches() -> None:
+    assert in_fresh_process(new_memory_of_arrays, True) < 1
+    assert in_fresh_process(new_memory_of_arrays, False) > 15
+
+
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library gives memory back as it likes")
 @pytest.mark.parametrize(("every_bytes", "goes_back"), [(1 << 10, True), (1 << 30, False)])
 def test_what_is_free_goes_back_when_as_much_has_been_written(every_bytes: int, goes_back: bool, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from rayad.actors.job import JobState
 from rayad.actors.plane.plane import Plane
 from rayad.actors.plane.protocol import PROGRESS
 from rayad.actors.replica.places import Places
-from rayad.actors.replica.report import ReplicaReport
+from rayad.actors.replica.report import Left, ReplicaReport, told
 from rayad.snapshots.manifest import Manifest
 from tests.actors.leading import plan_of
 from tests.patience import PATIENCE_S
@@ -94,8 +94,8 @@ class Stage:
             self.log.append(f"run {name} in {incarnation}")
             if self.dies.get(incarnation) == name:
                 return Ref(Ended("The actor died")), Ref(None)
-            done = {} if name == PROGRESS else {name: ReplicaReport(name, 0)}
-            return Ref(done, lambda: incarnation not in self.dies), Ref({} if name == PROGRESS else {name: {}})
+            reports, kept = told({} if name == PROGRESS else {name: Left(ReplicaReport(name, 0), {})})
+            return Ref(reports, lambda: incarnation not in self.dies), Ref(kept)
 
         return run
 

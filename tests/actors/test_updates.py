@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,6 +35,29 @@ def test_a_reader_gets_every_record_or_is_told_how_many_it_missed(sizes: list[in
     assert missed + len(got) == number
     assert got == sorted(set(got))
     assert len(tuple(recent.after(0).batches)) <= limit
+
+
+@given(st.lists(st.integers(1, 5), max_size=20), st.integers(1, 8), st.integers(0, 60))
+def test_the_last_records_are_the_same_at_the_driver(sizes: list[int], limit: int, seen: int) -> None:
+    recent = Recent(limit)
+    for at, size in enumerate(sizes):
+        recent.put(rd.Timestamp(at), list(range(size)) if at % 3 else pa.record_batch({"n": range(size)}))
+    buffers: list[Any] = []
+    data = pickle.dumps(recent, 5, buffer_callback=buffers.append)
+    there = pickle.loads(data, buffers=buffers)
+    for each in (recent, there):
+        each.put(rd.Timestamp(99), ["one more"])
+    theirs, ours = there.after(seen), recent.after(seen)
+    assert (theirs.count, theirs.missed, list(theirs.batches)) == (ours.count, ours.missed, list(ours.batches))
+
+
+def test_the_last_records_in_columns_travel_in_one_buffer() -> None:
+    recent = Recent()
+    for at in range(20):
+        recent.put(rd.Timestamp(at), pa.record_batch({"n": range(10), "text": ["a"] * 10}))
+    buffers: list[Any] = []
+    pickle.dumps(recent, 5, buffer_callback=buffers.append)
+    assert len(buffers) == 1
 
 
 def reader(told: list[Mapping[str, News | None]]) -> list[Update]:

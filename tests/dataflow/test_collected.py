@@ -142,6 +142,21 @@ def test_columns_travel_outside_of_the_pickle_where_that_can_be() -> None:
     assert list(pickle.loads(data, buffers=buffers)) == list(found)
 
 
+def test_what_is_passed_on_is_neither_read_nor_written_again() -> None:
+    """The coordinator gets what replicas have collected, chains it, and sends it to the driver."""
+    batches = [(T0, pa.record_batch({"a": range(10_000)})), (T0, [7]), (T1, pa.record_batch({"a": [1]}))]
+    buffers: list[Any] = []
+    come = pickle.loads(pickle.dumps(TimedBatches(batches), 5, buffer_callback=buffers.append), buffers=buffers)
+    chained = TimedBatches.chained([come, TimedBatches([(T1, [8])]), [(T1, [9])], come])
+    sent: list[Any] = []
+    data = pickle.dumps(chained, 5, buffer_callback=sent.append)
+    assert [each.raw().obj for each in sent][:2] == [each.raw().obj for each in buffers], "the same memory, not a copy of it"
+    assert list(pickle.loads(data, buffers=sent)) == [*batches, (T1, [8]), (T1, [9]), *batches]
+    assert list(chained) == [*batches, (T1, [8]), (T1, [9]), *batches]
+    chained.append(T1, [10])
+    assert (len(chained), chained[-1], len(come)) == (9, (T1, [10]), 3)
+
+
 def test_windows_and_types_that_nobody_has_registered_are_the_same_after_pickling() -> None:
     class Own(pa.ExtensionType):  # type: ignore[misc]
         def __init__(self) -> None:

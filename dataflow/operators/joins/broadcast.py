@@ -36,6 +36,7 @@ from rayad.dataflow.operators.stateless import columns_given
 from rayad.dataflow.records.batches import batch_rows, keyed_columns, mark_keyed, no_rows, one_batch, take_rows
 from rayad.dataflow.records.key_hashing import hash_columns
 from rayad.dataflow.records.selectors import KeySelector
+from rayad.dataflow.records.sorting import stable_order
 from rayad.dataflow.vertex import EndVertex, Vertex
 from rayad.progress import Timestamp
 
@@ -284,7 +285,7 @@ class Matcher:
 def _in_order(batch: pa.RecordBatch, keys: int) -> tuple[Any, Any]:
     """The hashes of keys in order, and their rows."""
     codes = hash_columns(batch.columns[:keys]).view(np.int64)
-    order = np.argsort(codes, kind="stable")
+    order = stable_order(codes)
     return codes[order], order
 
 

@@ -25,6 +25,7 @@ from rayad.dataflow.operators.state.runs.run import Run
 from rayad.dataflow.operators.state.runs.runs import Runs
 from rayad.dataflow.operators.state.stored_columns import narrow
 from rayad.dataflow.records.batches import keyed_columns, no_rows
+from rayad.dataflow.records.sorting import stable_order
 from rayad.progress import Timestamp
 
 Sides: TypeAlias = tuple[dict[Any, list[Any]], dict[Any, list[Any]]]
@@ -73,7 +74,7 @@ class ColumnJoin(BothSides[Runs]):
                 else:
                     ats, which = self.numbers.upper(time, times[theirs])
                 if which is not None:  # the pairs of one time beside each other
-                    order = np.argsort(which, kind="stable")
+                    order = stable_order(which)
                     which, mine, theirs = which[order], mine[order], theirs[order]
                 joined, same = self._met(side, batch.rows, mine, run.rows, theirs)
                 if which is None:

@@ -33,6 +33,7 @@ from rayad.dataflow.operators.windows.best import with_windows
 from rayad.dataflow.operators.windows.pane_ticks import Form, grid_of, moment_ticks, windows_between, windows_of_place
 from rayad.dataflow.operators.windows.panes import Panes, Part, parts_until
 from rayad.dataflow.records.batches import keyed_columns, one_batch, to_rows
+from rayad.dataflow.records.sorting import stable_order
 from rayad.dataflow.windows import Sliding, Tumbling, Window
 
 
@@ -121,7 +122,7 @@ class WindowJoinColumns(BothSides[Panes]):
         keys = self.keys(0)
         numbers = key_numbers([pa.concat_arrays(in_common(left.column(i), right.column(i))) for i in range(keys + 1)])
         halves = numbers[: left.num_rows], numbers[left.num_rows :]
-        orders = [np.argsort(half, kind="stable") for half in halves]
+        orders = [stable_order(half) for half in halves]
         if all(ALONE[self.how]):  # then both sides have kept records with a null key
             orders = [order[has_key(batch, keys)[order]] for order, batch in zip(orders, (left, right), strict=True)]
         for mine, theirs in matches(*(half[order] for half, order in zip(halves, orders, strict=True))):

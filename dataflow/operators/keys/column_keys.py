@@ -159,15 +159,39 @@ def key_numbers(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Numbers:
     """
     if len(columns) == 1 and not columns[0].null_count and pa.types.is_integer(columns[0].type) and columns[0].type != pa.uint64():
         return columns[0].to_numpy().astype(np.int64, copy=False) if isinstance(columns[0], pa.ChunkedArray) else _integers(columns[0])
-    out: Numbers | None = None
+    out, reach = np.zeros(len(columns[0]) if columns else 0, np.int64), 1
     for column in columns:
-        numbers = _dense(column)
-        if out is None:
-            out = numbers
-        else:
-            spread = int(numbers.max(initial=0)) + 1
-            out = _dense(pa.array(out * spread + numbers))  # dense before: the product stays below rows squared
-    return np.zeros(0, np.int64) if out is None else out
+        numbers, spread = _from_zero(column)
+        if reach * spread > _REACH_MAX:
+            out, reach = _ranked(out)
+        if reach * spread > _REACH_MAX:
+            numbers, spread = _ranked(numbers)
+        out, reach = out * spread + numbers, reach * spread
+    return out
+
+
+_REACH_MAX = 1 << 62
+
+
+def _from_zero(column: pa.Array | pa.ChunkedArray) -> tuple[Numbers, int]:
+    """A number for each value of a column, and what all are below: of integers and moments themselves, from the least on."""
+    kind = column.type
+    is_moment = pa.types.is_temporal(kind) and not pa.types.is_interval(kind)
+    if len(column) and not column.null_count and (is_moment or pa.types.is_integer(kind)):
+        whole = column.cast(pa.int32() if kind.bit_width == 32 else pa.int64()) if is_moment else column
+        values = whole.to_numpy() if isinstance(whole, pa.ChunkedArray) else whole.to_numpy(zero_copy_only=False)
+        low, high = int(values.min()), int(values.max())
+        if high - low < _REACH_MAX:
+            wide = values if values.dtype.itemsize == 8 else values.astype(np.int64)
+            return (wide - wide.dtype.type(low)).astype(np.int64, copy=False), high - low + 1
+    numbers = _dense(column)
+    return numbers, int(numbers.max(initial=0)) + 1
+
+
+def _ranked(numbers: Numbers) -> tuple[Numbers, int]:
+    """Other numbers, below the number of rows, that are equal where these are."""
+    dense = _dense(pa.array(numbers))
+    return dense, int(dense.max(initial=0)) + 1
 
 
 def _integers(column: pa.Array) -> Numbers:

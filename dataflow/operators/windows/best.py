@@ -25,6 +25,7 @@ from rayad.dataflow.operators.windows.pane_ticks import Form, windows_between, w
 from rayad.dataflow.records.batches import keyed_columns, mark_keyed, no_rows, one_batch, to_rows
 from rayad.dataflow.records.moments import moment
 from rayad.dataflow.records.selectors import KeySelector, ValueSelector, require_columns
+from rayad.dataflow.records.sorting import stable_order
 from rayad.dataflow.windows import Given, Window
 from rayad.progress import Timestamp
 
@@ -94,7 +95,7 @@ def best_positions(groups: list[pa.Array], values: pa.Array, *, largest: bool) -
         return kept
     numbers = key_numbers(groups)
     if len(numbers) > 1 and not (numbers[1:] >= numbers[:-1]).all():
-        order = np.argsort(numbers, kind="stable")
+        order = stable_order(numbers)
         numbers = numbers[order]
     else:
         order = np.arange(len(numbers))

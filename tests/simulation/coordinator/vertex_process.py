@@ -9,6 +9,7 @@ from rayad.actors.host.worker_host import WorkerHost
 from rayad.actors.lead.failure import failure_of
 from rayad.actors.local.part_events import EventWriter
 from rayad.actors.replica.places import Places
+from rayad.actors.replica.report import told
 from rayad.actors.worker.looking import note_counts
 from rayad.actors.worker.surroundings import Surroundings
 from rayad.dataflow.config import RunConfig
@@ -96,7 +97,7 @@ class VertexProcess(Process):
         if not self.host.worker.is_over:
             return None
         results = self.host.worker.results()
-        return {at.plane_name: left.report for at, left in results.items()}, {at.plane_name: left.staged for at, left in results.items()}
+        return told({at.plane_name: left for at, left in results.items()})
 
     def close(self, *, aborts: bool) -> None:
         assert self.host is not None

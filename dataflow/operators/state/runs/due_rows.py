@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayad.dataflow.operators.state.runs.order import Positions, ticks
+from rayad.dataflow.records.sorting import stable_order
 
 BLOCK_ROWS = 1 << 14
 """So many rows are put in order at a time: all are looked at once for as many that come due, and the others take no memory."""
@@ -71,7 +72,7 @@ class DueRows:
             rows, numbers = rows[some], numbers[some]
         if len(numbers):
             self._last = numbers.max()
-        ordered: Positions = rows[np.argsort(numbers, kind="stable")]
+        ordered: Positions = rows[stable_order(numbers)]
         return ordered
 
     def _numbers(self) -> npt.NDArray[Any]:

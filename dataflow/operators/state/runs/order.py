@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rayad.dataflow.records.key_hashing import hash_columns
+from rayad.dataflow.records.sorting import by_one_sort
 
 Places = npt.NDArray[np.uint64]
 Buckets = npt.NDArray[np.uint32]
@@ -155,7 +156,10 @@ def _by_number(number: npt.NDArray[np.int64], distinct: int, then: Order, leadin
 def _ascending(values: npt.NDArray[Any]) -> Positions | None:
     """The positions of values in their order; None where they are in it. A few sorted stretches are merged."""
     descents = np.count_nonzero(values[1:] < values[:-1])
-    return None if descents == 0 else np.argsort(values, kind="stable" if descents < _STRETCHES_MAX else None)
+    if descents < _STRETCHES_MAX:
+        return None if descents == 0 else np.argsort(values, kind="stable")
+    order = by_one_sort(values)
+    return np.argsort(values) if order is None else order
 
 
 def is_in_order(columns: Order) -> bool:
