@@ -6,7 +6,7 @@ epoch: the times that a frontier lets through are found without comparing the ot
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from heapq import heappop, heappush
 
 from rayad.progress.counted.least_index import LeastIndex
@@ -97,15 +97,16 @@ class WaitingTimes:
         self.discard(time)
         return time
 
-    def take_below(self, frontier: Iterable[Timestamp], ties: Iterable[Timestamp] = ()) -> list[Timestamp]:
+    def take_below(self, frontier: Collection[Timestamp], ties: Collection[Timestamp] = ()) -> list[Timestamp]:
         """Take out, in sort key order, the times t with no f of `frontier` <= t and no e of `ties` < t.
 
         Both are antichains. A tie itself is below neither, so it is looked for by name.
         """
-        frontier, ties = tuple(frontier), tuple(ties)
         index = self._index
         if index is None:
             taken = [time for time in self._times if _is_below(time, frontier, ties)]
+            if not taken:
+                return taken
             self._times.difference_update(taken)
         else:
             taken = []
@@ -165,13 +166,14 @@ class WaitingTimes:
         self._index.check_invariants()
 
 
-def _is_below(time: Timestamp, frontier: tuple[Timestamp, ...], ties: tuple[Timestamp, ...]) -> bool:
-    """See :meth:`WaitingTimes.take_below`. Loops, since this is a part of every barrier."""
+def _is_below(time: Timestamp, frontier: Collection[Timestamp], ties: Collection[Timestamp]) -> bool:
+    """See :meth:`WaitingTimes.take_below`. Loops over the parts of times, which all have one depth, since this is in every barrier."""
+    epoch, counters = time
     for front in frontier:
-        if front <= time:
+        if front[0] <= epoch and front[1] <= counters:
             return False
     for tie in ties:  # noqa: SIM110
-        if tie <= time and tie != time:
+        if tie[0] <= epoch and tie[1] <= counters and tie != time:
             return False
     return True
 

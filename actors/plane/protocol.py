@@ -147,7 +147,7 @@ class Changes(list[tuple[int, Timestamp, int]]):
 
 def pack_report(changes: Iterable[tuple[int, Timestamp, int]]) -> bytes:
     """One report: ``(location, time, delta)`` changes, applied together or not at all."""
-    return marshal.dumps([(location, delta, time[0], *time[1]) for location, time, delta in changes])
+    return marshal.dumps([(location, delta, time[0], time[1]) for location, time, delta in changes])
 
 
 def unpack_report(payload: bytes | memoryview | Changes) -> list[tuple[int, Timestamp, int]]:
@@ -159,13 +159,13 @@ def unpack_report(payload: bytes | memoryview | Changes) -> list[tuple[int, Time
     if isinstance(payload, Changes):
         return payload
     of = Timestamp.of
-    return [(entry[0], of(entry[2], entry[3:]), entry[1]) for entry in marshal.loads(payload)]
+    return [(location, of(epoch, counters), delta) for location, delta, epoch, counters in marshal.loads(payload)]
 
 
 def pack_view(view: View) -> bytes:
     """One published view."""
-    end = None if view.end is None else view.end[0]
-    return marshal.dumps(([(t[0], *t[1]) for t in view.input_frontier], [(t[0], *t[1]) for t in view.notify_frontier], end))
+    inputs, pending, end = view
+    return marshal.dumps(([(t[0], t[1]) for t in inputs], [(t[0], t[1]) for t in pending], None if end is None else end[0]))
 
 
 def unpack_view(payload: bytes | memoryview | View) -> View:
@@ -178,8 +178,7 @@ def unpack_view(payload: bytes | memoryview | View) -> View:
         return payload
     inputs, pending, end = marshal.loads(payload)
     of = Timestamp.of
-    frontier, notify = (tuple(of(t[0], t[1:]) for t in times) for times in (inputs, pending))
-    return View(frontier, notify, None if end is None else of(end, ()))
+    return View(tuple([of(*t) for t in inputs]), tuple([of(*t) for t in pending]), None if end is None else of(end, ()))
 
 
 _PACE = struct.Struct("<Q?")

@@ -147,6 +147,7 @@ class ReplicaCore:
         )
         self._edges = plan.edge_by_id
         self._memory = memory
+        self._live: LiveState | None = None
 
     # -- life --------------------------------------------------------------------
     def start(self, resumed: ResumedPart | None = None, *, is_newcomer: bool = False) -> None:
@@ -177,7 +178,7 @@ class ReplicaCore:
             )
         callbacks.vertex = vertex
         if isinstance(vertex, KeyedVertex):
-            vertex.live = LiveState(vertex, callbacks.epoch_now, callbacks.last_epoch)
+            self._live = vertex.live = LiveState(vertex, callbacks.epoch_now, callbacks.last_epoch)
         if self.waiting.gate is not None:
             self.waiting.gate.in_order = vertex.in_order
         callbacks.reentrancy = check_reentrancy(vertex.reentrancy, f"{stage.name!r} ({stage.where})")
@@ -340,8 +341,7 @@ class ReplicaCore:
     @property
     def live(self) -> LiveState | None:
         """The state of the vertex, as others read it; None: it has no keyed state."""
-        live = self.vertex.live if isinstance(self.vertex, KeyedVertex) else None
-        return live if isinstance(live, LiveState) else None
+        return self._live
 
     @property
     def sends_at_end(self) -> bool:
@@ -351,7 +351,7 @@ class ReplicaCore:
     @property
     def is_read(self) -> bool:
         """Whether somebody reads the state."""
-        return self.live is not None and self.live.is_read
+        return self._live is not None and self._live.is_read
 
     def took(self, applied: int | None, *, has_state: bool) -> None:
         """A sibling has given what it had of some key-groups, and what it held was of this epoch.

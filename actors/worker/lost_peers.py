@@ -51,8 +51,11 @@ class LostPeers:
     def look(self) -> None:
         """Note who has been lost. Raises ConnectionError for who is needed, and has been lost for too long."""
         worker, link = self._worker, self._worker.link
+        lost = link.take_lost()
+        if not lost and not self._since_s:
+            return
         now_s = worker.clock.monotonic()
-        for peer in link.take_lost():
+        for peer in lost:
             if is_reader(peer):
                 link.forget(peer)
             elif not is_driver(peer):

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from rayad.actors.worker.surroundings import Link
 
 
+_REPORT = int(Kind.REPORT)
+
+
 @dataclass(slots=True)
 class Switch:
     """What has to come before the counts of a region are replaced: ``missing`` are to register, ``rewinding`` to say what they dropped,
@@ -181,7 +184,7 @@ class ProgressWorker:
     def _take(self, frames: list[Frame]) -> None:
         tracker = self.tracker
         for frame in frames:
-            if frame.kind == Kind.REPORT:
+            if frame.kind == _REPORT:
                 changes = unpack_report(frame.payload)
                 if self._switch is not None:
                     (replica,) = self.places.replicas_at(frame.peer, self.plan)  # replicas of an upstream recovery have their own processes

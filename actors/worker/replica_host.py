@@ -43,6 +43,7 @@ from rayad.progress import ProtocolError
 from rayad.snapshots.barrier import Barrier
 from rayad.snapshots.store import SnapshotStore
 
+_DATA, _VIEW = int(Kind.DATA), int(Kind.VIEW)
 IDLE_SOURCE_S = 0.001
 """How soon a source that had nothing is asked again; doubles up to IDLE_SOURCE_MAX_S."""
 IDLE_SOURCE_MAX_S = 0.02
@@ -128,7 +129,7 @@ class ReplicaHost:
     # -- what comes ----------------------------------------------------------------------
     def take(self, kind: int, edge: int, replica: int, payload: Any) -> None:
         """Something has come on a channel from the replica at its other end: a batch, a mark, or credit."""
-        if kind == Kind.DATA:
+        if kind == _DATA:
             self.take_batch(edge, replica, payload)
         elif kind == Kind.CREDIT:
             self.place.sender.on_credit(edge, replica, *unpack_credit(payload))
@@ -158,7 +159,7 @@ class ReplicaHost:
     def take_frame(self, frame: Frame) -> None:
         """A frame that is for this replica and belongs to no edge."""
         kind = frame.kind
-        if kind == Kind.VIEW:
+        if kind == _VIEW:
             self.core.on_view(unpack_view(frame.payload))
             self._notify()
             if self.core.is_read:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from heapq import heapify, heappop, heappush
+from itertools import chain
 from typing import Any
 
 from rayad.actors.plane.frames import Frame
@@ -35,7 +36,9 @@ from rayad.snapshots.store import SnapshotStore
 
 SLICE_S = 0.002
 """How long activations run before frames are looked at and progress is reported again."""
-_OF_EDGES = (Kind.DATA, Kind.BARRIER, Kind.CREDIT)
+_OF_EDGES = frozenset(map(int, (Kind.DATA, Kind.BARRIER, Kind.CREDIT)))
+_OF_PROCESS = frozenset(map(int, (Kind.READ, Kind.DONE, Kind.SWITCHED)))
+_READ, _VIEW = int(Kind.READ), int(Kind.VIEW)
 
 
 class Worker:
@@ -88,8 +91,7 @@ class Worker:
         self._downstream_first = [stage.id for stage in reversed(plan.stages)]
         self._order = {stage: index for index, stage in enumerate(self._downstream_first)}
         self._sources: dict[tuple[str, int, bool], tuple[ReplicaHost, int]] = {}
-        self._changes: dict[tuple[int, Timestamp], int] = {}
-        self._ends: list[tuple[int, Timestamp, int]] = []
+        self._changes: list[list[tuple[int, Timestamp, int]]] = []
         self._addresses: dict[str, Any] = {}
         self._to_connect: dict[str, Any] = {}
         self._contacts: set[str] = set()
@@ -256,7 +258,8 @@ class Worker:
         self.turn_s = self.clock.perf_counter()
         if frames:
             self._take(frames)
-            self._hand_over()
+            if self.handed_over:
+                self._hand_over()
         if answer is not None:
             answer()
         self._readers.answer(self.hosts)
@@ -301,7 +304,7 @@ class Worker:
             if self._is_alone:
                 for host in hosts:
                     host.statistics.counters.turn_to(BUSY, self.link.woke_s)  # reading the sockets is work
-            if not frames or any(frame.kind != Kind.READ for frame in frames):
+            if not frames or frames[0].kind != _READ or any(frame.kind != _READ for frame in frames):
                 return frames
             self._is_touched = False
             for frame in frames:
@@ -330,20 +333,23 @@ class Worker:
                     due.add(host.stage)
                     if host.arrived.regular and host.statistics.watched is None:
                         host.statistics.watch(host.arrived.regular, len(frames))
-            elif kind == Kind.READ:
-                self._readers.take(frame)
-            elif kind == Kind.DONE:
-                self._on_done()
-            elif kind == Kind.SWITCHED:
-                if int.from_bytes(frame.payload, "little") >= self.rewinding:
-                    self.rewinding = 0
-            elif (kind == Kind.VIEW and self.rewinding) or (kind in (Kind.VIEW, Kind.PACE) and channel not in self.hosts):
-                continue  # from before a roll-back, or for a replica that has retired
+            elif kind in _OF_PROCESS:
+                self._take_for_all(frame)
             elif (for_host := self.hosts.get(channel)) is not None:
-                for_host.take_frame(frame)
-                due.add(channel)
-            elif (kind, peer) not in ((Kind.GIVE_UP, COORDINATOR), (Kind.BEGIN, COORDINATOR)):  # else it was in flight while it retired
+                if kind != _VIEW or not self.rewinding:  # else it is from before a roll-back
+                    for_host.take_frame(frame)
+                    due.add(channel)
+            elif kind not in (Kind.VIEW, Kind.PACE) and (kind, peer) not in ((Kind.GIVE_UP, COORDINATOR), (Kind.BEGIN, COORDINATOR)):
+                # Those may have been in flight while the replica retired.
                 raise ProtocolError(f"{self.name} got a frame of kind {kind} from {peer!r} on channel {channel}: no replica for it is here")
+
+    def _take_for_all(self, frame: Frame) -> None:
+        if frame.kind == Kind.READ:
+            self._readers.take(frame)
+        elif frame.kind == Kind.DONE:
+            self._on_done()
+        elif int.from_bytes(frame.payload, "little") >= self.rewinding:  # SWITCHED
+            self.rewinding = 0
 
     def _other_end(self, peer: str, edge: int, back: bool) -> tuple[ReplicaHost, int] | None:
         """The replica here that a frame on an edge is for, and the number of the one that sent it; None: it has retired."""
@@ -422,17 +428,21 @@ class Worker:
     # -- the way out ---------------------------------------------------------------------------------
     def report(self, changes: list[tuple[int, Timestamp, int]]) -> None:
         """This goes into the next report."""
-        total = self._changes
-        for location, time, delta in changes:
-            if not delta:
-                self._ends.append((location, time, 0))  # a source has ended there
-                continue
-            key = (location, time)
-            both = total.get(key, 0) + delta
-            if both:
-                total[key] = both
+        self._changes.append(changes)
+
+    def _told(self) -> Changes:
+        """The sum of what replicas have reported; a source that has ended is a change of 0."""
+        told, self._changes = self._changes, []
+        if len(told) == 1:
+            return Changes(told[0])
+        total: dict[tuple[int, Timestamp], int] = {}
+        ends = Changes()
+        for location, time, delta in chain.from_iterable(told):
+            if delta:
+                total[location, time] = total.get((location, time), 0) + delta
             else:
-                del total[key]
+                ends.append((location, time, 0))
+        return Changes([*((location, time, delta) for (location, time), delta in total.items() if delta), *ends])
 
     def flush(self, *, holds_back: bool = False) -> None:
         """Send what replicas have produced, then everything that changed as one report; ``holds_back``: combiners may keep gathering."""
@@ -441,12 +451,8 @@ class Worker:
             host.place.flush_out()
         for host in hosts:
             host.place.tell()
-        if self._changes or self._ends:
-            changes = Changes((location, time, delta) for (location, time), delta in self._changes.items())
-            changes += self._ends
+        if self._changes and (changes := self._told()):
             self.link.send(PROGRESS, Kind.REPORT, 0, changes if self.link.hands_over else pack_report(changes))
-            self._changes.clear()
-            self._ends.clear()
         for host in hosts:
             host.rescale.after_report()
 

@@ -83,11 +83,15 @@ class VertexRights(VertexContext):
         if capability is not None:
             if not self._may_wait_for(time):
                 self._refuse(f"notify_at({time})", time)
-            if not _comparable(capability, self._depth) or not self._may_act_at(capability):
-                self._refuse(f"notify_at({time}, capability={capability}), by its capability,", capability)
-            if not time <= capability:
-                self._check_not_waiting_for_itself(time, capability)
+            if capability is not time or self._callbacks.now is None:
+                self._check_capability(time, capability)
         self._waiting.ask(time, capability)
+
+    def _check_capability(self, time: Timestamp, capability: Timestamp) -> None:
+        if not _comparable(capability, self._depth) or not self._may_act_at(capability):
+            self._refuse(f"notify_at({time}, capability={capability}), by its capability,", capability)
+        if not time <= capability:
+            self._check_not_waiting_for_itself(time, capability)
 
     def _may_act_at(self, time: Timestamp) -> bool:
         """Whether the vertex may send at a time: at or beyond the time being handled, or at or beyond a right that came with state."""
