@@ -38,6 +38,13 @@ def test_values_are_sorted_as_one_number_with_their_positions_where_63_bits_hold
     assert stable_order(values).tolist() == [1, 3, 0, 2]
 
 
+def test_numbers_of_wide_columns_do_not_leave_64_bits() -> None:
+    wide = (1 << 62) - 1
+    left, right = pa.array([0, 4, 1, 2, 3, 0]), pa.array([0, 0, wide, wide, wide, wide])
+    assert len(set(key_numbers([left, right]).tolist())) == 6, "4 times 2**62 is 0 where only 64 bits are kept"
+    assert len(set(key_numbers([right, left, right]).tolist())) == 6
+
+
 MOMENT = st.datetimes(dt.datetime(1900, 1, 1), dt.datetime(2100, 1, 1))
 COLUMNS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "int8": (pa.int8(), st.integers(-128, 127)),
