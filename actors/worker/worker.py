@@ -334,7 +334,7 @@ class Worker:
                     if host.arrived.regular and host.statistics.watched is None:
                         host.statistics.watch(host.arrived.regular, len(frames))
             elif kind in _OF_PROCESS:
-                self._take_for_all(frame)
+                self._take_of_process(frame)
             elif (for_host := self.hosts.get(channel)) is not None:
                 if kind != _VIEW or not self.rewinding:  # else it is from before a roll-back
                     for_host.take_frame(frame)
@@ -343,7 +343,7 @@ class Worker:
                 # Those may have been in flight while the replica retired.
                 raise ProtocolError(f"{self.name} got a frame of kind {kind} from {peer!r} on channel {channel}: no replica for it is here")
 
-    def _take_for_all(self, frame: Frame) -> None:
+    def _take_of_process(self, frame: Frame) -> None:
         if frame.kind == Kind.READ:
             self._readers.take(frame)
         elif frame.kind == Kind.DONE:

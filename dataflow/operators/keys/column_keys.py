@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayad.dataflow.records.batches import one_array
+from rayad.dataflow.records.sorting import REACH_MAX, from_least
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -162,15 +163,12 @@ def key_numbers(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Numbers:
     out, reach = np.zeros(len(columns[0]) if columns else 0, np.int64), 1
     for column in columns:
         numbers, spread = _from_zero(column)
-        if reach * spread > _REACH_MAX:
+        if reach * spread > REACH_MAX:
             out, reach = _ranked(out)
-        if reach * spread > _REACH_MAX:
+        if reach * spread > REACH_MAX:
             numbers, spread = _ranked(numbers)
         out, reach = out * spread + numbers, reach * spread
     return out
-
-
-_REACH_MAX = 1 << 62
 
 
 def _from_zero(column: pa.Array | pa.ChunkedArray) -> tuple[Numbers, int]:
@@ -180,10 +178,9 @@ def _from_zero(column: pa.Array | pa.ChunkedArray) -> tuple[Numbers, int]:
     if len(column) and not column.null_count and (is_moment or pa.types.is_integer(kind)):
         whole = column.cast(pa.int32() if kind.bit_width == 32 else pa.int64()) if is_moment else column
         values = whole.to_numpy() if isinstance(whole, pa.ChunkedArray) else whole.to_numpy(zero_copy_only=False)
-        low, high = int(values.min()), int(values.max())
-        if high - low < _REACH_MAX:
-            wide = values if values.dtype.itemsize == 8 else values.astype(np.int64)
-            return (wide - wide.dtype.type(low)).astype(np.int64, copy=False), high - low + 1
+        found = from_least(values)
+        if found is not None:
+            return found
     numbers = _dense(column)
     return numbers, int(numbers.max(initial=0)) + 1
 
